@@ -35,26 +35,29 @@ const (
 	maxOpenTotal      = 16384
 )
 
-// Kinds of limit, as they are named in RateLimit headers and figures.
-const (
-	kindReplays      = "replays"
-	kindShareReplays = "shared-replays"
-	kindCreations    = "account"
-	kindSources      = "source"
-	kindStreams      = "streams"
-	kindWaits        = "waits"
-)
+// refusals counts the calls that a limit refused, by its kind.
+type refusals struct {
+	name  string
+	count atomic.Int64
+}
+
+// refuse gives the error of a call that may come again after wait.
+func (f *refusals) refuse(r Rate, wait time.Duration, format string, args ...any) error {
+	f.count.Add(1)
+	e := relay.Errorf(relay.CodeRateLimited, format, args...)
+	e.RetryAfter = max(wait, time.Millisecond)
+	return &rateLimitError{error: e, name: f.name, rate: r}
+}
 
 // rateLimiter is a token bucket per key. It is safe for concurrent use.
 type rateLimiter struct {
-	name    string
+	refusals
 	rate    Rate
 	buckets *lru.Cache[string, *rate.Limiter]
-	refused atomic.Int64
 }
 
 func newLimiter(name string, r Rate) *rateLimiter {
-	return &rateLimiter{name: name, rate: r, buckets: newLRU[*rate.Limiter]()}
+	return &rateLimiter{refusals: refusals{name: name}, rate: r, buckets: newLRU[*rate.Limiter]()}
 }
 
 func newLRU[V any]() *lru.Cache[string, V] {
@@ -94,32 +97,22 @@ func (l *rateLimiter) allow(key string) error {
 
 // check is an error when a call of key would not be let through now; it counts none.
 func (l *rateLimiter) check(key string) error {
-	if l.disabled() {
-		return nil
+	if b, known := l.buckets.Get(key); known {
+		if missing := 1 - b.Tokens(); missing > 0 {
+			return l.refusal(time.Duration(missing * float64(l.rate.Per) / float64(l.rate.N)))
+		}
 	}
-	b, known := l.buckets.Get(key)
-	if !known {
-		return nil
-	}
-	missing := 1 - b.Tokens()
-	if missing <= 0 {
-		return nil
-	}
-	return l.refusal(time.Duration(missing * float64(l.rate.Per) / float64(l.rate.N)))
+	return nil
 }
 
 func (l *rateLimiter) refusal(wait time.Duration) error {
-	l.refused.Add(1)
-	e := relay.Errorf(relay.CodeRateLimited, "too many of these calls: %d in %s are allowed; wait and try again", l.rate.N, relay.FormatDuration(l.rate.Per))
-	e.RetryAfter = max(wait, time.Millisecond)
-	return &rateLimitError{error: e, name: l.name, rate: l.rate}
+	return l.refuse(l.rate, wait, "too many of these calls: %d in %s are allowed; wait and try again", l.rate.N, relay.FormatDuration(l.rate.Per))
 }
 
 // concurrencyLimiter bounds how many calls stay open at once, per account and in
 // total. It is safe for concurrent use.
 type concurrencyLimiter struct {
-	name    string
-	refused atomic.Int64
+	refusals
 
 	mu    sync.Mutex
 	byKey map[string]int // those with a call open
@@ -127,7 +120,7 @@ type concurrencyLimiter struct {
 }
 
 func newConcurrencyLimiter(name string) *concurrencyLimiter {
-	return &concurrencyLimiter{name: name, byKey: map[string]int{}}
+	return &concurrencyLimiter{refusals: refusals{name: name}, byKey: map[string]int{}}
 }
 
 // acquire gives a place, which leave gives back once; rate-limited when all are taken.
@@ -135,23 +128,19 @@ func (p *concurrencyLimiter) acquire(key string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.byKey[key] >= maxOpenPerAccount || p.total >= maxOpenTotal {
-		p.refused.Add(1)
-		e := relay.Errorf(relay.CodeRateLimited, "too many of these calls are open: %d at once are allowed; end one first", maxOpenPerAccount)
-		e.RetryAfter = time.Second
-		return nil, &rateLimitError{error: e, name: p.name, rate: Rate{N: maxOpenPerAccount, Per: time.Second}}
+		return nil, p.refuse(Rate{N: maxOpenPerAccount, Per: time.Second}, time.Second,
+			"too many of these calls are open: %d at once are allowed; end one first", maxOpenPerAccount)
 	}
 	p.byKey[key]++
 	p.total++
-	return sync.OnceFunc(func() { p.release(key) }), nil
-}
-
-func (p *concurrencyLimiter) release(key string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.total--
-	if p.byKey[key]--; p.byKey[key] == 0 {
-		delete(p.byKey, key)
-	}
+	return sync.OnceFunc(func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.total--
+		if p.byKey[key]--; p.byKey[key] == 0 {
+			delete(p.byKey, key)
+		}
+	}), nil
 }
 
 func (p *concurrencyLimiter) open() int {
@@ -173,16 +162,17 @@ type Limits struct {
 	streams, waits *concurrencyLimiter
 }
 
-// NewLimits makes full buckets: replays per token or session, replays per share.
+// NewLimits makes full buckets: replays per token or session, replays per share. The limits
+// have the names that RateLimit headers and figures show.
 func NewLimits(replay, shareReplay Rate) *Limits {
 	return &Limits{
-		replays:      newLimiter(kindReplays, replay),
-		shareReplays: newLimiter(kindShareReplays, shareReplay),
-		creations:    newLimiter(kindCreations, accountRate),
-		sources:      newLimiter(kindSources, sourceRate),
+		replays:      newLimiter("replays", replay),
+		shareReplays: newLimiter("shared-replays", shareReplay),
+		creations:    newLimiter("account", accountRate),
+		sources:      newLimiter("source", sourceRate),
 		validSecrets: newLRU[struct{}](),
-		streams:      newConcurrencyLimiter(kindStreams),
-		waits:        newConcurrencyLimiter(kindWaits),
+		streams:      newConcurrencyLimiter("streams"),
+		waits:        newConcurrencyLimiter("waits"),
 	}
 }
 
@@ -258,17 +248,18 @@ type LimitStats struct {
 
 // Stats gives the counts for /debug/stats.
 func (l *Limits) Stats() LimitStats {
-	s := LimitStats{Refused: l.refusedCounts(), Keys: map[string]int{}, Streams: l.streams.open(), Waits: l.waits.open()}
+	s := LimitStats{Refused: map[string]int64{}, Keys: map[string]int{}, Streams: l.streams.open(), Waits: l.waits.open()}
 	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources} {
 		s.Keys[b.name] = b.buckets.Len()
+	}
+	for _, f := range l.refusals() {
+		s.Refused[f.name] = f.count.Load()
 	}
 	return s
 }
 
-func (l *Limits) refusedCounts() map[string]int64 {
-	counts := map[string]int64{l.streams.name: l.streams.refused.Load(), l.waits.name: l.waits.refused.Load()}
-	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources} {
-		counts[b.name] = b.refused.Load()
+func (l *Limits) refusals() []*refusals {
+	return []*refusals{
+		&l.replays.refusals, &l.shareReplays.refusals, &l.creations.refusals, &l.sources.refusals, &l.streams.refusals, &l.waits.refusals,
 	}
-	return counts
 }

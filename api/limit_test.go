@@ -81,7 +81,7 @@ func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
 		if err := l.CheckSecret(here, "other"); err != nil {
 			t.Errorf("after the time it named: %v", err)
 		}
-		if s := l.Stats(); s.Refused[kindSources] != 1 || s.Keys[kindSources] != 1 {
+		if s := l.Stats(); s.Refused["source"] != 1 || s.Keys["source"] != 1 {
 			t.Errorf("stats: %+v", s)
 		}
 	})
@@ -123,8 +123,8 @@ func TestConcurrencyLimits(t *testing.T) {
 	if _, err := p.acquire("a"); err != nil {
 		t.Errorf("after one has left: %v", err)
 	}
-	if p.open() != maxOpenPerAccount+1 || p.refused.Load() != 1 {
-		t.Errorf("%d open, %d refused", p.open(), p.refused.Load())
+	if p.open() != maxOpenPerAccount+1 || p.count.Load() != 1 {
+		t.Errorf("%d open, %d refused", p.open(), p.count.Load())
 	}
 }
 

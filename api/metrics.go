@@ -39,11 +39,11 @@ func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) 
 		}
 	}
 	reg.MustRegister(m.requests, m.duration)
-	for kind := range l.refusedCounts() {
+	for _, f := range l.refusals() {
 		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "relay_api_rate_limited_total", Help: "Calls of API and pages answered by rate-limited, by the kind of limit.",
-			ConstLabels: prometheus.Labels{"kind": kind},
-		}, func() float64 { return float64(l.refusedCounts()[kind]) }))
+			ConstLabels: prometheus.Labels{"kind": f.name},
+		}, func() float64 { return float64(f.count.Load()) }))
 	}
 	open := func(name, help string, p *concurrencyLimiter) {
 		reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(p.open()) }))

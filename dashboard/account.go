@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"cmp"
+	"context"
 	"net/http"
 
 	"github.com/a-h/templ"
@@ -25,11 +26,7 @@ type accountView struct {
 
 const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh-keygen -t ed25519 makes one"
 
-func (p *pages) account(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.renderAccount(r, who, form{})
-}
-
-func (p *pages) renderAccount(r *http.Request, who relay.Actor, failed form) (templ.Component, error) {
+func (p *pages) account(r *http.Request, who relay.Actor, failed form) (templ.Component, error) {
 	ctx, v := r.Context(), accountView{User: who.AccountName, Admin: who.Admin, Session: who.Credential, Failed: failed, Done: successText(r)}
 	var errs [4]error
 	v.Keys, errs[0] = p.Accounts.Keys(ctx, who, who.AccountName)
@@ -49,38 +46,19 @@ func (p *pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err
 	}
-	f := posted("key", r)
 	_, err := p.Accounts.AddKey(r.Context(), who, "", field(r, "name"), r.PostForm.Get("key"))
-	if err = f.addError(err, "key"); err != nil {
-		return nil, err
-	}
-	if !f.Failed() {
-		return seeOther(w, r, "/account?done=key-added")
-	}
-	return formWithErrors(p.renderAccount(r, who, f))
+	return formPage(p.account).finish(w, r, who, posted("key", r), err, "key", "/account?done=key-added")
 }
 
-// removeKey removes a key of the signed-in account. Admins remove keys of other accounts
-// with relayd key rm, so an id that is not on this page is not found.
-func (p *pages) removeKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Accounts.RemoveKey(r.Context(), withoutAdmin(who), r.PathValue("id")); err != nil {
-		return nil, err
+// removal removes a key, token or session of the signed-in account. Admins remove those of
+// other accounts with relayd, so an id that is not on the page is not found.
+func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) signedInHandler {
+	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		if err := remove(r.Context(), withoutAdmin(who), r.PathValue("id")); err != nil {
+			return nil, err
+		}
+		return seeOther(w, r, "/account?done="+done)
 	}
-	return seeOther(w, r, "/account?done=key-removed")
-}
-
-func (p *pages) removeToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Accounts.RemoveToken(r.Context(), withoutAdmin(who), r.PathValue("id")); err != nil {
-		return nil, err
-	}
-	return seeOther(w, r, "/account?done=token-removed")
-}
-
-func (p *pages) removeSession(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Accounts.RemoveSession(r.Context(), who, r.PathValue("id")); err != nil {
-		return nil, err
-	}
-	return seeOther(w, r, "/account?done=logged-out")
 }
 
 // withoutAdmin is the actor without the rights of an admin over others.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/api"
 	"relay/dashboard"
 	"relay/store"
 )
@@ -53,7 +54,7 @@ func newAccountFixtureOn(t *testing.T, so store.Options, edit ...func(*dashboard
 	o.must(s.Serve(t.Context(), func([]relay.Change) {}))
 	base, _ := url.Parse("http://localhost:8080")
 	opt := dashboard.Options{
-		Accounts: s, Events: s, Deliver: offlineDeliverer{}, Log: slog.New(slog.DiscardHandler), HostKey: "SHA256:hostkey",
+		Accounts: s, Events: s, Deliver: offlineDeliverer{}, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Log: slog.New(slog.DiscardHandler), HostKey: "SHA256:hostkey",
 		Site: relay.Site{Base: *base, AliasDomain: "localhost", SSHAddr: "localhost:2222", Loopback: true},
 	}
 	for _, e := range edit {

@@ -60,40 +60,28 @@ func scopesText(scopes relay.Scope) string {
 func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	f := posted("token", r)
 	t := f.token(time.Now())
-	var secret string
-	if !f.Failed() {
-		if err := p.Limits.Create(who); err != nil {
-			return nil, err
-		}
-		var err error
-		t, secret, err = p.Accounts.CreateToken(r.Context(), who, t)
-		if errors.Is(err, relay.ErrNotFound) {
-			err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
-		}
-		if err = f.addError(err, "alias"); err != nil {
-			return nil, err
-		}
-	}
 	if f.Failed() {
-		return formWithErrors(p.renderAccount(r, who, f))
+		return formPage(p.account).finish(w, r, who, f, nil, "", "")
 	}
-	return secretPage(p.newTokenView(t, secret)), nil
-}
-
-func (p *pages) newTokenView(t relay.Token, secret string) secretView {
-	name := "The token"
-	if t.Name != "" {
-		name = "The token " + record.SafeTextMax(t.Name, maxTokenName)
+	if err := p.Limits.Create(who); err != nil {
+		return nil, err
 	}
-	what := name + " may do: " + scopesText(t.Scopes) + "."
+	t, secret, err := p.Accounts.CreateToken(r.Context(), who, t)
+	if errors.Is(err, relay.ErrNotFound) {
+		err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
+	}
+	if err != nil {
+		return formPage(p.account).finish(w, r, who, f, err, "alias", "")
+	}
+	what := strings.TrimSpace("The token "+record.SafeTextMax(t.Name, maxTokenName)) + " may do: " + scopesText(t.Scopes) + "."
 	if t.Alias != "" {
 		what += " It is limited to the alias " + t.Alias + "."
 	}
-	return secretView{
+	return secretPage(secretView{
 		Title: "Token created", What: what, Secret: secret, Back: "/account",
 		Then:    "Store it as a secret, for example in the variable RELAY_TOKEN. If it is lost, revoke it and create a new one.",
 		Example: `curl -H "Authorization: Bearer $RELAY_TOKEN" ` + p.Site.URL("/api/v1/me"),
-	}
+	}), nil
 }
 
 // token reads the form of a new token; what is wrong is noted in it.
@@ -109,13 +97,10 @@ func (f form) token(now time.Time) relay.Token {
 	} else {
 		t.Scopes = s
 	}
-	switch life := f.Value("expiresIn"); {
-	case life == "never":
-	default:
+	if life := f.Value("expiresIn"); life != "never" {
 		d, err := relay.ParseDuration(life)
 		if err != nil || d <= 0 || d > maxTokenLife {
 			f.errors["expiresIn"] = "choose when the token expires"
-			break
 		}
 		t.ExpiresAt = now.Add(d)
 	}

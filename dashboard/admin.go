@@ -2,8 +2,8 @@ package dashboard
 
 import (
 	"cmp"
-	"errors"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/a-h/templ"
@@ -21,30 +21,17 @@ type adminView struct {
 	Done    string
 }
 
-func (p *pages) adminRoutes(mux *http.ServeMux) {
-	admin := func(handle signedInHandler) http.Handler { return p.signedIn(onlyAdmin(handle)) }
-	mux.Handle("GET /admin", admin(p.admin))
-	mux.Handle("GET /admin/audit", admin(p.auditAll))
-	mux.Handle("POST /admin/users", admin(p.addUser))
-	mux.Handle("POST /admin/users/{user}/invite", admin(p.inviteUser))
-	mux.Handle("POST /admin/users/{user}/remove", admin(p.removeUser))
-	mux.Handle("POST /admin/aliases/{alias}/transfer", admin(p.transferUnowned))
-}
-
-func onlyAdmin(handle signedInHandler) signedInHandler {
-	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+// onlyAdmin lets admins through.
+func (p *pages) onlyAdmin(handle signedInHandler) http.Handler {
+	return p.signedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		if !who.Admin {
 			return nil, relay.Errorf(relay.CodeForbidden, "only an admin may see this page")
 		}
 		return handle(w, r, who)
-	}
+	})
 }
 
-func (p *pages) admin(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.renderAdmin(r, who, form{})
-}
-
-func (p *pages) renderAdmin(r *http.Request, who relay.Actor, failed form) (templ.Component, error) {
+func (p *pages) admin(r *http.Request, who relay.Actor, failed form) (templ.Component, error) {
 	v := adminView{You: who.AccountName, Failed: failed, Done: successText(r)}
 	var errs [3]error
 	v.Users, errs[0] = p.Accounts.Accounts(r.Context(), who)
@@ -56,13 +43,7 @@ func (p *pages) renderAdmin(r *http.Request, who relay.Actor, failed form) (temp
 func (p *pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	f := posted("user", r)
 	_, err := p.Accounts.CreateAccount(r.Context(), who, field(r, "name"), f.Has("admin", "on"))
-	if err = f.addError(err, "name"); err != nil {
-		return nil, err
-	}
-	if !f.Failed() {
-		return seeOther(w, r, "/admin?done=user-added")
-	}
-	return formWithErrors(p.renderAdmin(r, who, f))
+	return formPage(p.admin).finish(w, r, who, f, err, "name", "/admin?done=user-added")
 }
 
 // inviteLifetime is how long an invitation is good for.
@@ -100,30 +81,17 @@ func (p *pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Act
 	return seeOther(w, r, "/admin?done=user-removed")
 }
 
-// transferUnowned transfers an alias whose owner was removed.
+// transferUnowned transfers an alias whose owner was removed. Only its owner can transfer
+// any other alias.
 func (p *pages) transferUnowned(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	alias := r.PathValue("alias")
-	f := posted("of-"+alias, r)
-	if err := p.checkUnowned(r, who, alias); err != nil {
-		return nil, err
-	}
-	_, err := p.Accounts.TransferAlias(r.Context(), who, alias, field(r, "user"))
-	if err = f.addError(err, "user"); err != nil {
-		return nil, err
-	}
-	if !f.Failed() {
-		return seeOther(w, r, "/admin?done=transferred")
-	}
-	return formWithErrors(p.renderAdmin(r, who, f))
-}
-
-// checkUnowned returns nil for aliases whose owner was removed. Only its owner can transfer any other alias.
-func (p *pages) checkUnowned(r *http.Request, who relay.Actor, alias string) error {
 	unowned, err := p.Accounts.UnownedAliases(r.Context(), who)
-	for _, a := range unowned {
-		if a.Name == alias {
-			return nil
-		}
+	if err != nil {
+		return nil, err
 	}
-	return errors.Join(err, relay.ErrNotFound)
+	if !slices.ContainsFunc(unowned, func(a relay.Alias) bool { return a.Name == alias }) {
+		return nil, relay.ErrNotFound
+	}
+	_, err = p.Accounts.TransferAlias(r.Context(), who, alias, field(r, "user"))
+	return formPage(p.admin).finish(w, r, who, posted("of-"+alias, r), err, "user", "/admin?done=transferred")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"slices"
-	"strings"
 	"time"
 
 	"relay"
@@ -77,13 +76,11 @@ const sidebarAliases = 40
 // left out. A store that does not answer leaves the rest of the page alone.
 func (p *pages) sidebar(ctx context.Context, who relay.Actor, current string) (list []record.Alias, more int) {
 	aliases, err := p.Accounts.Aliases(ctx, who)
-	if len(aliases) > sidebarAliases {
-		more = len(aliases) - sidebarAliases
-		slices.SortStableFunc(aliases, func(a, b relay.Alias) int { // the current one stays
-			return map[bool]int{true: -1}[a.Name == current] - map[bool]int{true: -1}[b.Name == current]
-		})
+	if more = max(0, len(aliases)-sidebarAliases); more > 0 {
+		if at := slices.IndexFunc(aliases, func(a relay.Alias) bool { return a.Name == current }); at >= sidebarAliases {
+			aliases[sidebarAliases-1] = aliases[at] // the current one is always there
+		}
 		aliases = aliases[:sidebarAliases]
-		slices.SortFunc(aliases, func(a, b relay.Alias) int { return strings.Compare(a.Name, b.Name) })
 	}
 	if err == nil {
 		list, err = p.aliasRecords(ctx, aliases)

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"bytes"
-	"encoding/hex"
 	"fmt"
 	"maps"
 	"net/http"
@@ -16,43 +15,25 @@ import (
 	"relay/wire"
 )
 
-// attemptView is one column: the original or a replay.
+// attemptView is the original or a replay: a column, or only an entry of the strip from
+// which columns are chosen.
 type attemptView struct {
 	N                   int
 	Title, State, Actor string
+	Column              bool
+	Link                string // shows it as a column
 	Asked               time.Time
 	Queue, Error        string
 	pill
-	Latency, Connection   string
-	Timing                *timingView
+	Latency, Connection string
+	Timing              *record.Timing
+
+	// Of columns only.
 	Fidelity              string
 	Changed               []string // lines that differ from the original
 	Same                  bool     // byte for byte
 	Response              *messageView
 	RawRequest, RawAnswer string // addresses, "" = there is none
-}
-
-// stripView is an attempt in the strip from which the second column is chosen.
-type stripView struct {
-	N            int
-	Title, State string
-	pill
-	Total  string
-	Width  string // of its time bar, in a box of 100
-	Link   string
-	Column bool // shown as a column
-}
-
-// timingView is the bar of one attempt, drawn in a box of 1000 by 10.
-type timingView struct {
-	Phases []phaseView
-	Total  string
-	Label  string // all of it in words
-}
-
-type phaseView struct {
-	Name, Text string
-	X, Width   string
 }
 
 // addAttempts adds the columns: the original and the newest attempt, or the one that the
@@ -61,30 +42,32 @@ func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *r
 	list, q := e.Attempts, r.URL.Query()
 	left, right := chosenAttempts(q, list)
 	all := q.Get("attempts") == "all"
-	longest := longestOf(list)
+	v.Strip = len(list) > 2 && !all
 	for i := range list {
 		a := &list[i]
 		column := all || i == left || i == right
-		if column {
-			v.Attempts = append(v.Attempts, attemptOf(r, e, a, longest, v.auto))
-		}
-		if len(list) <= 2 || all {
-			continue
+		if v.Queued == "" && a.State == relay.StateQueued {
+			v.Queued = "Attempt " + strconv.Itoa(a.N) + " " + queueText(a, v.auto)
 		}
 		if i > 0 && i <= len(list)-shownStrip && !column {
 			v.HiddenCount++
 			continue
 		}
-		v.Strip = append(v.Strip, stripOf(a, q, v.ID, longest, column))
+		shown := attemptOf(a, v.auto)
+		if shown.Column = column; column {
+			shown.addColumn(r, e, a)
+		}
+		if shown.Timing != nil {
+			v.Longest = max(v.Longest, shown.Timing.Total)
+		}
+		chosen := maps.Clone(q)
+		chosen.Del("diff")
+		chosen.Set("attempt", strconv.Itoa(a.N))
+		shown.Link = withQuery(eventPath(v.ID), chosen) + "#attempts"
+		v.Attempts = append(v.Attempts, shown)
 	}
 	q.Set("attempts", "all")
 	v.AllAttempts = withQuery(eventPath(v.ID), q)
-	for i := range list {
-		if a := &list[i]; a.State == relay.StateQueued {
-			v.Queued = "Attempt " + strconv.Itoa(a.N) + " " + queueText(a, v.auto)
-			break
-		}
-	}
 	if left < right && list[left].HasResponse && list[right].HasResponse && !all {
 		v.Diff = p.compareAttempts(r.Context(), who, e.ID, list[left].N, list[right].N)
 	}
@@ -114,18 +97,6 @@ func attemptTitle(a *relay.Attempt) string {
 	return "Original"
 }
 
-func stripOf(a *relay.Attempt, q url.Values, id string, longest float64, column bool) stripView {
-	v := stripView{N: a.N, Title: attemptTitle(a), State: a.State, pill: attemptPill(a), Width: "0", Column: column}
-	if t := record.OfAttempt(a, false).Timing; t != nil && longest > 0 {
-		v.Total, v.Width = millisText(t.Total), coordinate(100*t.Total/longest)
-	}
-	q = maps.Clone(q)
-	q.Del("diff")
-	q.Set("attempt", strconv.Itoa(a.N))
-	v.Link = withQuery(eventPath(id), q) + "#attempts"
-	return v
-}
-
 // queueText says what a queued attempt waits for; auto is autoDeliver of its alias.
 func queueText(a *relay.Attempt, auto bool) string {
 	s := "queued until the tunnel is online"
@@ -138,12 +109,10 @@ func queueText(a *relay.Attempt, auto bool) string {
 	return s
 }
 
-func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float64, auto bool) attemptView {
-	out := record.OfAttempt(a, false)
+func attemptOf(a *relay.Attempt, auto bool) attemptView {
 	v := attemptView{
-		N: a.N, Title: attemptTitle(a), State: a.State, Actor: record.SafeTextMax(a.Actor, 120),
-		Asked: a.ReceivedAt,
-		pill:  attemptPill(a), Connection: a.Connection,
+		N: a.N, Title: attemptTitle(a), State: a.State, Actor: record.SafeTextMax(a.Actor, 120), Asked: a.ReceivedAt,
+		pill: attemptPill(a), Connection: a.Connection,
 	}
 	if a.Error != nil {
 		v.Error = a.Error.Code + ": " + record.SafeTextMax(a.Error.Message, 500)
@@ -151,15 +120,33 @@ func attemptOf(r *http.Request, e *relay.Event, a *relay.Attempt, longest float6
 	if a.State == relay.StateQueued {
 		v.Queue = queueText(a, auto)
 	}
-	if out.Timing != nil {
-		v.Timing, v.Latency = timingOf(out.Timing, longest), millisText(*out.LatencyMs)
+	if out := record.OfAttempt(a, false); out.Timing != nil {
+		v.Timing, v.Latency = out.Timing, millisText(*out.LatencyMs)
 	}
-	v.setFidelity(e, a)
+	return v
+}
+
+// addColumn adds the response, and whether the bytes sent are those of the original request.
+func (v *attemptView) addColumn(r *http.Request, e *relay.Event, a *relay.Attempt) {
 	if a.HasResponse {
 		v.Response = responseView(r, e, a)
 		v.RawAnswer = attemptPath(e.ID.String(), a.N, "response.raw")
 	}
-	return v
+	if a.Identical == nil {
+		v.Fidelity = unsentText(e, a)
+		return
+	}
+	m := &e.Request
+	head := m.Head
+	if len(a.SentHead) > 0 {
+		head = a.SentHead
+	}
+	v.RawRequest = attemptPath(e.ID.String(), a.N, "request.raw")
+	v.Same, v.Fidelity = *a.Identical, "Identical to"
+	if !v.Same {
+		v.Fidelity, v.Changed = "Differs from", changedLines(m.Head, head)
+	}
+	v.Fidelity += fmt.Sprintf(" the original request: %d bytes, body SHA-256 %x…", int64(len(head)+len(m.Lines))+m.Body.Size, m.Body.SHA256[:6])
 }
 
 func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageView {
@@ -182,31 +169,9 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	m.Body = showBody(bodySource{
 		id: "response-" + n, what: "Response body of attempt " + n, body: &a.Response.Body, head: a.Response.Head,
 		download: attemptPath(e.ID.String(), a.N, "response.body"), image: eventPath(e.ID.String(), "image", n), whole: eventPath(e.ID.String(), "json", n),
-		param: "response", query: r.URL.Query(), path: eventPath(e.ID.String()),
+		page: eventPath(e.ID.String()), query: r.URL.Query(), param: "response",
 	})
 	return m
-}
-
-// setFidelity tells whether the bytes sent are those of the original request.
-func (v *attemptView) setFidelity(e *relay.Event, a *relay.Attempt) {
-	m := &e.Request
-	if a.Identical == nil {
-		v.Fidelity = unsentText(e, a)
-		return
-	}
-	head := m.Head
-	if len(a.SentHead) > 0 {
-		head = a.SentHead
-	}
-	size := int64(len(head)+len(m.Lines)) + m.Body.Size
-	v.RawRequest = attemptPath(e.ID.String(), a.N, "request.raw")
-	v.Same = *a.Identical
-	if v.Same {
-		v.Fidelity = fmt.Sprintf("Identical to the original request: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
-		return
-	}
-	v.Fidelity = fmt.Sprintf("Differs from the original request: %d bytes, body SHA-256 %s", size, shortHash(&m.Body))
-	v.Changed = changedLines(m.Head, head)
 }
 
 // unsentText says what is known of an attempt that cannot be compared with the original.
@@ -222,8 +187,6 @@ func unsentText(e *relay.Event, a *relay.Attempt) string {
 		return "Nothing was sent."
 	}
 }
-
-func shortHash(b *relay.Body) string { return hex.EncodeToString(b.SHA256[:6]) + "…" }
 
 // changedLines tells which lines of a head were taken away or added.
 func changedLines(was, is []byte) []string {
@@ -245,36 +208,34 @@ func changedLines(was, is []byte) []string {
 	return list
 }
 
-// longestOf is the longest total of some attempts, in ms: bars side by side have
-// one scale.
-func longestOf(list []relay.Attempt) float64 {
-	longest := 0.0
-	for i := range list {
-		if t := record.OfAttempt(&list[i], false).Timing; t != nil {
-			longest = max(longest, t.Total)
-		}
-	}
-	return longest
+// phaseView is one part of the time of an attempt, in ms.
+type phaseView struct {
+	Name      string
+	At, Taken float64
 }
 
-func timingOf(t *record.Timing, longest float64) *timingView {
-	v := &timingView{Total: millisText(t.Total)}
-	scale := 0.0
-	if longest > 0 {
-		scale = 1000 / longest
+// phasesOf are the parts of a time in their order.
+func phasesOf(t *record.Timing) []phaseView {
+	list := []phaseView{{"blocked", 0, t.Blocked}, {"connect", 0, t.Connect}, {"send", 0, t.Send}, {"wait", 0, t.Wait}, {"receive", 0, t.Receive}}
+	for i := range list[1:] {
+		list[i+1].At = list[i].At + list[i].Taken
 	}
-	at := 0.0
-	for _, phase := range []struct {
-		name string
-		ms   float64
-	}{{"blocked", t.Blocked}, {"connect", t.Connect}, {"send", t.Send}, {"wait", t.Wait}, {"receive", t.Receive}} {
-		v.Phases = append(v.Phases, phaseView{
-			Name: phase.name, Text: millisText(phase.ms),
-			X: strconv.FormatFloat(at*scale, 'f', 1, 64), Width: strconv.FormatFloat(phase.ms*scale, 'f', 1, 64),
-		})
-		v.Label += phase.name + " " + millisText(phase.ms) + ", "
-		at += phase.ms
+	return list
+}
+
+// timingText is a time with its parts in words.
+func timingText(t *record.Timing) string {
+	var text string
+	for _, phase := range phasesOf(t) {
+		text += phase.Name + " " + millisText(phase.Taken) + ", "
 	}
-	v.Label += "total " + v.Total
-	return v
+	return text + "total " + millisText(t.Total)
+}
+
+// part is how much of a whole a value is, as a coordinate in a box of that size.
+func part(value, whole, size float64) string {
+	if whole <= 0 {
+		return "0"
+	}
+	return strconv.FormatFloat(size*value/whole, 'f', 1, 64)
 }

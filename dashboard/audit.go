@@ -32,49 +32,48 @@ const (
 	auditLong  = 1000
 )
 
-// auditAll is every account's log, for admins.
-func (p *pages) auditAll(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.renderAudit(r, who, auditView{Title: "Audit log", Path: "/admin/audit", Everything: true})
-}
-
-// auditOwn is what was done by an account and to it.
-func (p *pages) auditOwn(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.renderAudit(r, withoutAdmin(who), auditView{Title: "Your audit log", Path: "/account/audit"})
-}
-
-func (p *pages) renderAudit(r *http.Request, who relay.Actor, v auditView) (templ.Component, error) {
-	q := r.URL.Query()
-	get := func(name string) string {
-		s := strings.TrimSpace(q.Get(name))
-		return s[:min(len(s), 200)]
-	}
-	v.Filter = auditFilter{get("who"), get("what"), get("on")}
-	limit := auditShort
-	if q.Has("all") || v.Filter != (auditFilter{}) {
-		limit = auditLong
-	}
-	entries, err := p.Accounts.Audit(r.Context(), who, limit)
-	if err != nil {
-		return nil, err
-	}
-	v.Searched, v.Bound = len(entries), len(entries) == auditLong
-	if limit == auditShort && len(entries) == limit {
-		v.More = withQuery(v.Path, url.Values{"all": {""}})
-	}
-	for i := range entries {
-		e := &entries[i]
-		if kind, _, _ := strings.Cut(e.Action, "."); !slices.Contains(v.Actions, kind) {
-			v.Actions = append(v.Actions, kind)
+// audit is the page of the log: for admins of all accounts, else of what was done by an
+// account and to it.
+func (p *pages) audit(everything bool) signedInHandler {
+	return func(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		v := auditView{Title: "Audit log", Path: "/admin/audit", Everything: everything}
+		if !everything {
+			v.Title, v.Path = "Your audit log", "/account/audit"
+			who.Admin = false
 		}
-		if v.Filter.matches(e) {
-			v.Rows = append(v.Rows, e)
+		q := r.URL.Query()
+		get := func(name string) string {
+			s := strings.TrimSpace(q.Get(name))
+			return s[:min(len(s), 200)]
 		}
+		v.Filter = auditFilter{get("who"), get("what"), get("on")}
+		limit := auditShort
+		if q.Has("all") || v.Filter != (auditFilter{}) {
+			limit = auditLong
+		}
+		entries, err := p.Accounts.Audit(r.Context(), who, limit)
+		if err != nil {
+			return nil, err
+		}
+		v.Searched, v.Bound = len(entries), len(entries) == auditLong
+		if limit == auditShort && len(entries) == limit {
+			v.More = withQuery(v.Path, url.Values{"all": {""}})
+		}
+		for i := range entries {
+			e := &entries[i]
+			if kind, _, _ := strings.Cut(e.Action, "."); !slices.Contains(v.Actions, kind) {
+				v.Actions = append(v.Actions, kind)
+			}
+			if v.Filter.matches(e) {
+				v.Rows = append(v.Rows, e)
+			}
+		}
+		if f := v.Filter.What; f != "" && !slices.Contains(v.Actions, f) {
+			v.Actions = append(v.Actions, f) // one action alone, or one of long ago
+		}
+		slices.Sort(v.Actions)
+		return auditPage(v), nil
 	}
-	if f := v.Filter.What; f != "" && !slices.Contains(v.Actions, f) {
-		v.Actions = append(v.Actions, f) // one action alone, or one of long ago
-	}
-	slices.Sort(v.Actions)
-	return auditPage(v), nil
 }
 
 // matches tells whether an entry passes: What is an action or the noun before its dot,

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"net/url"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -15,9 +17,8 @@ import (
 // shownHex is how many bytes a hex dump has.
 const shownHex = 16 << 10
 
-// wholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for;
-// wholeOutput bounds its indented text.
-const wholeJSON, wholeOutput = 4 << 20, 12 << 20
+// wholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for.
+const wholeJSON = 4 << 20
 
 // Names of body views, in the order of their tabs.
 const (
@@ -35,9 +36,9 @@ type bodySource struct {
 	head            []byte // of its message
 	download, image string // addresses of all of it, and of it as a picture
 	whole           string // address of it as indented JSON
-	param           string // query parameter that chooses the view
+	page            string // address of its page, on which param in the query chooses the view; "" = there is one view
 	query           url.Values
-	path            string
+	param           string
 }
 
 // bodyView is a body as one of its views shows it.
@@ -47,7 +48,7 @@ type bodyView struct {
 	Empty        bool
 	State        string // what is missing of it, "" = nothing
 	Note         string // how it is shown
-	Tabs         []tabView
+	Tabs         []choice
 	View         string
 	Text         string // of pretty, raw and hex
 	JSON         bool   // Text is indented JSON
@@ -60,15 +61,10 @@ type bodyView struct {
 	Whole        string // address of all of a longer JSON text, indented; "" = it is shown, or too long
 }
 
-type tabView struct {
-	Name, Link string
-	Current    bool
-}
-
 // showBody makes the view that the address asks for, or the one that says most.
 func showBody(s bodySource) bodyView {
 	b := s.body
-	v := bodyView{ID: s.id, What: s.what, Size: sizeText(b.Size), SHA256: hex.EncodeToString(b.SHA256[:]), Download: s.download, State: bodyState(b)}
+	v := bodyView{ID: s.id, What: s.what, Size: sizeText(b.Size), SHA256: hex.EncodeToString(b.SHA256[:]), Download: s.download, State: bodyStates[b.State]}
 	if b.Size == 0 {
 		v.Empty = true
 		return v
@@ -76,18 +72,15 @@ func showBody(s bodySource) bodyView {
 	c := contentOf(s.head, b)
 	tabs := c.views()
 	v.View = tabs[0]
-	for _, name := range tabs {
-		if s.query.Get(s.param) == name {
-			v.View = name
+	if s.page != "" {
+		if chosen := s.query.Get(s.param); slices.Contains(tabs, chosen) {
+			v.View = chosen
 		}
-	}
-	for _, name := range tabs {
-		q := url.Values{}
-		for k, values := range s.query {
-			q[k] = values
+		for _, name := range tabs {
+			q := maps.Clone(s.query)
+			q.Set(s.param, name)
+			v.Tabs = append(v.Tabs, choice{name, withQuery(s.page, q) + "#" + s.id, name == v.View})
 		}
-		q.Set(s.param, name)
-		v.Tabs = append(v.Tabs, tabView{Name: name, Link: withQuery(s.path, q) + "#" + s.id, Current: name == v.View})
 	}
 	c.show(&v, s.image)
 	if v.JSON && c.cut && b.Size <= wholeJSON {
@@ -96,18 +89,12 @@ func showBody(s bodySource) bodyView {
 	return v
 }
 
-func bodyState(b *relay.Body) string {
-	switch b.State {
-	case relay.BodyReceiving:
-		return "It is still coming in."
-	case relay.BodyAborted:
-		return "The caller went away before its end."
-	case relay.BodyNotSent:
-		return "It was not read: the answer came before it."
-	case relay.BodyOverLimit:
-		return "It was larger than what is kept; size and SHA-256 cover all of it."
-	}
-	return ""
+// bodyStates say what is missing of a body.
+var bodyStates = map[string]string{
+	relay.BodyReceiving: "It is still coming in.",
+	relay.BodyAborted:   "The caller went away before its end.",
+	relay.BodyNotSent:   "It was not read: the answer came before it.",
+	relay.BodyOverLimit: "It was larger than what is kept; size and SHA-256 cover all of it.",
 }
 
 func (c *content) show(v *bodyView, image string) {
@@ -160,14 +147,15 @@ func (c *content) pretty(v *bodyView) {
 			v.Text, v.JSON = visible(out), true
 			return
 		}
-		line, column := fault.in(c.plain)
-		v.Fault = fmt.Sprintf("Not JSON: line %d, column %d (byte %d): %s", line, column, fault.Offset, fault.Why)
 		at := min(fault.Offset, len(c.plain))
+		before := c.plain[:at]
+		v.Fault = fmt.Sprintf("Not JSON: line %d, column %d (byte %d): %s",
+			1+bytes.Count(before, []byte("\n")), at-bytes.LastIndexByte(before, '\n'), fault.Offset, fault.Why)
 		end := min(at+1, len(c.plain))
 		for end < len(c.plain) && !utf8.RuneStart(c.plain[end]) {
 			end++
 		}
-		v.Text, v.Mark, v.Rest = visible(c.plain[:at]), visible(c.plain[at:end]), visible(c.plain[end:])
+		v.Text, v.Mark, v.Rest = visible(before), visible(c.plain[at:end]), visible(c.plain[end:])
 	default:
 		v.Text = visible(c.plain)
 	}

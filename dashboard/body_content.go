@@ -23,38 +23,30 @@ type content struct {
 	problem string // why it was not
 }
 
+// contentOf takes gzip and deflate off for the view, never more than the view holds.
 func contentOf(head []byte, b *relay.Body) *content {
 	c := &content{raw: b.Data[:min(len(b.Data), shownBody)], size: b.Size}
 	c.plain, c.cut = c.raw, int64(len(c.raw)) < b.Size
 	c.kind, c.params = record.ContentType(head)
-	c.decode(head)
-	return c
-}
-
-// decode takes gzip and deflate off for the view, never more than the view holds.
-func (c *content) decode(head []byte) {
 	coding := record.ContentCoding(head)
 	if coding == "" {
-		return
+		return c
 	}
 	r, decoded := record.DecodeContent(head, bytes.NewReader(c.raw))
-	switch {
-	case !decoded && strings.Contains("gzip x-gzip deflate", coding):
-		c.problem = "it says " + coding + ", but is not"
-		return
-	case !decoded:
+	if !decoded {
 		c.problem = "coded as " + record.SafeTextMax(coding, 40) + ", which this view cannot read"
-		return
+		if strings.Contains("gzip x-gzip deflate", coding) {
+			c.problem = "it says " + coding + ", but is not"
+		}
+		return c
 	}
 	out, err := io.ReadAll(io.LimitReader(r, shownBody+1))
 	if err != nil && (!errors.Is(err, io.ErrUnexpectedEOF) || !c.cut) {
 		c.problem = coding + " data that breaks off or is damaged"
 	}
-	c.coding = coding
-	if len(out) > shownBody {
-		out, c.cut = out[:shownBody], true
-	}
-	c.plain = out
+	c.coding, c.plain = coding, out[:min(len(out), shownBody)]
+	c.cut = c.cut || len(out) > shownBody
+	return c
 }
 
 // views are those that make sense, the best one first.

@@ -10,13 +10,14 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
 	"errors"
-	"io/fs"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -34,12 +35,12 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Options are what the pages need. Accounts, Events and Deliver are needed.
+// Options are what the pages need. Accounts, Events, Deliver and Limits are needed.
 type Options struct {
 	Accounts Accounts
 	Events   Events
 	Deliver  Deliverer
-	Limits   Limits // nil = no limits
+	Limits   Limits
 	// Enrolments are keys that wait to be let in; nil = there is no such page.
 	Enrolments Enrolments
 	Site       relay.Site
@@ -51,10 +52,7 @@ type Options struct {
 	Log      *slog.Logger // nil = nothing is logged
 }
 
-type pages struct {
-	Options
-	assetTags map[string]string // entity tags of assets
-}
+type pages struct{ Options }
 
 // New makes the handler of everything on the base site that is not under /api/. It
 // is safe for concurrent use and starts no goroutines.
@@ -62,19 +60,16 @@ func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Limits == nil {
-		o.Limits = unlimited{}
-	}
-	p := &pages{Options: o, assetTags: assetTags()}
+	p := &pages{o}
 	return p.securityHeaders(http.NewCrossOriginProtection().Handler(p.routes()))
 }
 
 // routes are the addresses of everything.
 func (p *pages) routes() *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET /{$}", p.signedIn(p.home))
+	mux.Handle("GET /{$}", p.signedIn(formPage(p.home).empty))
 	mux.Handle("GET /aliases/{alias}", p.ofAlias(p.stream))
-	mux.Handle("GET /aliases/{alias}/live", ownPages(p.ofAlias(p.streamLive)))
+	mux.Handle("GET /aliases/{alias}/live", ownPages(p.ofAlias(p.live)))
 	mux.Handle("GET /aliases/{alias}/qr.svg", ownPages(p.ofAlias(p.qrCode)))
 	mux.Handle("POST /aliases/{alias}/test", p.ofAlias(p.sendSample))
 	mux.Handle("GET /aliases/{alias}/replay", p.ofAlias(p.confirmReplays))
@@ -106,24 +101,32 @@ func (p *pages) routes() *http.ServeMux {
 	mux.Handle("POST /aliases/{alias}/settings/members/{user}/remove", p.ofAlias(p.removeMember))
 	mux.Handle("POST /aliases/{alias}/settings/transfer", p.ofOwnAlias(p.transferAlias))
 	mux.Handle("POST /aliases/{alias}/settings/remove", p.ofOwnAlias(p.removeAlias))
-	mux.Handle("GET /account", p.signedIn(p.account))
-	mux.Handle("GET /account/audit", p.signedIn(p.auditOwn))
+	mux.Handle("GET /account", p.signedIn(formPage(p.account).empty))
+	mux.Handle("GET /account/audit", p.signedIn(p.audit(false)))
 	mux.Handle("POST /account/keys", p.signedIn(p.addKey))
-	mux.Handle("POST /account/keys/{id}/remove", p.signedIn(p.removeKey))
+	mux.Handle("POST /account/keys/{id}/remove", p.signedIn(removal(p.Accounts.RemoveKey, "key-removed")))
 	mux.Handle("POST /account/tokens", p.signedIn(p.createToken))
-	mux.Handle("POST /account/tokens/{id}/remove", p.signedIn(p.removeToken))
-	mux.Handle("POST /account/sessions/{id}/remove", p.signedIn(p.removeSession))
-	p.adminRoutes(mux)
+	mux.Handle("POST /account/tokens/{id}/remove", p.signedIn(removal(p.Accounts.RemoveToken, "token-removed")))
+	mux.Handle("POST /account/sessions/{id}/remove", p.signedIn(removal(p.Accounts.RemoveSession, "logged-out")))
+	mux.Handle("GET /admin", p.onlyAdmin(formPage(p.admin).empty))
+	mux.Handle("GET /admin/audit", p.onlyAdmin(p.audit(true)))
+	mux.Handle("POST /admin/users", p.onlyAdmin(p.addUser))
+	mux.Handle("POST /admin/users/{user}/invite", p.onlyAdmin(p.inviteUser))
+	mux.Handle("POST /admin/users/{user}/remove", p.onlyAdmin(p.removeUser))
+	mux.Handle("POST /admin/aliases/{alias}/transfer", p.onlyAdmin(p.transferUnowned))
 	mux.Handle("GET /invite/{token}", p.page(p.invite))
 	mux.Handle("POST /invite/{token}", p.page(p.useInvite))
 	p.enrolmentRoutes(mux)
 	mux.Handle("GET /login/{token}", p.page(p.login))
 	mux.Handle("POST /login/{token}", p.page(p.useLogin))
 	mux.Handle("POST /logout", p.page(p.logout))
-	mux.Handle("GET /assets/", p.serveCached(http.FileServerFS(assets)))
-	mux.Handle("/", p.optionalLogin(func(http.ResponseWriter, *http.Request) (templ.Component, error) {
-		return nil, relay.ErrNotFound
-	}))
+	mux.Handle("GET /assets/", http.HandlerFunc(serveAsset))
+	mux.Handle("/", p.signedInOrElse(
+		func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
+			return nil, relay.ErrNotFound
+		},
+		func(http.ResponseWriter, *http.Request) (templ.Component, error) { return nil, relay.ErrNotFound },
+	))
 	return mux
 }
 
@@ -162,34 +165,18 @@ func ownPages(next http.Handler) http.Handler {
 	})
 }
 
-// assetTags are hashes of the embedded files, which carry no times.
-func assetTags() map[string]string {
-	tags := map[string]string{}
-	_ = fs.WalkDir(assets, ".", func(path string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
-			return err
-		}
-		content, err := assets.ReadFile(path)
-		sum := sha256.Sum256(content)
-		tags["/"+path] = `"` + hex.EncodeToString(sum[:8]) + `"`
-		return err
-	})
-	return tags
-}
-
-// serveCached lets browsers keep assets and ask whether they are still the same ones, so
+// serveAsset lets browsers keep assets and ask whether they are still the same ones, so
 // that a new version never meets an old script.
-func (p *pages) serveCached(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		tag, ok := p.assetTags[r.URL.Path]
-		if !ok {
-			http.NotFound(w, r)
-			return
-		}
-		w.Header().Set("Cache-Control", "no-cache")
-		w.Header().Set("ETag", tag)
-		next.ServeHTTP(w, r)
-	})
+func serveAsset(w http.ResponseWriter, r *http.Request) {
+	content, err := assets.ReadFile(strings.TrimPrefix(r.URL.Path, "/"))
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	sum := sha256.Sum256(content)
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("ETag", `"`+hex.EncodeToString(sum[:8])+`"`)
+	http.ServeContent(w, r, r.URL.Path, time.Time{}, bytes.NewReader(content))
 }
 
 // handler is what page renders the outcome of.
@@ -213,13 +200,19 @@ func (p *pages) page(handle handler) http.Handler {
 			if status = relay.Status(e.Code); status == http.StatusInternalServerError {
 				p.Log.Error("page failed", "path", r.Pattern, "error", err)
 			}
-			retryAfter(w, e)
-			body = errorPage(status, statusTitle(status), e.Detail)
+			if e.RetryAfter > 0 {
+				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+			}
+			body = errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail)
 			if e.Code == relay.CodeStoreUnavailable {
-				body = outagePage(e.Detail, retryPath(r))
+				again := "/" // where something was to be changed
+				if r.Method == http.MethodGet {
+					again = localPath(url.QueryEscape(r.URL.RequestURI()))
+				}
+				body = outagePage(e.Detail, again)
 			}
 			if e.Code == relay.CodeLoginTooOld {
-				p.rememberReferer(w, r)
+				http.SetCookie(w, p.nextCookie(referer(r), nextAge)) // of the form that was refused
 				body = loginAgainPage(e.Detail, p.loginCommand())
 			}
 			if partial(r) {
@@ -278,28 +271,17 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// statusTitle is what a page says of a status in people's words.
-func statusTitle(status int) string {
-	switch status {
-	case http.StatusUnauthorized:
-		return "Not logged in"
-	case http.StatusForbidden:
-		return "Not allowed"
-	case http.StatusNotFound:
-		return "Not found"
-	case http.StatusConflict:
-		return "Conflict"
-	case http.StatusRequestEntityTooLarge:
-		return "Too large"
-	case http.StatusUnprocessableEntity, http.StatusBadRequest:
-		return "Invalid input"
-	case http.StatusTooManyRequests:
-		return "Too many requests"
-	case http.StatusServiceUnavailable:
-		return "Unavailable"
-	default:
-		return "Something went wrong"
-	}
+// statusTitles are what a page says of a status in people's words.
+var statusTitles = map[int]string{
+	http.StatusBadRequest:            "Invalid input",
+	http.StatusUnauthorized:          "Not logged in",
+	http.StatusForbidden:             "Not allowed",
+	http.StatusNotFound:              "Not found",
+	http.StatusConflict:              "Conflict",
+	http.StatusRequestEntityTooLarge: "Too large",
+	http.StatusUnprocessableEntity:   "Invalid input",
+	http.StatusTooManyRequests:       "Too many requests",
+	http.StatusServiceUnavailable:    "Unavailable",
 }
 
 // signedInHandler is a handler of a page for signed-in people; who asks is given.
@@ -346,7 +328,7 @@ func (p *pages) ofOwnAlias(handle aliasHandler) http.Handler {
 }
 
 // signedInOrElse is signedIn with a page of its own for everybody else.
-func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.ResponseWriter, *http.Request) templ.Component) http.Handler {
+func (p *pages) signedInOrElse(handle signedInHandler, stranger handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		who, ok, err := p.currentSession(r)
 		p.sweep(w, r)
@@ -358,34 +340,24 @@ func (p *pages) signedInOrElse(handle signedInHandler, stranger func(http.Respon
 			case err != nil:
 				return nil, err
 			case !ok:
-				return stranger(w, r), nil
+				return stranger(w, r)
 			}
 			return handle(w, r, who)
 		}).ServeHTTP(w, r)
 	})
 }
 
-// optionalLogin is for pages that anybody may see; signed-in people get their header.
-func (p *pages) optionalLogin(handle handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if who, ok, _ := p.currentSession(r); ok {
-			r = r.WithContext(p.withViewer(r, who))
-		}
-		p.page(handle).ServeHTTP(w, r)
-	})
-}
-
 // loginRequired shows how to log in, and notes where the person wanted to go.
-func (p *pages) loginRequired(w http.ResponseWriter, r *http.Request) templ.Component {
+func (p *pages) loginRequired(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	if partial(r) {
-		return errorFragment(http.StatusUnauthorized, "you are logged out; log in again")
+		return errorFragment(http.StatusUnauthorized, "you are logged out; log in again"), nil
 	}
 	status := http.StatusOK
 	if r.URL.Path != "/" {
 		status = http.StatusUnauthorized
 		p.rememberPage(w, r)
 	}
-	return withStatus{loginHelpPage(p.loginCommand()), status}
+	return withStatus{loginHelpPage(p.loginCommand()), status}, nil
 }
 
 // rememberPage notes where somebody wanted to go before logging in.
@@ -395,11 +367,12 @@ func (p *pages) rememberPage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// rememberReferer notes the page with the form that was refused, for after the login.
-func (p *pages) rememberReferer(w http.ResponseWriter, r *http.Request) {
+// referer is the page of this site that a request comes from, or else the home page.
+func referer(r *http.Request) string {
 	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
-		http.SetCookie(w, p.nextCookie(from.RequestURI(), nextAge))
+		return localPath(url.QueryEscape(from.RequestURI()))
 	}
+	return "/"
 }
 
 // viewer is what the header and the sidebar of a page say about the signed-in person.
@@ -428,18 +401,6 @@ func viewerOf(ctx context.Context) viewer {
 	return f
 }
 
-// retryPath is what the page of an outage tries again: the address of the page, or the
-// home page where something was to be changed.
-func retryPath(r *http.Request) string {
-	path := "/"
-	if r.Method == http.MethodGet {
-		if path = localPath(r.URL.EscapedPath()); r.URL.RawQuery != "" && path != "/" {
-			path += "?" + r.URL.RawQuery
-		}
-	}
-	return path
-}
-
 // themes are the choices of the theme switch; auto follows the system.
 var themes = []string{"auto", "light", "dark"}
 
@@ -454,23 +415,12 @@ func themeOf(r *http.Request) string {
 	return themes[0]
 }
 
-func themeAttributes(ctx context.Context) templ.Attributes {
-	if theme := viewerOf(ctx).Theme; theme != "" && theme != themes[0] {
-		return templ.Attributes{"data-theme": theme}
-	}
-	return nil
-}
-
 // setTheme stores the theme in this browser, and goes back to the page.
 func (p *pages) setTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	if theme := field(r, "theme"); slices.Contains(themes, theme) {
 		http.SetCookie(w, &http.Cookie{Name: themeCookie, Value: theme, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.secure(), SameSite: http.SameSiteLaxMode})
 	}
-	back := "/"
-	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
-		back = localPath(url.QueryEscape(from.RequestURI()))
-	}
-	return seeOther(w, r, back)
+	return seeOther(w, r, referer(r))
 }
 
 // current is the aria-current value of a link in the header.
@@ -482,12 +432,4 @@ func (f viewer) current(path string) string {
 		return "true"
 	}
 	return "false"
-}
-
-// retryAfter says when to come again, where that is known.
-func retryAfter(w http.ResponseWriter, e *relay.Error) {
-	if e.RetryAfter > 0 {
-		seconds := (e.RetryAfter + time.Second - 1) / time.Second
-		w.Header().Set("Retry-After", strconv.FormatInt(int64(seconds), 10))
-	}
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/api"
 	"relay/dashboard"
 )
 
@@ -90,7 +91,7 @@ func serve(t *testing.T, h *fakeStore, base string) http.Handler {
 		t.Fatal(err)
 	}
 	return dashboard.New(dashboard.Options{
-		Accounts: h, Deliver: h, Log: slog.New(slog.DiscardHandler),
+		Accounts: h, Deliver: h, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Log: slog.New(slog.DiscardHandler),
 		Site: relay.Site{Base: *u, AliasDomain: "example.com", SSHAddr: "example.com:2222"},
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/a-h/templ"
 
@@ -99,34 +98,30 @@ type diffPageView struct {
 // compare is the page /diff?left=…&right=…&part=….
 func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	q := r.URL.Query()
-	left, err := record.ParseAttemptRef(q.Get("left"))
-	if err != nil {
-		return nil, err
-	}
 	v := diffPageView{Part: record.DiffRequest}
-	if q.Get("part") == record.DiffResponse {
-		v.Part = record.DiffResponse
+	other := record.DiffResponse
+	if q.Get("part") == other {
+		v.Part, other = other, v.Part
 	}
-	e, err := p.Events.Event(r.Context(), who, left.Event, 0)
-	if err != nil {
-		return nil, err
+	var refs [2]relay.AttemptRef
+	for i, side := range [2]string{q.Get("left"), q.Get("right")} {
+		var err error
+		if i == 1 && side == "" {
+			v.Candidates, err = p.candidates(r.Context(), who, v.Sides[0])
+			return diffPage(v), err
+		}
+		if refs[i], err = record.ParseAttemptRef(side); err != nil {
+			return nil, err
+		}
+		e, err := p.Events.Event(r.Context(), who, refs[i].Event, 0)
+		if err != nil {
+			return nil, err
+		}
+		v.Sides[i] = p.row(e)
 	}
-	v.Sides[0] = rowOf(record.Summarise(e, p.Site, time.Now()), nil)
-	if q.Get("right") == "" {
-		v.Candidates, err = p.candidates(r.Context(), who, e)
-		return diffPage(v), err
-	}
-	right, err := record.ParseAttemptRef(q.Get("right"))
-	if err != nil {
-		return nil, err
-	}
-	if e, err = p.Events.Event(r.Context(), who, right.Event, 0); err != nil {
-		return nil, err
-	}
-	v.Sides[1] = rowOf(record.Summarise(e, p.Site, time.Now()), nil)
 	v.Swap = comparePath(q.Get("right"), q.Get("left"), v.Part)
-	v.Other = comparePath(q.Get("left"), q.Get("right"), map[string]string{record.DiffRequest: record.DiffResponse, record.DiffResponse: record.DiffRequest}[v.Part])
-	d, err := record.ReadDiff(r.Context(), p.Events, who, left, right, v.Part)
+	v.Other = comparePath(q.Get("left"), q.Get("right"), other)
+	d, err := record.ReadDiff(r.Context(), p.Events, who, refs[0], refs[1], v.Part)
 	if errors.Is(err, relay.ErrNotFound) { // both events are there
 		v.NoResponse = true
 		return diffPage(v), nil
@@ -139,15 +134,17 @@ func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor)
 }
 
 // candidates are earlier events like one, to compare it with.
-func (p *pages) candidates(ctx context.Context, who relay.Actor, e *relay.Event) (list []rowView, err error) {
-	f := relay.Filter{Alias: e.Alias, Type: e.Provider.EventType, Limit: diffCandidates, Cursor: e.ID.String()}
-	if f.Type == "" {
-		f.Method = e.Method
+func (p *pages) candidates(ctx context.Context, who relay.Actor, like rowView) (list []rowView, err error) {
+	f := relay.Filter{Alias: like.Alias, Limit: diffCandidates, Cursor: like.ID}
+	if p := like.Provider; p != nil && p.EventType != nil {
+		f.Type = *p.EventType
+	} else {
+		f.Method = like.Method
 	}
 	page, err := p.Events.Events(ctx, who, f)
 	for i := range page.Events {
-		row := rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), nil)
-		row.Link = comparePath(row.ID, e.ID.String(), record.DiffRequest)
+		row := p.row(&page.Events[i])
+		row.Link = comparePath(row.ID, like.ID, record.DiffRequest)
 		list = append(list, row)
 	}
 	return list, err

@@ -9,34 +9,27 @@ import (
 	"relay"
 )
 
-// enrolmentRoutes are there only where keys can wait.
+// enrolmentRoutes are there only where keys can wait. Strangers are told how to get in, in
+// the same words for links behind which nothing waits.
 func (p *pages) enrolmentRoutes(mux *http.ServeMux) {
 	if p.Enrolments == nil {
 		return
 	}
-	mux.Handle("GET /link/{code}", p.enrolmentHandler(p.enrolment))
-	mux.Handle("POST /link/{code}", p.enrolmentHandler(p.approve))
-}
-
-// enrolmentHandler lets signed-in people through. Everybody else is told how to get in, in the
-// same words for links behind which nothing waits.
-func (p *pages) enrolmentHandler(handle signedInHandler) http.Handler {
-	return p.signedInOrElse(handle, func(w http.ResponseWriter, r *http.Request) templ.Component {
+	stranger := func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 		p.rememberPage(w, r)
-		return withStatus{enrolmentLoginPage(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}
-	})
+		return withStatus{enrolmentLoginPage(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}, nil
+	}
+	mux.Handle("GET /link/{code}", p.signedInOrElse(formPage(p.enrolment).empty, stranger))
+	mux.Handle("POST /link/{code}", p.signedInOrElse(p.approve, stranger))
 }
 
-func (p *pages) enrolment(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.renderEnrolment(r, who, form{name: "link"})
-}
-
-func (p *pages) renderEnrolment(r *http.Request, who relay.Actor, code form) (templ.Component, error) {
+func (p *pages) enrolment(r *http.Request, who relay.Actor, code form) (templ.Component, error) {
 	e, err := p.Enrolments.Enrolment(r.Context(), r.PathValue("code"))
 	if err != nil {
 		return nil, enrolmentError(err)
 	}
-	return enrolmentPage(who.AccountName, e, code), nil
+	code.values.Del("code") // a wrong code is typed again, not edited
+	return enrolmentPage(who.AccountName, e, code.named("link")), nil
 }
 
 // approve lets the key in when the code is the one that its holder sees: the link
@@ -53,14 +46,7 @@ func (p *pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor)
 	} else {
 		err = p.Enrolments.ApproveEnrolment(r.Context(), who, r.PathValue("code"), code)
 	}
-	if err = f.addError(err, "code"); err != nil {
-		return nil, enrolmentError(err)
-	}
-	if !f.Failed() {
-		return seeOther(w, r, "/account?done=key-approved")
-	}
-	f.values.Del("code") // a wrong code is typed again, not edited
-	return formWithErrors(p.renderEnrolment(r, who, f))
+	return formPage(p.enrolment).finish(w, r, who, f, enrolmentError(err), "code", "/account?done=key-approved")
 }
 
 func enrolmentError(err error) error {

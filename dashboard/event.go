@@ -34,7 +34,9 @@ type eventView struct {
 	Latency      string
 	At           time.Time
 	Remote       string
-	Facts        []fact
+	Protocol     string
+	Host         string
+	Replayed     time.Time // last; zero = never
 	Error        string
 	HostRefused  string // the warning that the local server refused the Host header, or ""
 	Blocker      string // why the event cannot be replayed, "" = it can
@@ -42,13 +44,14 @@ type eventView struct {
 	SSHCommand   string // how to bring the tunnel back, "" = it is online
 	Provider     *providerView
 	Request      messageView
-	Attempts     []attemptView // columns
-	Strip        []stripView   // all attempts, to choose the second column; empty if all are shown
-	HiddenCount  int           // attempts that are not in Strip
-	AllAttempts  string        // address that shows every attempt as a column
+	Attempts     []attemptView
+	Longest      float64 // total time of one, in ms: bars side by side have one scale
+	Strip        bool    // not all of them are columns: there is a strip to choose from
+	HiddenCount  int     // attempts that are left out even there
+	AllAttempts  string  // address that shows every attempt as a column
 	Diff         *diffView
 	Shares       sharesView
-	Mark         markView
+	Mark         relay.Mark
 	Version      string
 	Back         string // address of the list
 	Newer, Older string // addresses of the events above and below in the list, "" = not known
@@ -66,12 +69,6 @@ func (v *eventView) Title() string {
 
 // pair is a name and a value, both safe to show.
 type pair struct{ Name, Value string }
-
-// fact is a pair, or a name and a time.
-type fact struct {
-	pair
-	At time.Time
-}
 
 // messageView is a request or a response.
 type messageView struct {
@@ -103,16 +100,17 @@ func (p *pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head 
 		return nil, err
 	}
 	id, _ := relay.ParseID(v.ID)
-	if !list.Filter.Active() && list.Filter.Cursor == "" && !list.has(v.ID) {
+	newer, older, found := list.neighbours(v.ID)
+	if !found && !list.Filter.Active() && list.Filter.Cursor == "" {
 		list.Filter.Cursor = id.Next().String() // the list begins with the event
 		page, err := p.readList(r.Context(), who, &list)
 		if err != nil {
 			return nil, err
 		}
 		list.addLinks(r, &head, page)
+		newer, older, _ = list.neighbours(v.ID)
 	}
-	list.Selected = v.ID
-	v.Newer, v.Older = list.neighbours(v.ID)
+	list.Selected, v.Newer, v.Older = v.ID, newer, older
 	return eventPage(v, list), nil
 }
 
@@ -135,14 +133,19 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	}
 	now, s := time.Now(), record.Summarise(e, p.Site, time.Now())
 	filter := filterOf(r.URL.Query(), e.Alias)
-	row := rowOf(s, nil)
 	v = eventView{
 		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State,
 		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
-		pill: row.pill, Note: row.Note, Latency: row.Latency, Facts: factsOf(e, s),
+		pill: pillOf(s.State, s.Status), Note: stateNote(s), Latency: optionalMillis(s.LatencyMs), Host: record.SafeTextMax(s.Host, 300), Protocol: s.HTTPVersion,
 		At: e.ReceivedAt, Remote: s.RemoteAddr,
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now), Version: eventVersion(e),
 		Back: withQuery(aliasPath(e.Alias), filter.query()),
+	}
+	if e.TLS {
+		v.Protocol += " over TLS"
+	}
+	if e.LastReceivedAt.After(e.ReceivedAt) {
+		v.Replayed = e.LastReceivedAt
 	}
 	if s.Error != nil {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
@@ -158,7 +161,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	v.auto = a.Settings.AutoDeliver
 	v.Request = p.requestView(r, e)
 	p.addAttempts(r, who, &v, e)
-	v.Shares, v.Mark = p.readShares(r, who, e, a), markOf(e)
+	v.Shares, v.Mark = p.readShares(r, who, e, a), e.Mark
 	return v, head, nil
 }
 
@@ -171,23 +174,6 @@ func eventVersion(e *relay.Event) string {
 		fmt.Fprint(h, a.N, a.State, a.Position, a.Status, a.ResponseState)
 	}
 	return strconv.FormatUint(h.Sum64(), 36)
-}
-
-// factsOf are the lines below the title.
-func factsOf(e *relay.Event, s *record.Summary) []fact {
-	facts := []fact{{pair{Name: "Received"}, e.ReceivedAt}}
-	for _, f := range []pair{
-		{"From", s.RemoteAddr},
-		{"Protocol", s.HTTPVersion + map[bool]string{true: " over TLS", false: ""}[s.TLS]},
-		{"Host", record.SafeTextMax(s.Host, 300)},
-		{"Event", s.ID},
-	} {
-		facts = append(facts, fact{pair: f})
-	}
-	if e.LastReceivedAt.After(e.ReceivedAt) {
-		facts = append(facts, fact{pair{Name: "Last replayed"}, e.LastReceivedAt})
-	}
-	return facts
 }
 
 // blockerText says why an event cannot be replayed, as a sentence; "" where it can.
@@ -207,7 +193,7 @@ func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
 	m.Query = queryPairs(e.Target)
 	m.Body = showBody(bodySource{
 		id: "request", what: "Request body", body: &e.Request.Body, head: e.Request.Head, download: apiEventPath(e.ID.String(), "request.body"),
-		image: eventPath(e.ID.String(), "image", "0"), whole: eventPath(e.ID.String(), "json", "0"), param: "body", query: r.URL.Query(), path: r.URL.Path,
+		image: eventPath(e.ID.String(), "image", "0"), whole: eventPath(e.ID.String(), "json", "0"), page: eventPath(e.ID.String()), query: r.URL.Query(), param: "body",
 	})
 	return m
 }
@@ -266,16 +252,17 @@ func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Acto
 		return nil, err
 	}
 	var stored bytes.Buffer
-	for i := 0; i < max(1, m.Body.Parts) && stored.Len() <= wholeJSON; i++ {
-		part, err := p.Events.BodyPart(r.Context(), id, n, i)
-		if err != nil {
-			return nil, err
+	if err := p.eachPart(r, id, n, &m.Body, func(part []byte) error {
+		if stored.Len() <= wholeJSON {
+			stored.Write(part)
 		}
-		stored.Write(part)
+		return nil
+	}); err != nil {
+		return nil, err
 	}
 	plain, _ := record.DecodeContent(m.Head, &stored)
 	text, err := io.ReadAll(io.LimitReader(plain, wholeJSON+1))
-	out, fault := indentJSON(text, len(text) > wholeJSON, wholeOutput)
+	out, fault := prettyJSON(text, len(text) > wholeJSON)
 	if err != nil || fault != nil {
 		return nil, relay.Errorf(relay.CodeConflict, "this body is not JSON to its end; the download has it")
 	}
@@ -292,25 +279,37 @@ func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, i
 	if err != nil {
 		return nil, err
 	}
-	body := &m.Body
-	kind := imageKind(body.Data)
+	kind := imageKind(m.Body.Data)
 	if kind == "" {
 		return nil, relay.ErrNotFound
 	}
-	part, err := p.Events.BodyPart(r.Context(), id, n, 0)
-	if err != nil {
-		return nil, err
-	}
-	w.Header().Set("Content-Type", kind)
-	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
-	_, err = w.Write(part)
-	for i := 1; i < body.Parts && err == nil; i++ {
-		if part, err = p.Events.BodyPart(r.Context(), id, n, i); err == nil {
-			_, err = w.Write(part)
+	begun := false
+	err = p.eachPart(r, id, n, &m.Body, func(part []byte) error {
+		if !begun {
+			w.Header().Set("Content-Type", kind)
+			w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
 		}
-	}
-	if err != nil {
+		begun = true
+		_, err := w.Write(part)
+		return err
+	})
+	if begun && err != nil {
 		panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
 	}
-	return nil, nil
+	return nil, err
+}
+
+// eachPart reads the stored parts of a body: n is 0 for that of the request, else the
+// number of an attempt.
+func (p *pages) eachPart(r *http.Request, id relay.ID, n int, b *relay.Body, take func([]byte) error) error {
+	for i := range max(1, b.Parts) {
+		part, err := p.Events.BodyPart(r.Context(), id, n, i)
+		if err == nil {
+			err = take(part)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

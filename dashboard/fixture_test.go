@@ -69,13 +69,13 @@ func newFixtureOn(t *testing.T, so store.Options, change ...func(*dashboard.Opti
 	})
 	must(t, s.Serve(ctx, r.d.Publish))
 	must(t, r.d.Start(ctx))
-	o := dashboard.Options{Accounts: s, Events: s, Deliver: r.d, Site: site}
+	o := dashboard.Options{Accounts: s, Events: s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Site: site}
 	for _, c := range change {
 		c(&o)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/", dashboard.New(o))
-	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Site: site})) // pages link to exports and raw bytes
+	mux.Handle("/api/", api.New(api.Options{Accounts: s, Events: s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Site: site})) // pages link to exports and raw bytes
 	srv.Config.Handler = mux
 	srv.Start()
 	t.Cleanup(func() {

@@ -3,6 +3,7 @@ package dashboard
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -42,14 +43,7 @@ func (f form) ID(field string) string { return f.name + "-" + field }
 func (f form) Value(field string) string { return f.values.Get(field) }
 
 // Has tells whether a box of the field was ticked.
-func (f form) Has(field, value string) bool {
-	for _, v := range f.values[field] {
-		if v == value {
-			return true
-		}
-	}
-	return false
-}
+func (f form) Has(field, value string) bool { return slices.Contains(f.values[field], value) }
 
 // Error is what is wrong with a field, "" for nothing.
 func (f form) Error(field string) string { return f.errors[field] }
@@ -102,8 +96,24 @@ func (f form) addError(err error, field string) error {
 // brings along.
 func field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 
-// formWithErrors shows a page whose form was wrong.
-func formWithErrors(page templ.Component, err error) (templ.Component, error) {
+// formPage renders a page with a form, which is empty or what was posted last.
+type formPage func(r *http.Request, who relay.Actor, f form) (templ.Component, error)
+
+// empty shows the page with all of its forms empty.
+func (render formPage) empty(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return render(r, who, form{})
+}
+
+// finish goes on to path after form f, or shows its page again with what was wrong in the
+// form: err is noted beside the field.
+func (render formPage) finish(w http.ResponseWriter, r *http.Request, who relay.Actor, f form, err error, field, path string) (templ.Component, error) {
+	if err = f.addError(err, field); err != nil {
+		return nil, err
+	}
+	if len(f.errors) == 0 {
+		return seeOther(w, r, path)
+	}
+	page, err := render(r, who, f)
 	return withStatus{page, http.StatusUnprocessableEntity}, err
 }
 

@@ -28,16 +28,12 @@ type connectView struct {
 	Host, HostKey string
 }
 
-func (p *pages) home(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	return p.renderHome(r, who, form{name: "alias"})
-}
-
-func (p *pages) renderHome(r *http.Request, who relay.Actor, create form) (templ.Component, error) {
+func (p *pages) home(r *http.Request, who relay.Actor, create form) (templ.Component, error) {
 	aliases, err := p.Accounts.Aliases(r.Context(), who)
 	if err != nil {
 		return nil, err
 	}
-	v := homeView{User: who.AccountName, Create: create, Connect: p.connect(who, aliases), Done: successText(r)}
+	v := homeView{User: who.AccountName, Create: create.named("alias"), Connect: p.connect(who, aliases), Done: successText(r)}
 	if v.Aliases, err = p.aliasRecords(r.Context(), aliases); err != nil {
 		return nil, err
 	}
@@ -69,13 +65,7 @@ func (p *pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Ac
 	} else {
 		_, err = p.Accounts.CreateAlias(r.Context(), who, name, "")
 	}
-	if err = f.addError(err, "name"); err != nil {
-		return nil, err
-	}
-	if !f.Failed() {
-		return seeOther(w, r, aliasPath(name))
-	}
-	return formWithErrors(p.renderHome(r, who, f))
+	return formPage(p.home).finish(w, r, who, f, err, "name", aliasPath(name))
 }
 
 // connect shows the first alias, or the name that the documentation uses: forwarding
@@ -113,8 +103,6 @@ func (p *pages) curlCommand(alias string) string {
 	return command + p.Site.AliasURL(alias) + "/hook"
 }
 
-func (p *pages) sshTarget() string { return p.sshTargetFor("") }
-
 // sshTargetFor is what ssh is told to reach this relay as the account user.
 func (p *pages) sshTargetFor(user string) string {
 	host, port, err := net.SplitHostPort(p.Site.SSHAddr)
@@ -130,4 +118,4 @@ func (p *pages) sshTargetFor(user string) string {
 	return strings.Join(append(words, host), " ")
 }
 
-func (p *pages) loginCommand() string { return "ssh " + p.sshTarget() + " login" }
+func (p *pages) loginCommand() string { return "ssh " + p.sshTargetFor("") + " login" }

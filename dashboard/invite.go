@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -20,12 +19,7 @@ func (p *pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component,
 
 // invitedAccount is whose invitation the address holds.
 func (p *pages) invitedAccount(r *http.Request) (relay.Account, error) {
-	secret := r.PathValue("token")
-	acc, err := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.Invite(ctx, secret) })
-	if errors.Is(err, relay.ErrNotFound) {
-		err = errInviteNotFound
-	}
-	return acc, err
+	return p.linkOwner(r, p.Accounts.Invite, errInviteNotFound)
 }
 
 var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was used, has expired, or does not exist; ask an admin for a new one")
@@ -40,17 +34,14 @@ func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Compone
 	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
 		return nil, err
 	}
-	f := posted("invite", r)
 	session, _, err := p.Accounts.UseInvite(r.Context(), r.PathValue("token"), r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())
 	if errors.Is(err, relay.ErrNotFound) {
 		err = errInviteNotFound
 	}
-	if err = f.addError(err, "key"); err != nil {
-		return nil, err
+	if err == nil {
+		p.startSession(w, r, session)
 	}
-	if f.Failed() {
-		return formWithErrors(invitePage(p.Site.Base.Host, acc.Name, f), nil)
-	}
-	p.startSession(w, r, session)
-	return seeOther(w, r, "/")
+	return formPage(func(_ *http.Request, _ relay.Actor, f form) (templ.Component, error) {
+		return invitePage(p.Site.Base.Host, acc.Name, f), nil
+	}).finish(w, r, relay.Actor{}, posted("invite", r), err, "key", "/")
 }

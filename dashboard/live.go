@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,14 +30,29 @@ const (
 // noData is the data of updates that have none; without any they would be no events.
 var noData = []byte("{}")
 
-// serveLive answers with the live updates of some aliases (0 = all that the actor sees):
-// what begin writes, and what show writes of the items of one of them, named by its index.
-func (p *pages) serveLive(w http.ResponseWriter, r *http.Request, who relay.Actor, aliases []int64, begin func(*record.EventStream) error, show func(l *record.EventStream, from int, items []relay.FeedItem) error) (templ.Component, error) {
+// lastID is where a viewer goes on: what its browser says after a broken
+// connection, or the script after a pause.
+func lastID(r *http.Request) string {
+	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
+}
+
+// sidebarLive is the live part of the pages that are about no alias.
+func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.live(w, r, who, nil)
+}
+
+// live sends the live updates of a page: for all aliases that the actor sees the sidebar,
+// and for the pages of an alias a and of its events rows and the state of the alias.
+func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	release, err := p.Limits.Stream(who)
 	if err != nil {
 		return nil, err
 	}
 	defer release()
+	aliases := []int64{0}
+	if a != nil {
+		aliases = append(aliases, a.ID)
+	}
 	var subs []relay.Subscription
 	for _, alias := range aliases {
 		sub, err := p.Deliver.Subscribe(r.Context(), who, alias, lastID(r))
@@ -46,79 +62,59 @@ func (p *pages) serveLive(w http.ResponseWriter, r *http.Request, who relay.Acto
 		defer sub.Close()
 		subs = append(subs, sub)
 	}
-	err = record.ServeStream(w, r, begin, show, subs...)
+	match := &liveMatch{p: p, who: who, lookups: rate.NewLimiter(liveLookups, liveLookups)}
+	if a != nil {
+		match.filter = filterOf(r.URL.Query(), a.Name)
+	}
+	err = record.ServeStream(w, r, func(l *record.EventStream) error { return p.liveStart(r, who, a, l) }, func(l *record.EventStream, from int, items []relay.FeedItem) error {
+		for i := range items {
+			var err error
+			if from == 0 {
+				err = p.sidebarItem(r, l, &items[i])
+			} else {
+				err = p.streamItem(r, who, l, match, &items[i])
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if n := len(items); n > 0 && a == nil {
+			l.Write(items[n-1].ID, liveTouch, noData)
+		}
+		return nil
+	}, subs...)
 	if err != nil && r.Context().Err() == nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
 		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
 	}
 	return nil, nil
 }
 
-// lastID is where a viewer goes on: what its browser says after a broken
-// connection, or the script after a pause.
-func lastID(r *http.Request) string {
-	if id := r.Header.Get("Last-Event-ID"); id != "" {
-		return id
+// liveStart tells what has happened between the making of a page and the beginning of its
+// live updates.
+func (p *pages) liveStart(r *http.Request, who relay.Actor, a *relay.Alias, l *record.EventStream) error {
+	if lastID(r) != "" {
+		return nil // the feed tells
 	}
-	return r.URL.Query().Get("after")
-}
-
-// streamLive is the live part of the pages of an alias and of its events: rows, the state
-// of the alias, and the sidebar.
-func (p *pages) streamLive(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
-	match := &liveMatch{p: p, who: who, filter: filterOf(r.URL.Query(), a.Name), lookups: rate.NewLimiter(liveLookups, liveLookups)}
-	begin := func(l *record.EventStream) error {
-		isCurrent, err := p.isStreamCurrent(r, who, a)
+	q := r.URL.Query()
+	if a == nil {
+		l.Write("", liveTouch, noData)
+	} else if version := q.Get("v"); version != "" {
+		head, err := p.aliasHead(r, a)
 		if err != nil {
 			return err
 		}
-		if !isCurrent {
+		list := listView{Alias: a.Name, Filter: filterOf(q, a.Name)}
+		if _, err := p.readList(r.Context(), who, &list); err != nil {
+			return err
+		}
+		if list.version(&head) != version {
 			l.Write("", liveResync, noData)
 		}
-		if !p.isEventCurrent(r, who) {
+	}
+	if id, err := relay.ParseID(q.Get("event")); err == nil {
+		if e, err := p.Events.Event(r.Context(), who, id, 0); err != nil || eventVersion(e) != q.Get("ev") {
 			l.Write("", liveEvent, noData)
 		}
-		return p.sidebarStart(r, l)
-	}
-	return p.serveLive(w, r, who, []int64{a.ID, 0}, begin, func(l *record.EventStream, from int, items []relay.FeedItem) error {
-		for i := range items {
-			show := func() error { return p.streamItem(r, who, l, match, &items[i]) }
-			if from == 1 {
-				show = func() error { return p.sidebarItem(r, l, &items[i]) }
-			}
-			if err := show(); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// sidebarLive is the live part of all other pages.
-func (p *pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	begin := func(l *record.EventStream) error {
-		if lastID(r) == "" {
-			l.Write("", liveTouch, noData)
-		}
-		return p.sidebarStart(r, l)
-	}
-	return p.serveLive(w, r, who, []int64{0}, begin, func(l *record.EventStream, _ int, items []relay.FeedItem) error {
-		for i := range items {
-			if err := p.sidebarItem(r, l, &items[i]); err != nil {
-				return err
-			}
-		}
-		if n := len(items); n > 0 {
-			l.Write(items[n-1].ID, liveTouch, noData)
-		}
-		return nil
-	})
-}
-
-// sidebarStart shows the sidebar as it is when live updates begin: something may have
-// happened since the page was made.
-func (p *pages) sidebarStart(r *http.Request, l *record.EventStream) error {
-	if lastID(r) != "" {
-		return nil
 	}
 	return writeComponent(r.Context(), l, "", liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
 }
@@ -176,35 +172,6 @@ func (m *liveMatch) of(ctx context.Context, s *record.Summary) record.Verdict {
 		return record.Hit
 	}
 	return record.Miss
-}
-
-// isEventCurrent tells whether the event beside the list is still as the page showed it,
-// whose version is in the address.
-func (p *pages) isEventCurrent(r *http.Request, who relay.Actor) bool {
-	id, err := relay.ParseID(r.URL.Query().Get("event"))
-	if err != nil || lastID(r) != "" {
-		return true
-	}
-	e, err := p.Events.Event(r.Context(), who, id, 0)
-	return err == nil && eventVersion(e) == r.URL.Query().Get("ev")
-}
-
-// isStreamCurrent tells whether the page still shows what there is: between its making
-// and the beginning of its live updates something may have happened.
-func (p *pages) isStreamCurrent(r *http.Request, who relay.Actor, a *relay.Alias) (bool, error) {
-	version := r.URL.Query().Get("v")
-	if version == "" || lastID(r) != "" {
-		return true, nil
-	}
-	head, err := p.aliasHead(r, a)
-	if err != nil {
-		return false, err
-	}
-	v := listView{Alias: a.Name, Filter: filterOf(r.URL.Query(), a.Name)}
-	if _, err := p.readList(r.Context(), who, &v); err != nil {
-		return false, err
-	}
-	return v.version(&head) == version, nil
 }
 
 // streamItem shows one item of the feed as what the page has for it.

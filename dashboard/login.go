@@ -24,12 +24,18 @@ func (p *pages) login(_ http.ResponseWriter, r *http.Request) (templ.Component, 
 
 // loginLink is whose link the address holds.
 func (p *pages) loginLink(r *http.Request) (relay.Account, error) {
+	return p.linkOwner(r, p.Accounts.LoginLink, p.loginLinkError())
+}
+
+// linkOwner is whose secret the address of a link holds; gone is the error where it is
+// nobody's.
+func (p *pages) linkOwner(r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error) (relay.Account, error) {
 	secret := r.PathValue("token")
-	acc, err := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Account, error) { return p.Accounts.LoginLink(ctx, secret) })
+	account, err := lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Account, error) { return owner(ctx, secret) })
 	if errors.Is(err, relay.ErrNotFound) {
-		err = p.loginLinkError()
+		err = gone
 	}
-	return acc, err
+	return account, err
 }
 
 func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {

@@ -6,21 +6,7 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
-	"relay/record"
 )
-
-// markView is what the owner of an alias noted about an event.
-type markView struct {
-	Pinned      bool
-	Label, Note string
-	LabelLink   string // address of the list of events with the label
-}
-
-func markOf(e *relay.Event) markView {
-	v := markView{Pinned: e.Mark.Pinned, Label: record.SafeText(e.Mark.Label), Note: visible([]byte(e.Mark.Note))}
-	v.LabelLink = withQuery(aliasPath(e.Alias), record.FilterValues(relay.Filter{Label: v.Label}))
-	return v
-}
 
 // mark changes what a form names: the pin, or label and note.
 func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {

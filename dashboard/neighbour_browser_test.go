@@ -14,6 +14,7 @@ import (
 	"github.com/chromedp/chromedp"
 
 	"relay"
+	"relay/api"
 	"relay/dashboard"
 )
 
@@ -95,7 +96,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	u, _ := url.Parse(base)
 	w := &fakeEnrolments{}
 	pages := dashboard.New(dashboard.Options{
-		Accounts: r.s, Events: r.s, Deliver: r.d, Enrolments: w,
+		Accounts: r.s, Events: r.s, Deliver: r.d, Limits: api.NewLimits(api.Rate{}, api.Rate{}), Enrolments: w,
 		Site: relay.Site{Base: *u, AliasDomain: "relay.test", SSHAddr: "localhost:2222", Loopback: true},
 	})
 	var twice atomic.Int64 // requests to the dashboard with a tossed session beside the real one

@@ -11,33 +11,20 @@ import (
 
 // plotView is what came to an alias over time, drawn and told.
 type plotView struct {
-	Windows  []plotWindow
-	Summary  []string // sentences
-	Failed   string   // why there are no figures
-	From, To time.Time
-	Top      string // what the upper edge of the drawing stands for; "" = there is nothing to draw
-	Unknown  string // width of the part that was not counted, "" = none
-	Bars     []plotBar
-	Rows     []plotRow // parts of the time that had events, newest first
+	*relay.Figures        // nil = they cannot be read
+	Path           string // of the alias
+	Window         int    // chosen one of plotWindows
+	Summary        []string
+	Failed         string // why there are no figures
+	Most           int    // events in one bar
+	Bars           []plotBar
 }
 
-// plotWindow is a choice of how far back to look.
-type plotWindow struct {
-	Text, Href string
-	Current    bool
-}
-
-// plotBar is one part of the time: all events, and the errors among them at its foot;
-// the numbers are coordinates.
+// plotBar is one part of the time that had events.
 type plotBar struct {
-	X, Width, Y, Height, ErrorY, ErrorHeight, Title, Link string
-}
-
-// plotRow is one part of the time in numbers.
-type plotRow struct {
-	From                     time.Time
-	Events, Errors, P50, P95 string
-	Link                     string // the events of that time
+	relay.Bucket
+	At   int    // its place among all parts
+	Link string // the list of its events
 }
 
 // Size of the drawing; the page scales it.
@@ -57,59 +44,49 @@ var plotWindows = []struct {
 // plot counts what came to the alias of a list, whatever its filter, in the window that
 // the address names, or else in an hour if that has the newest listed event, or in a day.
 // A store that cannot count leaves the rest of the page alone.
-func (p *pages) plot(r *http.Request, who relay.Actor, list *listView) plotView {
-	alias, path, chosen := list.Alias, aliasPath(list.Alias), 1
+func (p *pages) plot(r *http.Request, who relay.Actor, list *listView) *plotView {
+	v := &plotView{Path: aliasPath(list.Alias), Window: 1}
 	if len(list.Rows) > 0 {
 		if newest, err := relay.ParseID(list.Rows[0].ID); err == nil && time.Since(newest.Time()) < time.Hour {
-			chosen = 0
+			v.Window = 0
 		}
 	}
 	for i, w := range plotWindows {
 		if r.URL.Query().Get("window") == w.name {
-			chosen = i
+			v.Window = i
 		}
 	}
-	var v plotView
-	for i, w := range plotWindows {
-		v.Windows = append(v.Windows, plotWindow{w.text, path + "?window=" + w.name + "#plot", i == chosen})
-	}
-	w, now := plotWindows[chosen], time.Now().UTC()
-	f, err := p.Events.Figures(r.Context(), who, alias, now.Add(-w.length), w.buckets)
+	w, now := plotWindows[v.Window], time.Now().UTC()
+	f, err := p.Events.Figures(r.Context(), who, list.Alias, now.Add(-w.length), w.buckets)
 	if err != nil {
-		p.Log.Warn("figures not read", "alias", alias, "error", err)
+		p.Log.Warn("figures not read", "alias", list.Alias, "error", err)
 		v.Failed = "The figures cannot be read now: " + relay.AsError(err).Detail
 		return v
 	}
-	v.fill(&f, w.name, w.text, path, now)
-	return v
-}
-
-func (v *plotView) fill(f *relay.Figures, name, window, path string, now time.Time) {
-	v.From, v.To = f.Buckets[0].From, f.To
-	v.Summary = plotSentences(f, window, now)
-	if f.Total.Events == 0 {
-		return
-	}
-	links := make([]string, len(f.Buckets)) // the list of the events of each part
+	v.Figures, v.Summary = &f, plotSentences(&f, w.text)
 	for i := range f.Buckets {
-		until := f.To
+		b, until := &f.Buckets[i], f.To
 		if i+1 < len(f.Buckets) {
 			until = f.Buckets[i+1].From
 		}
-		links[i] = withQuery(path, url.Values{"since": {f.Buckets[i].From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}, "window": {name}})
-	}
-	v.draw(f, links, now)
-	for i := len(f.Buckets) - 1; i >= 0; i-- {
-		b := &f.Buckets[i]
-		if b.Events == 0 {
-			continue
+		if b.Events > 0 {
+			v.Most = max(v.Most, b.Events)
+			v.Bars = append(v.Bars, plotBar{*b, i, withQuery(v.Path, url.Values{"since": {b.From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}, "window": {w.name}})})
 		}
-		row := plotRow{From: b.From, Events: strconv.Itoa(b.Events), Errors: strconv.Itoa(b.Errors), Link: links[i]}
-		if b.N > 0 {
-			row.P50, row.P95 = latencyText(b.P50), latencyText(b.P95)
-		}
-		v.Rows = append(v.Rows, row)
 	}
+	return v
+}
+
+// x is where a place among the parts of the time begins in the drawing.
+func (v *plotView) x(at float64) string { return part(at, float64(len(v.Buckets)), plotWidth) }
+
+// y is how high a number of events is in the drawing.
+func (v *plotView) y(events int) string { return part(float64(events), float64(v.Most), plotHeight) }
+
+// uncounted is the width of the part that was not counted.
+func (v *plotView) uncounted() string {
+	first := v.Buckets[0].From
+	return part(float64(v.From.Sub(first)), float64(v.To.Sub(first)), plotWidth)
 }
 
 // Quantiles of fewer latencies than these would only name the slowest one.
@@ -119,38 +96,33 @@ const (
 )
 
 // plotSentences say what the drawings show, and no more than was measured.
-func plotSentences(f *relay.Figures, window string, now time.Time) []string {
+func plotSentences(f *relay.Figures, window string) []string {
 	t := &f.Total
 	if t.Events == 0 {
 		return []string{"No event in the last " + window + "."}
 	}
-	text := countText(t.Events, "event", "events") + " in the last " + window + ", "
-	switch t.Errors {
-	case 0:
-		text += "no errors."
-	default:
-		text += strconv.Itoa(t.Errors) + " with an error."
+	errors := "no errors."
+	if t.Errors > 0 {
+		errors = strconv.Itoa(t.Errors) + " with an error."
 	}
-	out := []string{text}
+	out := []string{countText(t.Events, "event", "events") + " in the last " + window + ", " + errors}
 	if f.Partial {
 		out = append(out, "There are more events than can be counted at once: only those since "+relativeText(f.From)+" are.")
 	}
 	switch {
 	case t.N == 0:
-		out = append(out, "No latency was measured.")
+		return append(out, "No latency was measured.")
 	case t.N == 1:
-		out = append(out, "One latency was measured: "+latencyText(t.Max)+".")
-	default:
-		text = "Latency: median " + latencyText(t.P50)
-		if t.N >= enoughForP95 {
-			text += ", 95 % within " + latencyText(t.P95)
-		}
-		if t.N >= enoughForP99 {
-			text += ", 99 % within " + latencyText(t.P99)
-		}
-		out = append(out, text+", slowest "+latencyText(t.Max)+".")
+		return append(out, "One latency was measured: "+latencyText(t.Max)+".")
 	}
-	return out
+	text := "Latency: median " + latencyText(t.P50)
+	if t.N >= enoughForP95 {
+		text += ", 95 % within " + latencyText(t.P95)
+	}
+	if t.N >= enoughForP99 {
+		text += ", 99 % within " + latencyText(t.P99)
+	}
+	return append(out, text+", slowest "+latencyText(t.Max)+".")
 }
 
 // latencyText never calls something that took time nothing.
@@ -160,30 +132,3 @@ func latencyText(d time.Duration) string {
 	}
 	return millisText(float64(d.Microseconds()) / 1000)
 }
-
-func (v *plotView) draw(f *relay.Figures, links []string, now time.Time) {
-	most := 0
-	for i := range f.Buckets {
-		most = max(most, f.Buckets[i].Events)
-	}
-	v.Top = "at most " + countText(most, "event", "events")
-	if first := f.Buckets[0].From; f.Partial {
-		v.Unknown = coordinate(plotWidth * float64(f.From.Sub(first)) / float64(f.To.Sub(first)))
-	}
-	width := plotWidth / float64(len(f.Buckets))
-	for i := range f.Buckets {
-		b := &f.Buckets[i]
-		if b.Events == 0 {
-			continue
-		}
-		all, bad := plotHeight*float64(b.Events)/float64(most), plotHeight*float64(b.Errors)/float64(most)
-		v.Bars = append(v.Bars, plotBar{
-			X: coordinate(float64(i)*width + width*.1), Width: coordinate(width * .8),
-			Y: coordinate(plotHeight - all), Height: coordinate(all), ErrorY: coordinate(plotHeight - bad), ErrorHeight: coordinate(bad),
-			Title: relativeText(b.From) + ": " + countText(b.Events, "event", "events") + ", " + countText(b.Errors, "error", "errors"),
-			Link:  links[i],
-		})
-	}
-}
-
-func coordinate(v float64) string { return strconv.FormatFloat(v, 'f', 1, 64) }

@@ -24,10 +24,6 @@ type Accounts interface {
 	// node, and not allowed since; the newest first.
 	RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error)
 
-	Owners
-	Credentials
-	Admins
-
 	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error)
 	// Shares lists those of an event; forbidden for members.
 	Shares(ctx context.Context, who relay.Actor, id relay.ID) ([]relay.Share, error)
@@ -35,6 +31,42 @@ type Accounts interface {
 	// ShareActor gives the actor (kind share) of a share token; ErrNotFound for
 	// unknown, expired and revoked alike. use counts one use.
 	ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error)
+
+	// Of aliases: what only the owner may do is forbidden to members, and not-found to
+	// everybody else.
+	// CreateAlias makes an alias of the actor's; validation-failed and conflict.
+	CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (*relay.Alias, error)
+	SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (*relay.Alias, error)
+	TransferAlias(ctx context.Context, who relay.Actor, name, user string) (*relay.Alias, error)
+	RemoveAlias(ctx context.Context, who relay.Actor, name string) error
+	Members(ctx context.Context, who relay.Actor, alias string) ([]string, error)
+	AddMember(ctx context.Context, who relay.Actor, alias, user string) error
+	RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error
+
+	// What proves an account: keys, tokens, sessions, invitations.
+	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
+	Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error)
+	RemoveKey(ctx context.Context, who relay.Actor, id string) error
+	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error)
+	Tokens(ctx context.Context, who relay.Actor, user string) ([]relay.Token, error)
+	RemoveToken(ctx context.Context, who relay.Actor, id string) error
+	Sessions(ctx context.Context, who relay.Actor) ([]relay.Session, error)
+	RemoveSession(ctx context.Context, who relay.Actor, id string) error
+	// Invite tells who is invited without using the invitation up; ErrNotFound.
+	Invite(ctx context.Context, secret string) (relay.Account, error)
+	// UseInvite burns an invitation: it registers a key and opens a session.
+	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
+
+	// For admins only.
+	Accounts(ctx context.Context, who relay.Actor) ([]relay.Account, error)
+	CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (relay.Account, error)
+	RemoveAccount(ctx context.Context, who relay.Actor, name string) error
+	CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
+	// Nodes lists the relayd processes that serve the store.
+	Nodes(ctx context.Context) ([]relay.Node, error)
+	// UnownedAliases lists the aliases of removed accounts.
+	UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error)
 }
 
 // Events reads and removes events. store satisfies it.
@@ -88,48 +120,6 @@ type Enrolments interface {
 	ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error
 }
 
-// Owners is what people do with their aliases. What only the owner may do is
-// forbidden to members, and not-found to everybody else.
-type Owners interface {
-	// CreateAlias makes an alias of the actor's; validation-failed and conflict.
-	CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (*relay.Alias, error)
-	SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (*relay.Alias, error)
-	TransferAlias(ctx context.Context, who relay.Actor, name, user string) (*relay.Alias, error)
-	RemoveAlias(ctx context.Context, who relay.Actor, name string) error
-	Members(ctx context.Context, who relay.Actor, alias string) ([]string, error)
-	AddMember(ctx context.Context, who relay.Actor, alias, user string) error
-	RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error
-}
-
-// Credentials are what proves an account: keys, tokens, sessions, invitations.
-type Credentials interface {
-	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
-	Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error)
-	RemoveKey(ctx context.Context, who relay.Actor, id string) error
-	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error)
-	Tokens(ctx context.Context, who relay.Actor, user string) ([]relay.Token, error)
-	RemoveToken(ctx context.Context, who relay.Actor, id string) error
-	Sessions(ctx context.Context, who relay.Actor) ([]relay.Session, error)
-	RemoveSession(ctx context.Context, who relay.Actor, id string) error
-	// Invite tells who is invited without using the invitation up; ErrNotFound.
-	Invite(ctx context.Context, secret string) (relay.Account, error)
-	// UseInvite burns an invitation: it registers a key and opens a session.
-	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
-}
-
-// Admins is what only admins do.
-type Admins interface {
-	Accounts(ctx context.Context, who relay.Actor) ([]relay.Account, error)
-	CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (relay.Account, error)
-	RemoveAccount(ctx context.Context, who relay.Actor, name string) error
-	CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
-	// Nodes lists the relayd processes that serve the store.
-	Nodes(ctx context.Context) ([]relay.Node, error)
-	// UnownedAliases lists the aliases of removed accounts.
-	UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
-	Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error)
-}
-
 // Limits are the rate and concurrency limits, shared with the API. The errors are
 // *relay.Error with code rate-limited.
 type Limits interface {
@@ -147,13 +137,3 @@ type Limits interface {
 	// RecordSecret tells how the look-up ended.
 	RecordSecret(remote, secret string, right bool)
 }
-
-// unlimited lets everything pass.
-type unlimited struct{}
-
-func (unlimited) Stream(relay.Actor) (func(), error) { return func() {}, nil }
-func (unlimited) Replay(relay.Actor) error           { return nil }
-func (unlimited) ShareReplay(string) error           { return nil }
-func (unlimited) Create(relay.Actor) error           { return nil }
-func (unlimited) CheckSecret(string, string) error   { return nil }
-func (unlimited) RecordSecret(string, string, bool)  {}

@@ -13,7 +13,7 @@ import (
 type providerView struct {
 	Name, EventType, DeliveryID string
 	Signed                      time.Time
-	Age, Tolerance              string
+	Tolerance                   string
 	Meaning                     string
 	Until                       time.Time // ends the sentence of Meaning, zero = it has its own end
 	Expired                     bool
@@ -36,7 +36,6 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	}
 	age := max(0, now.Sub(p.SignedAt)) // the sender's clock may be ahead
 	v.Signed = p.SignedAt
-	v.Age = relay.FormatDuration(age.Truncate(time.Second))
 	switch {
 	case p.Tolerance <= 0:
 		v.Meaning = "The provider's libraries do not check the age of signatures: a replay is verified like the original."

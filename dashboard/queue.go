@@ -4,13 +4,13 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/a-h/templ"
 
 	"relay"
-	"relay/record"
 )
 
 // shownSending is how many events a page names that are being sent while a queue
@@ -39,10 +39,13 @@ func (a *aliasHead) QueueText() string {
 }
 
 // released is how many events the page let go before, as its address says; 0 = none.
-func released(r *http.Request) int {
-	n, err := strconv.Atoi(r.URL.Query().Get("released"))
+func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
+
+// numberOf reads a count from an address; -1 = there is none.
+func numberOf(r *http.Request, name string) int {
+	n, err := strconv.Atoi(r.URL.Query().Get(name))
 	if err != nil || n < 0 || n > 1_000_000 {
-		return 0
+		return -1
 	}
 	return n
 }
@@ -62,30 +65,22 @@ func (p *pages) addQueueProgress(ctx context.Context, who relay.Actor, a *aliasH
 		return
 	}
 	for i := range page.Events {
-		a.Sending = append(a.Sending, rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), nil))
+		a.Sending = append(a.Sending, p.row(&page.Events[i]))
 	}
 }
 
 func releasedNotice(r *http.Request, a aliasHead) string {
-	if n, err := strconv.Atoi(r.URL.Query().Get("replayed-now")); err == nil && n > 0 {
+	if n := numberOf(r, "replayed-now"); n > 0 {
 		return countText(n, "event is being replayed", "events are being replayed") + "."
 	}
-	n, err := strconv.Atoi(r.URL.Query().Get("released"))
-	if err != nil || n < 0 {
+	n := numberOf(r, "released")
+	switch {
+	case n < 0:
 		return ""
+	case n > 0 && !a.Online:
+		return countText(n, "event was released", "events were released") + "; they are delivered when the tunnel is back online."
 	}
-	s := countText(n, "event was released", "events were released")
-	if !a.Online && n > 0 {
-		s += "; they are delivered when the tunnel is back online"
-	}
-	return s + "."
-}
-
-// releaseView is the question before queued events go out.
-type releaseView struct {
-	Alias  aliasHead
-	Newest time.Time
-	Button string
+	return countText(n, "event was released", "events were released") + "."
 }
 
 // confirmRelease shows what "replay all queued" would do.
@@ -94,20 +89,15 @@ func (p *pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay
 	if err != nil {
 		return nil, err
 	}
-	v := releaseView{Alias: head, Button: releaseButton(head.QueuedEvents)}
-	page, err := p.Events.Events(r.Context(), who, relay.Filter{
-		Alias: a.Name, State: relay.StateQueued, Limit: streamRows,
-	})
+	page, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: streamRows})
 	if err != nil {
 		return nil, err
 	}
-	for i := range page.Events {
-		if page.Events[i].AttemptCount == 1 {
-			v.Newest = page.Events[i].ReceivedAt
-			break
-		}
+	var newest time.Time
+	if i := slices.IndexFunc(page.Events, func(e relay.Event) bool { return e.AttemptCount == 1 }); i >= 0 {
+		newest = page.Events[i].ReceivedAt
 	}
-	return releasePage(v), nil
+	return releasePage(head, newest), nil
 }
 
 func releaseButton(n int) string { return "Replay all queued (" + strconv.Itoa(n) + ")" }

@@ -9,7 +9,6 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
-	"relay/record"
 )
 
 // replayWait is how long an answer to a plain form waits for the end of the attempt;
@@ -30,7 +29,13 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor, 
 		return nil, err
 	}
 	if partial(r) {
-		return noticeFragment(replayText(e, n)), nil
+		text := "is being delivered"
+		for i := range e.Attempts {
+			if a := &e.Attempts[i]; a.N == n && a.State == relay.StateQueued {
+				text = "is " + queueText(a, true)
+			}
+		}
+		return noticeFragment("Attempt " + strconv.Itoa(n) + " " + text + "."), nil
 	}
 	return seeOther(w, r, eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
 }
@@ -70,7 +75,7 @@ func (p *pages) ticked(r *http.Request, who relay.Actor, a *relay.Alias, names [
 		if e.AliasID != a.ID {
 			return v, relay.ErrNotFound
 		}
-		v.Rows = append(v.Rows, rowOf(record.Summarise(e, p.Site, time.Now()), nil))
+		v.Rows = append(v.Rows, p.row(e))
 	}
 	return v, nil
 }
@@ -107,20 +112,6 @@ func (p *pages) replayMany(w http.ResponseWriter, r *http.Request, who relay.Act
 		return replaysPage(v), nil
 	}
 	return seeOther(w, r, aliasPath(v.Alias)+"?replayed-now="+strconv.Itoa(v.Done))
-}
-
-// replayText says how a replay stands.
-func replayText(e *relay.Event, n int) string {
-	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.N == n && a.State == relay.StateQueued {
-			s := "Attempt " + strconv.Itoa(n) + " is queued until the tunnel is back online"
-			if a.Position > 0 {
-				s += ", position " + strconv.Itoa(a.Position)
-			}
-			return s + "."
-		}
-	}
-	return "Attempt " + strconv.Itoa(n) + " is being delivered."
 }
 
 // cancel cancels the queued attempts of an event.

@@ -1,13 +1,13 @@
 package dashboard
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/netip"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/a-h/templ"
@@ -29,8 +29,9 @@ func (p *pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Act
 	site, _ := strings.CutPrefix(p.Site.AliasURL(a.Name), p.Site.Base.Scheme+"://")
 	head := "POST /relay-test HTTP/1.1\r\nHost: " + site + "\r\nUser-Agent: Relay-Test\r\nContent-Type: application/json\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n"
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
-	caller := &sampleCaller{rest: []byte(body), gone: make(chan struct{})}
-	defer caller.leave()
+	gone, leave := context.WithCancel(context.Background())
+	defer leave()
+	caller := &sampleCaller{rest: []byte(body), gone: gone, leave: leave}
 	out := p.Deliver.Capture(r.Context(), &relay.Inbound{
 		Alias: a, From: from, TLS: p.secure(), Arrived: time.Now(), Head: []byte(head), Caller: caller,
 	})
@@ -46,18 +47,16 @@ func (p *pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Act
 // sampleCaller is the connection of a test event: its body is there at once, and the
 // response goes nowhere.
 type sampleCaller struct {
-	rest []byte
-	once sync.Once
-	gone chan struct{}
+	rest  []byte
+	gone  context.Context
+	leave context.CancelFunc
 }
-
-func (c *sampleCaller) leave() { c.once.Do(func() { close(c.gone) }) }
 
 func (c *sampleCaller) Buffered() int { return len(c.rest) }
 
 func (c *sampleCaller) Read(p []byte) (int, error) {
 	if len(c.rest) == 0 {
-		<-c.gone
+		<-c.gone.Done()
 		return 0, io.ErrClosedPipe
 	}
 	n := copy(p, c.rest)

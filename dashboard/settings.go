@@ -23,47 +23,26 @@ type settingsView struct {
 
 // settingField is one setting as the page shows it.
 type settingField struct {
-	Key, Label, Help, Default string
-	Toggle                    bool   // its value is on or off
+	Key, Label, Default, Help string
 	Value                     string // as typed where that was wrong
 }
 
+// Toggle tells whether the value is on or off.
+func (f settingField) Toggle() bool { return f.Default == "off" }
+
 // settingFields says what each setting does, in the order of the API.
 var settingFields = [...]settingField{
-	{
-		Key: "offlineStatus", Label: "Status while offline", Default: "202",
-		Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again.",
-	},
-	{
-		Key: "autoDeliver", Label: "Deliver automatically", Toggle: true, Default: "off",
-		Help: "On: events queued while offline are delivered on reconnect, in order. Off: they are kept until “Replay all queued”, because delivering them runs your code.",
-	},
-	{
-		Key: "hostHeader", Label: "Host header", Default: "preserve",
-		Help: "preserve: unchanged. rewrite: the target announced by relay up, or localhost with plain ssh. Any other value is sent literally, for example localhost:3000.",
-	},
-	{
-		Key: "forwarded", Label: "Forwarded headers", Toggle: true, Default: "off",
-		Help: "Adds X-Forwarded-For, -Proto and -Host when a request is captured. A replay sends the same values.",
-	},
-	{
-		Key: "freshConnections", Label: "New connection for every request", Toggle: true, Default: "off",
-		Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is.",
-	},
-	{
-		Key: "responseTimeout", Label: "Response timeout", Default: "empty (the server’s setting)",
-		Help: "How long to wait for the first byte of a response, up to 1h: for example 90s, or 30m while you debug.",
-	},
-	{
-		Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)",
-		Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones.",
-	},
-	{
-		Key: "paused", Label: "Paused", Toggle: true, Default: "off",
-		Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect.",
-	},
+	{Key: "offlineStatus", Label: "Status while offline", Default: "202", Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again."},
+	{Key: "autoDeliver", Label: "Deliver automatically", Default: "off", Help: "On: events queued while offline are delivered on reconnect, in order. Off: they are kept until “Replay all queued”, because delivering them runs your code."},
+	{Key: "hostHeader", Label: "Host header", Default: "preserve", Help: "preserve: unchanged. rewrite: the target announced by relay up, or localhost with plain ssh. Any other value is sent literally, for example localhost:3000."},
+	{Key: "forwarded", Label: "Forwarded headers", Default: "off", Help: "Adds X-Forwarded-For, -Proto and -Host when a request is captured. A replay sends the same values."},
+	{Key: "freshConnections", Label: "New connection for every request", Default: "off", Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is."},
+	{Key: "responseTimeout", Label: "Response timeout", Default: "empty (the server’s setting)", Help: "How long to wait for the first byte of a response, up to 1h: for example 90s, or 30m while you debug."},
+	{Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)", Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones."},
+	{Key: "paused", Label: "Paused", Default: "off", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
 }
 
+// settings is the page of an alias' settings.
 func (p *pages) settings(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	return p.renderSettings(r, who, a, form{})
 }
@@ -88,39 +67,34 @@ func (p *pages) renderSettings(r *http.Request, who relay.Actor, a *relay.Alias,
 func (p *pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	f := posted("set", r)
 	trial := a.Settings
-	applySettings(&trial, r, f)
-	if f.Failed() {
-		return p.finishSettings(w, r, who, a, f, nil, "", "")
+	applySettings(&trial, f)
+	var err error
+	if !f.Failed() {
+		_, err = p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
+			applySettings(set, f)
+			return nil
+		})
 	}
-	_, err := p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
-		applySettings(set, r, f)
-		return nil
-	})
 	return p.finishSettings(w, r, who, a, f, err, "offlineStatus", aliasPath(a.Name, "settings")+"?done=saved")
 }
 
 // applySettings changes settings by the fields posted. Each toggle is posted as off
 // and, when ticked, as on behind it.
-func applySettings(set *relay.Settings, r *http.Request, f form) {
+func applySettings(set *relay.Settings, f form) {
 	for i := range settingFields {
 		key := settingFields[i].Key
-		if typed := r.PostForm[key]; len(typed) > 0 {
+		if typed := f.values[key]; len(typed) > 0 {
 			err := record.SetSetting(set, key, strings.TrimSpace(typed[len(typed)-1]))
 			_ = f.addError(err, key) // nothing but validation-failed
 		}
 	}
 }
 
-// finishSettings goes on to path after form f, or shows the page again with what was wrong
-// in the form; err is noted beside the field.
+// finishSettings finishes a form of the settings page of an alias.
 func (p *pages) finishSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias, f form, err error, field, path string) (templ.Component, error) {
-	if err = f.addError(err, field); err != nil {
-		return nil, err
-	}
-	if !f.Failed() {
-		return seeOther(w, r, path)
-	}
-	return formWithErrors(p.renderSettings(r, who, a, f))
+	return formPage(func(r *http.Request, who relay.Actor, f form) (templ.Component, error) {
+		return p.renderSettings(r, who, a, f)
+	}).finish(w, r, who, f, err, field, path)
 }
 
 func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
@@ -144,11 +118,12 @@ func (p *pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.A
 
 func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	f, user := posted("transfer", r), field(r, "user")
+	var err error
 	if user == who.AccountName {
 		f.errors["user"] = "you already own this alias"
-		return p.finishSettings(w, r, who, a, f, nil, "", "")
+	} else {
+		_, err = p.Accounts.TransferAlias(r.Context(), who, a.Name, user)
 	}
-	_, err := p.Accounts.TransferAlias(r.Context(), who, a.Name, user)
 	return p.finishSettings(w, r, who, a, f, err, "user", "/?done=transferred")
 }
 
@@ -157,10 +132,8 @@ func (p *pages) removeAlias(w http.ResponseWriter, r *http.Request, who relay.Ac
 	f := posted("remove", r)
 	if field(r, "confirm") != a.Name {
 		f.errors["confirm"] = "type " + a.Name + " to delete it"
-		return p.finishSettings(w, r, who, a, f, nil, "", "")
-	}
-	if err := p.Accounts.RemoveAlias(r.Context(), who, a.Name); err != nil {
+	} else if err := p.Accounts.RemoveAlias(r.Context(), who, a.Name); err != nil {
 		return nil, err
 	}
-	return seeOther(w, r, "/?done=alias-removed")
+	return p.finishSettings(w, r, who, a, f, nil, "confirm", "/?done=alias-removed")
 }

@@ -39,13 +39,15 @@ func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *
 		return sharesView{Owner: a.OwnerName}
 	}
 	list, err := p.Accounts.Shares(r.Context(), who, e.ID)
-	return sharesView{Error: errText(err), List: list}
+	v := sharesView{List: list}
+	if err != nil && !errors.Is(err, relay.ErrNotFound) {
+		v.Error = relay.AsError(err).Detail
+	}
+	return v
 }
 
 // expiries are what the form offers; "" = never.
-func expiries() []pair {
-	return []pair{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
-}
+var expiries = []pair{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
 
 // previewShare shows a share before it is created.
 func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
@@ -119,30 +121,14 @@ type sharedView struct {
 	Sent, Answered *messageView // masked
 	Spent          bool         // a share for one use was used: only Result is left to show
 	Action         string       // of the replay form
-	Result         *record.Attempt
-}
-
-// setPrivateHeaders keeps the address of a shared page, which contains its secret, out of
-// referrers and search engines.
-func setPrivateHeaders(w http.ResponseWriter) {
-	w.Header().Set("Referrer-Policy", "no-referrer")
-	w.Header().Set("X-Robots-Tag", "noindex, nofollow")
+	Result         *relay.Attempt
 }
 
 // sharedEvent is the public page of a share.
 func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	setPrivateHeaders(w)
-	who, share, err := p.currentShare(r)
+	_, share, e, err := p.currentShare(w, r)
 	if err != nil {
-		return nil, shareError(err)
-	}
-	most := 0
-	if share.View {
-		most = shownBody
-	}
-	e, err := p.Events.Event(r.Context(), who, who.Shared, most)
-	if err != nil {
-		return nil, shareError(err)
+		return nil, err
 	}
 	states, err := p.Deliver.Status(r.Context(), []relay.Alias{{ID: e.AliasID, Name: e.Alias}})
 	if err != nil {
@@ -155,14 +141,24 @@ func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compo
 	return sharedPage(v), nil
 }
 
-// currentShare is the share whose token is in the address; looking counts no use.
-func (p *pages) currentShare(r *http.Request) (who relay.Actor, share relay.Share, err error) {
-	token := r.PathValue("token")
+// currentShare is the share whose token is in the address, and its event with what the
+// holder may see; looking counts no use. The headers keep the address, which contains the
+// secret, out of referrers and search engines.
+func (p *pages) currentShare(w http.ResponseWriter, r *http.Request) (who relay.Actor, share relay.Share, e *relay.Event, err error) {
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("X-Robots-Tag", "noindex, nofollow")
+	token, most := r.PathValue("token"), 0
 	who, err = lookUpSecret(p, r, token, func(ctx context.Context) (who relay.Actor, err error) {
 		who, share, err = p.Accounts.ShareActor(ctx, token, false)
 		return who, err
 	})
-	return who, share, err
+	if share.View && r.Method != http.MethodPost {
+		most = shownBody
+	}
+	if err == nil {
+		e, err = p.Events.Event(r.Context(), who, who.Shared, most)
+	}
+	return who, share, e, shareError(err)
 }
 
 func shareError(err error) error {
@@ -174,15 +170,9 @@ func shareError(err error) error {
 
 // sharedReplay sends the event of a share again.
 func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	setPrivateHeaders(w)
-	token := r.PathValue("token")
-	who, share, err := p.currentShare(r)
+	who, share, e, err := p.currentShare(w, r)
 	if err != nil {
-		return nil, shareError(err)
-	}
-	e, err := p.Events.Event(r.Context(), who, who.Shared, 0)
-	if err != nil {
-		return nil, shareError(err)
+		return nil, err
 	}
 	if e.Blocker != "" {
 		return nil, relay.Errorf(relay.CodeEventNotReplayable, "%s", blockerText(e.Blocker))
@@ -190,6 +180,7 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 	if err := p.Limits.ShareReplay(share.ID); err != nil {
 		return nil, err
 	}
+	token := r.PathValue("token")
 	if _, _, err := p.Accounts.ShareActor(r.Context(), token, true); err != nil {
 		return nil, shareError(err)
 	}
@@ -237,43 +228,29 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 		shown.Size = max(b.Size, shown.Size+1)
 	}
 	m.Body = showBody(bodySource{id: id, what: what, body: &shown, head: []byte(head)})
-	m.Body.Size, m.Body.SHA256, m.Body.Tabs = sizeText(b.Size), b.SHA256, nil
+	m.Body.Size, m.Body.SHA256 = sizeText(b.Size), b.SHA256
 	return m
 }
 
 // resultOf is the attempt of a replay that came by a share; other attempts are not told.
-func resultOf(e *relay.Event, text string) *record.Attempt {
+func resultOf(e *relay.Event, text string) *relay.Attempt {
 	n, err := strconv.Atoi(text)
 	for i := range e.Attempts {
 		if a := &e.Attempts[i]; err == nil && a.N == n && a.Actor == string(relay.ActorShare) {
-			return record.OfAttempt(a, false)
+			return a
 		}
 	}
 	return nil
 }
 
-// resultPill is the pill of a result.
-func resultPill(a *record.Attempt) pill {
-	if a.Response == nil {
-		return pillOf(a.State, nil)
-	}
-	return pillOf(a.State, &a.Response.Status)
-}
-
-// resultText says for people how a replay by a share ended.
-func resultText(state string) string {
-	switch state {
-	case relay.StateQueued:
-		return "The tunnel is offline. The replay is queued and delivered when the tunnel is back online."
-	case relay.StateDelivering:
-		return "The replay is in progress; reload this page for the result."
-	case relay.StateDelivered:
-		return "The local server answered."
-	case relay.StateFailed:
-		return "The local server did not answer."
-	default:
-		return "The replay was interrupted or canceled."
-	}
+// resultTexts say for people how a replay by a share ended.
+var resultTexts = map[string]string{
+	relay.StateQueued:      "The tunnel is offline. The replay is queued and delivered when the tunnel is back online.",
+	relay.StateDelivering:  "The replay is in progress; reload this page for the result.",
+	relay.StateDelivered:   "The local server answered.",
+	relay.StateFailed:      "The local server did not answer.",
+	relay.StateInterrupted: "The replay was interrupted or canceled.",
+	relay.StateCanceled:    "The replay was interrupted or canceled.",
 }
 
 // optionalMillis is "" where no time was measured.

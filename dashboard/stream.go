@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"hash/fnv"
 	"net/http"
@@ -57,21 +56,14 @@ type streamView struct {
 	Plot   *plotView // nil = nothing to draw
 }
 
-// rowView is one event in a list.
+// rowView is one event in a list. The texts of its summary are safe to show.
 type rowView struct {
-	ID, Link     string
-	At           time.Time
-	Method, Path string
-	State        string
+	*record.Summary
+	Link string
+	Tick bool // with a box
 	pill
-	Note                string // state beside a status, "" when delivered
-	Latency, Size       string
-	Provider, EventType string
-	Delivery            string // what retries of the sender have in common, "" = unknown
-	Replays             int
-	Replayable, Tick    bool // Tick: with a box
-	Pinned              bool
-	Label               string
+	Note      string // state beside a status, "" when delivered
+	EventType string
 }
 
 // pill is how something ended: the status, or the state while there is none.
@@ -112,8 +104,7 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, 
 		return nil, err
 	}
 	if v.List.Filter.Active() || len(v.List.Rows) > 0 { // else nothing ever came
-		plot := p.plot(r, who, &v.List)
-		v.Plot = &plot
+		v.Plot = p.plot(r, who, &v.List)
 	}
 	page := streamPage(v)
 	if partial(r) {
@@ -223,25 +214,16 @@ func (v *listView) OlderLink() string {
 	return v.Self()
 }
 
-// has tells whether the list shows an event.
-func (v *listView) has(id string) bool {
-	return slices.ContainsFunc(v.Rows, func(row rowView) bool { return row.ID == id })
-}
-
 // neighbours are the addresses of the events above and below one in the list, "" = none.
-func (v *listView) neighbours(id string) (newer, older string) {
-	for i := range v.Rows {
-		if v.Rows[i].ID != id {
-			continue
-		}
-		if i > 0 {
-			newer = v.Rows[i-1].Link
-		}
-		if i+1 < len(v.Rows) {
-			older = v.Rows[i+1].Link
-		}
+func (v *listView) neighbours(id string) (newer, older string, found bool) {
+	at := slices.IndexFunc(v.Rows, func(row rowView) bool { return row.ID == id })
+	if at > 0 {
+		newer = v.Rows[at-1].Link
 	}
-	return newer, older
+	if at >= 0 && at+1 < len(v.Rows) {
+		older = v.Rows[at+1].Link
+	}
+	return newer, older, at >= 0
 }
 
 // version names what the page shows, so that the live updates can tell whether
@@ -251,7 +233,7 @@ func (v *listView) version(head *aliasHead) string {
 	fmt.Fprint(h, head.State, head.Settings.Paused, head.Queued, head.QueuedEvents)
 	for i := range v.Rows {
 		row := &v.Rows[i]
-		fmt.Fprint(h, row.ID, row.At.UnixMilli(), row.State, row.Outcome, row.Replays, row.Pinned, row.Label)
+		fmt.Fprint(h, row.ID, row.ReceivedAt.UnixMilli(), row.State, row.Outcome, row.AttemptCount, row.Pinned, textOf(row.Label))
 	}
 	return strconv.FormatUint(h.Sum64(), 36)
 }
@@ -259,32 +241,33 @@ func (v *listView) version(head *aliasHead) string {
 // rowOf is the one row of a summary, in lists and in live updates; query is the filter of
 // the list, which the address of the event keeps.
 func rowOf(s *record.Summary, query url.Values) rowView {
-	v := rowView{
-		ID: s.ID, Link: withQuery(eventPath(s.ID), query), At: s.ReceivedAt.Time,
-		Method: record.SafeTextMax(s.Method, 20), Path: record.SafeTextMax(s.Path, shownPath),
-		State: s.State, pill: pillOf(s.State, s.Status), Size: sizeText(s.PayloadSize),
-		Replays: max(0, s.AttemptCount-1), Replayable: s.Replayable,
-	}
-	if s.Status != nil && s.State != relay.StateDelivered {
-		v.Note = s.State
-	}
-	v.Pinned = s.Pinned
-	if s.Label != nil {
-		v.Label = record.SafeText(*s.Label)
-	}
-	if s.LatencyMs != nil {
-		v.Latency = millisText(*s.LatencyMs)
-	}
-	if s.Provider != nil {
-		v.Provider = providerName(s.Provider.Name)
-		if s.Provider.EventType != nil {
-			v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)
-		}
-		if s.Provider.DeliveryID != nil {
-			v.Delivery = record.SafeTextMax(s.Provider.Name+" "+*s.Provider.DeliveryID, 200)
-		}
+	v := rowView{Summary: s, Link: withQuery(eventPath(s.ID), query), pill: pillOf(s.State, s.Status), Note: stateNote(s)}
+	s.Method, s.Path = record.SafeTextMax(s.Method, 20), record.SafeTextMax(s.Path, shownPath)
+	if s.Provider != nil && s.Provider.EventType != nil {
+		v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)
 	}
 	return v
+}
+
+// row is a row for an event, whose address keeps no filter.
+func (p *pages) row(e *relay.Event) rowView {
+	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
+}
+
+// stateNote is the state of an event where its status does not say it.
+func stateNote(s *record.Summary) string {
+	if s.Status == nil || s.State == relay.StateDelivered {
+		return ""
+	}
+	return s.State
+}
+
+// delivery is what retries of the sender have in common, "" = unknown.
+func (v *rowView) delivery() string {
+	if v.Provider == nil || v.Provider.DeliveryID == nil {
+		return ""
+	}
+	return record.SafeTextMax(v.Provider.Name+" "+*v.Provider.DeliveryID, 200)
 }
 
 // sizeText is a size for people, in units of 1024.
@@ -318,10 +301,10 @@ func sentence(text string) string {
 	return text + "."
 }
 
-// errText is the sentence of an error for people; "" for nil.
-func errText(err error) string {
-	if err == nil || errors.Is(err, relay.ErrNotFound) {
+// textOf is "" for null.
+func textOf(s *string) string {
+	if s == nil {
 		return ""
 	}
-	return relay.AsError(err).Detail
+	return *s
 }

@@ -92,68 +92,50 @@ func (f *streamFilter) Error() string {
 	return relay.AsError(f.err).Detail
 }
 
-// chipView is a filter that one click turns on or off.
-type chipView struct {
+// choice is something that one click chooses: a filter, or a view of a body.
+type choice struct {
 	Text, Link string
 	On         bool
 }
 
-// chip is the filter with one value set, or without it where it is set already.
-func (v *listView) chip(text string, on bool, set func(f *relay.Filter, on bool)) chipView {
-	f := v.Filter
-	f.find, f.Cursor, f.err = false, "", nil
-	set(&f.Filter, !on)
-	changed := listView{Alias: v.Alias, Filter: f, Ticks: v.Ticks}
-	return chipView{Text: text, Link: changed.Self(), On: on}
+// chip sets one value of the filter, or takes it away where it is set already.
+func (v *listView) chip(text, name, value string) choice {
+	q := v.Filter.values()
+	on := q.Get(name) == value
+	if q.Del(name); !on {
+		q.Set(name, value)
+	}
+	if v.Ticks {
+		q.Set("tick", "1")
+	}
+	return choice{Text: text, Link: withQuery(aliasPath(v.Alias), q), On: on}
 }
 
 // Chips are the filters that are needed most.
-func (v *listView) Chips() []chipView {
-	f := &v.Filter.Filter
-	replayed := f.Replayed != nil && *f.Replayed
-	return []chipView{
+func (v *listView) Chips() []choice {
+	return []choice{
 		{Text: "All", Link: aliasPath(v.Alias), On: !v.Filter.Active()},
-		v.chip("Errors", f.Status == relay.StatusError, func(f *relay.Filter, on bool) { f.Status = map[bool]string{true: relay.StatusError}[on] }),
-		v.chip("Queued", f.State == relay.StateQueued, func(f *relay.Filter, on bool) { f.State = map[bool]string{true: relay.StateQueued}[on] }),
-		v.chip("Replayed", replayed, func(f *relay.Filter, on bool) {
-			if f.Replayed = nil; on {
-				f.Replayed = &on
-			}
-		}),
-		v.chip("Pinned", f.Pinned != nil && *f.Pinned, func(f *relay.Filter, on bool) {
-			if f.Pinned = nil; on {
-				f.Pinned = &on
-			}
-		}),
+		v.chip("Errors", "status", relay.StatusError), v.chip("Queued", "state", relay.StateQueued),
+		v.chip("Replayed", "replayed", "true"), v.chip("Pinned", "pinned", "true"),
 	}
 }
 
 // shownChoices bounds the completions of a word.
 const shownChoices = 12
 
-// Types are event types of the alias, to filter by.
-func (v *listView) Types() []chipView {
-	return v.choices(v.Choices.Types, v.Filter.Type, func(s string) string { return s }, func(f *relay.Filter, s string) { f.Type = s })
-}
-
-// Senders are recognised senders of the alias.
-func (v *listView) Senders() []chipView {
-	return v.choices(v.Choices.Providers, v.Filter.Provider, providerName, func(f *relay.Filter, s string) { f.Provider = s })
-}
-
-// Labels are what people called events of the alias.
-func (v *listView) Labels() []chipView {
-	return v.choices(v.Choices.Labels, v.Filter.Label, func(s string) string { return s }, func(f *relay.Filter, s string) { f.Label = s })
-}
-
-// choices are some values of a filter and the one chosen, each once.
-func (v *listView) choices(values []string, chosen string, name func(string) string, set func(*relay.Filter, string)) (list []chipView) {
-	if chosen != "" && !slices.Contains(values, chosen) {
+// choices are values of a filter that events of the alias have, and the one chosen, each
+// once.
+func (v *listView) choices(name string, values []string) (list []choice) {
+	if chosen := v.Filter.values().Get(name); chosen != "" && !slices.Contains(values, chosen) {
 		values = append([]string{chosen}, values...)
 	}
 	for _, value := range values {
+		text := value
+		if name == "provider" {
+			text = providerName(value)
+		}
 		if value == record.SafeText(value) {
-			list = append(list, v.chip(name(value), value == chosen, func(f *relay.Filter, on bool) { set(f, map[bool]string{true: value}[on]) }))
+			list = append(list, v.chip(text, name, value))
 		}
 	}
 	return list
