@@ -53,15 +53,19 @@ func (t *tunnel) serveChannel(ctx context.Context, offer ssh.NewChannel, f Forwa
 		_, _ = ch.SendRequest(relay.DialFailedRequest, false, ssh.Marshal(dialFailed(err)))
 		return
 	}
-	defer context.AfterFunc(ctx, func() { local.Close() })()
 	t.splice(ctx, open, ch, local, &answerInspector{m: t.up.monitor, f: f}, buf, n)
 }
 
 // splice copies both ways. The first n bytes of buf were read from the channel already.
 func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localConn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
-	stop := context.AfterFunc(open, func() { _ = local.SetDeadline(time.Now().Add(drainAfterClose)) })
-	defer stop()
+	defer context.AfterFunc(open, func() {
+		if ctx.Err() != nil {
+			local.Close()
+			return
+		}
+		_ = local.SetDeadline(time.Now().Add(drainAfterClose))
+	})()
 	answered := make(chan struct{})
 	t.spawn(ctx, func() {
 		defer close(answered)
