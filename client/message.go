@@ -133,13 +133,13 @@ func (l *requestLog) attempt(data []byte) []*Message {
 	var item struct {
 		EventID string `json:"eventId"`
 		Attempt *struct {
-			Number     int           `json:"number"`
-			Kind       string        `json:"kind"`
-			State      string        `json:"state"`
-			ReceivedAt record.Time   `json:"receivedAt"`
-			StartedAt  *record.Time  `json:"startedAt"`
-			Error      *record.Fault `json:"error"`
-			LatencyMs  *float64      `json:"latencyMs"`
+			Number     int          `json:"number"`
+			Kind       string       `json:"kind"`
+			State      string       `json:"state"`
+			ReceivedAt record.Time  `json:"receivedAt"`
+			StartedAt  *record.Time `json:"startedAt"`
+			Error      *relay.Fault `json:"error"`
+			LatencyMs  *float64     `json:"latencyMs"`
 			Response   *struct {
 				Status int `json:"status"`
 			} `json:"response"`
