@@ -15,27 +15,24 @@ func (x *exchange) splice() relay.Outcome {
 	x.releaseSlot()
 	x.flush()
 	x.caller.DisableWriteTimeout()
-	upward := make(chan error, 1)
+	var upErr error
+	upEnded := make(chan struct{})
 	go func() {
-		var err error
+		defer close(upEnded)
 		defer func() {
 			if p := asPanic(recover()); p != nil {
-				err = p
+				upErr = p
 			}
-			upward <- err
 		}()
-		err = x.spliceUp()
+		upErr = x.spliceUp()
 	}()
-	joined, err := x.spliceDown(upward)
-	if err != nil {
+	if err := x.spliceDown(upEnded, &upErr); err != nil {
 		x.pooled.Close()
 		x.caller.Abort()
 	}
-	if !joined {
-		err = <-upward
-	}
+	<-upEnded
 	var p *panicError
-	if errors.As(err, &p) {
+	if errors.As(upErr, &p) {
 		panic(p)
 	}
 	x.at.end = time.Now()
@@ -49,11 +46,11 @@ var (
 	errSpliceCut = errors.New("one side broke off, or the tunnel or the relay ended")
 )
 
-// spliceDown copies bytes to the caller until both sides have ended. joined reports
-// that the result of spliceUp was taken; err is nil when both sides ended in order.
-func (x *exchange) spliceDown(upward <-chan error) (joined bool, err error) {
+// spliceDown copies bytes to the caller until both sides have ended: upErr is the result of
+// spliceUp once upEnded is closed. It returns nil when both sides ended in order.
+func (x *exchange) spliceDown(upEnded <-chan struct{}, upErr *error) error {
 	localEnded := false
-	for !joined || !localEnded {
+	for upEnded != nil || !localEnded {
 		if !localEnded {
 			x.pooled.RequestRead()
 		}
@@ -63,24 +60,23 @@ func (x *exchange) spliceDown(upward <-chan error) (joined bool, err error) {
 			x.write(x.pooled.Bytes(f))
 			switch {
 			case x.callerState >= callerGone, f.Err != nil && !errors.Is(f.Err, io.EOF):
-				return joined, errSpliceCut
+				return errSpliceCut
 			case f.Err != nil:
 				localEnded = true
 				_ = x.caller.CloseWrite()
 			}
-		case err := <-upward:
-			joined = true
-			if err != nil {
-				return joined, err
+		case <-upEnded:
+			if upEnded = nil; *upErr != nil {
+				return *upErr
 			}
 			_ = x.ch.CloseWrite()
 		case <-x.lost:
-			return joined, errSpliceCut
+			return errSpliceCut
 		case <-x.d.cut:
-			return joined, errSpliceCut
+			return errSpliceCut
 		}
 	}
-	return true, nil
+	return nil
 }
 
 // spliceUp copies bytes to the local server. It returns nil when the caller has closed

@@ -133,42 +133,34 @@ func (p *Pool) rollPeaks(now time.Time) {
 	p.window = now
 }
 
-// Take returns an idle channel for a request from caller, nil if there is none. caller is
-// nil for replays and queued deliveries.
+// Take returns an idle channel for a request from caller, nil if there is none: the oldest
+// spare, or the most recently used channel of those that carried no other caller's body.
+// caller is nil for replays and queued deliveries.
 func (p *Pool) Take(caller relay.Caller) *Channel {
 	for {
-		l := p.next(caller)
-		if l == nil {
+		p.mu.Lock()
+		i := len(p.idle) - 1
+		switch {
+		case p.Lazy:
+			i = min(i, 0)
+		case !p.reuseVerified():
+			i = -1
+		}
+		for i >= 0 && p.idle[i].Owner != nil && p.idle[i].Owner != caller {
+			i--
+		}
+		if i < 0 {
+			p.mu.Unlock()
 			return nil
 		}
+		l := p.idle[i]
+		p.idle = slices.Delete(p.idle, i, i+1)
+		p.mu.Unlock()
 		if p.healthy(l) {
 			return l
 		}
 		l.Close()
 	}
-}
-
-// next removes one idle channel and returns it: the oldest spare, or the most recently
-// used channel of those that carried no other caller's body; nil if there is none.
-func (p *Pool) next(caller relay.Caller) *Channel {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	i := len(p.idle) - 1
-	if p.Lazy {
-		i = min(i, 0)
-	} else if i >= 0 && p.reuseVerified() {
-		for i >= 0 && p.idle[i].Owner != nil && p.idle[i].Owner != caller {
-			i--
-		}
-	} else {
-		i = -1
-	}
-	if i < 0 {
-		return nil
-	}
-	l := p.idle[i]
-	p.idle = slices.Delete(p.idle, i, i+1)
-	return l
 }
 
 // reuseVerified reports whether idle channels may be reused. A local server that closes
