@@ -73,15 +73,3 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	}
 	return out
 }
-
-// lastEnded is the attempt whose outcome an event shows, nil when none ended.
-func lastEnded(attempts []relay.Attempt) *relay.Attempt {
-	for i := len(attempts) - 1; i >= 0; i-- {
-		switch attempts[i].State {
-		case relay.StateQueued, relay.StateDelivering:
-		default:
-			return &attempts[i]
-		}
-	}
-	return nil
-}

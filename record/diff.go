@@ -155,7 +155,6 @@ func ReadDiff(ctx context.Context, from DiffSource, who relay.Actor, left, right
 	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {
 		d.Body = BodyDiff{Kind: d.Body.Kind, Same: true, Changes: []BodyChange{}}
 	}
-	d.compareHeads(was, is)
 	d.finish(was, is)
 	return d, nil
 }
@@ -194,8 +193,7 @@ func newDiffSide(e *relay.Event, n int, part string) (*diffSide, error) {
 			name: fmt.Sprintf("%s/%d", e.ID, a.N), id: e.ID, n: a.N, status: a.Status, head: a.Response.Head, body: &a.Response.Body,
 		}
 		if a.HasTiming {
-			ms := millis(a.Timing.Latency())
-			out.latency = &ms
+			out.latency = new(millis(a.Timing.Latency()))
 		}
 		return out, nil
 	}
@@ -238,33 +236,27 @@ func (s *diffSide) read(ctx context.Context, from DiffSource) error {
 	return nil
 }
 
-// compareHeads compares everything but the bodies.
-func (d *Diff) compareHeads(was, is *diffSide) {
+// finish compares everything but the bodies, and adds the headline.
+func (d *Diff) finish(was, is *diffSide) {
+	var parts []string
 	if d.Part == DiffResponse {
 		d.Status = &StatusChange{was.status, is.status}
 		if was.latency != nil && is.latency != nil {
-			ms := math.Round((*is.latency-*was.latency)*1000) / 1000
-			d.LatencyMs = &ms
+			d.LatencyMs = new(math.Round((*is.latency-*was.latency)*1000) / 1000)
 		}
-	} else if was.line != is.line {
-		d.Request = &LineChange{was.line, is.line}
 	}
-	d.Headers = headerChanges(headersOf(wire.Fields, was.head), headersOf(wire.Fields, is.head), d.Part == DiffRequest)
-}
-
-// finish adds the headline.
-func (d *Diff) finish(was, is *diffSide) {
-	var parts []string
 	switch {
 	case d.Status != nil && was.status == is.status:
 		parts = append(parts, strconv.Itoa(was.status)+" in both")
 	case d.Status != nil:
 		parts = append(parts, fmt.Sprintf("%d → %d", was.status, is.status))
-	case d.Request != nil:
+	case was.line != is.line:
+		d.Request = &LineChange{was.line, is.line}
 		parts = append(parts, "different method or path")
 	default:
 		parts = append(parts, "same method and path")
 	}
+	d.Headers = headerChanges(headersOf(wire.Fields, was.head), headersOf(wire.Fields, is.head), d.Part == DiffRequest)
 	changed := 0
 	for _, h := range d.Headers {
 		if !h.Noise {

@@ -69,14 +69,12 @@ func headerChanges(was, is []Header, request bool) []HeaderChange {
 		for i := range max(len(left), len(right)) {
 			c := HeaderChange{Op: "replace", Noise: noisyHeaders[name] || request && deliveryHeaders[name]}
 			if i < len(right) {
-				value := right[i].Value()
-				c.Name, c.Right = right[i].Name(), &value
+				c.Name, c.Right = right[i].Name(), new(right[i].Value())
 			} else {
 				c.Op = "remove"
 			}
 			if i < len(left) {
-				value := left[i].Value()
-				c.Name, c.Left = left[i].Name(), &value
+				c.Name, c.Left = left[i].Name(), new(left[i].Value())
 			} else {
 				c.Op = "add"
 			}

@@ -116,8 +116,7 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
 	}
-	path := pointer(d.path)
-	d.out.Changes = append(d.out.Changes, BodyChange{Op: op, Path: &path, Field: fieldPath(d.path), Value: compact(is), Old: compact(was)})
+	d.out.Changes = append(d.out.Changes, BodyChange{Op: op, Path: new(pointer(d.path)), Field: fieldPath(d.path), Value: compact(is), Old: compact(was)})
 }
 
 func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges }
@@ -216,7 +215,7 @@ func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 		return
 	}
 	c := &d.out.Changes[len(d.out.Changes)-1]
-	d.at(indexStep(from), func() { p := pointer(d.path); c.From = &p })
+	d.at(indexStep(from), func() { c.From = new(pointer(d.path)) })
 	d.at(indexStep(left), func() { c.Field = fieldPath(d.path) })
 }
 

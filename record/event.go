@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/base64"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -68,12 +69,15 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 		out.Attempts = append(out.Attempts, *OfAttempt(&e.Attempts[i], true))
 	}
 	out.Status, out.LatencyMs = nil, nil
-	if last := lastEnded(e.Attempts); last != nil {
-		shown := OfAttempt(last, true)
-		out.Response, out.Timing, out.LatencyMs = shown.Response, shown.Timing, shown.LatencyMs
-		if shown.Response != nil {
-			out.Status = &shown.Response.Status
+	for _, last := range slices.Backward(out.Attempts) {
+		if last.State == relay.StateQueued || last.State == relay.StateDelivering {
+			continue
 		}
+		out.Response, out.Timing, out.LatencyMs = last.Response, last.Timing, last.LatencyMs
+		if last.Response != nil {
+			out.Status = &last.Response.Status
+		}
+		break
 	}
 	if r := out.Response; r != nil {
 		body, _ := r.Body.Bytes() // it was encoded here

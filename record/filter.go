@@ -245,8 +245,7 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	case *string:
 		*to = value
 	case **bool:
-		yes := value == "true"
-		*to = &yes
+		*to = new(value == "true")
 	case *time.Time:
 		return setTime(to, n.Name, value)
 	case *[]relay.FieldFilter:

@@ -27,14 +27,10 @@ func scanTop(p []byte, event, delivery, nested string) found {
 		default:
 			ok = s.pick(is(key, delivery), &f.delivery)
 		}
-		return ok && !f.complete(delivery, nested)
+		// Nothing is left to look for where all that was asked for is there.
+		return ok && (f.event == nil || delivery != "" && f.delivery == nil || nested != "" && f.inner == nil)
 	})
 	return f
-}
-
-// complete tells that there is nothing left to look for.
-func (f *found) complete(delivery, nested string) bool {
-	return f.event != nil && (delivery == "" || f.delivery != nil) && (nested == "" || f.inner != nil)
 }
 
 // is compares a raw JSON string with a key; escaped keys never match, providers do

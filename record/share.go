@@ -51,7 +51,8 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 	if !s.View {
 		return out
 	}
-	host := ownHost(e.Host)
+	host, _, _ := strings.Cut(strings.ToLower(e.Host), ":") // of the alias; "" where that says nothing
+	host = strings.Trim(host, ".")
 	maskBody(full.Request.Body, full.Request.Headers)
 	maskHeaders(full.Request.Headers, host)
 	maskHeaders(full.Request.Trailers, host)
@@ -66,13 +67,6 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 		out.Response = r
 	}
 	return out
-}
-
-// ownHost is the host of an alias as it came, without its port; "" where that says
-// nothing.
-func ownHost(host string) string {
-	name, _, _ := strings.Cut(strings.ToLower(host), ":")
-	return strings.Trim(name, ".")
 }
 
 // SharedReplay is the answer to a replay by share token.

@@ -45,28 +45,27 @@ type Process struct {
 	ended    chan struct{}
 }
 
+// StartSeparate is Start with a buffer for each of stdout and stderr.
+func StartSeparate(t testing.TB, cmd *exec.Cmd) *Process {
+	t.Helper()
+	errs := &Buffer{}
+	cmd.Stderr = errs
+	p := Start(t, cmd)
+	p.Err = errs
+	return p
+}
+
 // Start starts cmd and collects its output, which is logged when the test fails. Output
 // that cmd sends elsewhere is left alone. The process is killed when the test ends.
 func Start(t testing.TB, cmd *exec.Cmd) *Process {
 	t.Helper()
 	out := &Buffer{}
-	return start(t, cmd, out, out)
-}
-
-// StartSeparate is Start with a buffer for each of stdout and stderr.
-func StartSeparate(t testing.TB, cmd *exec.Cmd) *Process {
-	t.Helper()
-	return start(t, cmd, &Buffer{}, &Buffer{})
-}
-
-func start(t testing.TB, cmd *exec.Cmd, out, errs *Buffer) *Process {
-	t.Helper()
-	p := &Process{Cmd: cmd, Out: out, Err: errs, ended: make(chan struct{})}
+	p := &Process{Cmd: cmd, Out: out, Err: out, ended: make(chan struct{})}
 	if cmd.Stdout == nil {
 		cmd.Stdout = out
 	}
 	if cmd.Stderr == nil {
-		cmd.Stderr = errs
+		cmd.Stderr = out
 	}
 	if cmd.Stdin == nil {
 		var err error
@@ -89,7 +88,7 @@ func start(t testing.TB, cmd *exec.Cmd, out, errs *Buffer) *Process {
 		if text := Tail(out.String(), 4000); text != "" {
 			t.Logf("%v printed:\n%s", cmd.Args, text)
 		}
-		if text := Tail(errs.String(), 4000); errs != out && text != "" {
+		if text := Tail(p.Err.String(), 4000); p.Err != out && text != "" {
 			t.Logf("%v printed on stderr:\n%s", cmd.Args, text)
 		}
 	})

@@ -64,7 +64,18 @@ func programs() (string, error) {
 		return "", err
 	}
 	own = dir
-	return dir, build(dir)
+	// The go command runs in the folder of the module relay, wherever the tests run: the module
+	// conformance has not all that relayd needs.
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "relay").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module relay: %w", err)
+	}
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", dir+string(filepath.Separator), "./cmd/relayd", "./cmd/relay")
+	cmd.Dir = strings.TrimSpace(string(module))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build the programs: %w: %s", err, out)
+	}
+	return dir, nil
 }
 
 // Raced tells whether the programs look for data races, which takes memory and time.
@@ -75,21 +86,6 @@ func Raced(t testing.TB) bool {
 		t.Fatal(err)
 	}
 	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
-}
-
-// build builds both programs into dir. It runs in the folder of the module relay, wherever
-// the tests run: the module conformance has not all that relayd needs.
-func build(dir string) error {
-	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "relay").Output()
-	if err != nil {
-		return fmt.Errorf("find the module relay: %w", err)
-	}
-	cmd := exec.Command("go", "build", "-buildvcs=false", "-o", dir+string(filepath.Separator), "./cmd/relayd", "./cmd/relay")
-	cmd.Dir = strings.TrimSpace(string(module))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build the programs: %w: %s", err, out)
-	}
-	return nil
 }
 
 // Main runs the tests of a package, measures meanwhile how busy the machine is (Slowdown),
