@@ -249,15 +249,15 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	case *time.Time:
 		return setTime(to, n.Name, value)
 	case *[]relay.FieldFilter:
-		path, value, found := strings.Cut(value, "=")
+		path, want, found := strings.Cut(value, "=")
 		steps, ok := splitPath(path)
 		if !found || !ok {
 			return filterError(n.Name, "expected a field and its value such as data.object.id=pi_1", value)
 		}
-		if inner, err := strconv.Unquote(value); err == nil && strings.HasPrefix(value, `"`) {
-			value = inner
+		if inner, err := strconv.Unquote(want); err == nil && strings.HasPrefix(want, `"`) {
+			want = inner
 		}
-		*to = append(*to, relay.FieldFilter{Path: steps, Value: value})
+		*to = append(*to, relay.FieldFilter{Path: steps, Value: want})
 		return n.checkCount(len(*to), value)
 	case *[]relay.TextFilter:
 		t := relay.TextFilter{Text: value}

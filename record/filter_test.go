@@ -94,6 +94,9 @@ func TestFilterMistakes(t *testing.T) {
 			t.Errorf("%.60s: %+v, want %s", text, e, want)
 		}
 	}
+	if _, err := record.ParseFilterWords("json:novalue"); relay.AsError(err).Fields[0].Value != "novalue" {
+		t.Errorf("the value in question is not named: %+v", err)
+	}
 	for name, want := range map[string]string{"curser": "did you mean cursor?", "Status": "did you mean status?", "zzzzzzzz": "there is no such filter"} {
 		if _, err := record.ParseFilter(url.Values{name: {"1"}}, "cursor", "limit"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", name, err, want)
