@@ -1,13 +1,16 @@
 package client
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 )
 
 // Login is a stored login at one relay.
@@ -114,4 +117,18 @@ func writePrivate(path string, text []byte) (err error) {
 		return err
 	}
 	return os.Rename(file.Name(), path)
+}
+
+// ReadToken reads a text that holds nothing but a token.
+func ReadToken(r io.Reader) (string, error) {
+	text, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return "", err
+	}
+	token := strings.TrimSpace(text)
+	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
+		return "", Errorf(ExitUsage, "there is no token on standard input").
+			WithHint("relay login URL --with-token < FILE")
+	}
+	return token, nil
 }

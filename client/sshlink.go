@@ -25,25 +25,22 @@ const (
 // is first needed, and a new one when that is lost.
 func NewSSHAPI(d *Dialer) *API {
 	link := &sshLink{dialer: d}
-	a := newSSHAPI(d.Version, link.dial)
 	addr, err := d.Addr()
 	if err != nil {
 		addr = d.Server
 	}
-	a.link, a.endpoint.Addr = link, addr
+	a := newSSHAPI(d.Version, addr, link.openAPI)
+	a.link = link
 	return a
 }
 
-// api returns the API of the relay over this connection.
-func (c *Conn) api(version string) *API {
-	a := newSSHAPI(version, func(context.Context, string, string) (net.Conn, error) { return c.openAPI() })
-	a.endpoint.Addr = c.Addr
-	return a
-}
-
-func newSSHAPI(version string, dial func(context.Context, string, string) (net.Conn, error)) *API {
-	a := newAPI(sshBase, version, &http.Transport{DialContext: dial, MaxConnsPerHost: apiChannels, MaxIdleConnsPerHost: apiChannels})
-	a.endpoint.Name = "ssh"
+// newSSHAPI returns the API of a relay on the channels that open opens.
+func newSSHAPI(version, addr string, open func() (net.Conn, error)) *API {
+	a := newAPI(sshBase, version, &http.Transport{
+		DialContext:     func(context.Context, string, string) (net.Conn, error) { return open() },
+		MaxConnsPerHost: apiChannels, MaxIdleConnsPerHost: apiChannels,
+	})
+	a.endpoint = Endpoint{Name: "ssh", Addr: addr}
 	return a
 }
 
@@ -74,8 +71,8 @@ func (l *sshLink) connect(ctx context.Context) error {
 	return nil
 }
 
-// dial opens a channel for the HTTP transport.
-func (l *sshLink) dial(context.Context, string, string) (net.Conn, error) {
+// openAPI opens a channel on the connection.
+func (l *sshLink) openAPI() (net.Conn, error) {
 	l.mu.Lock()
 	conn := l.conn
 	l.mu.Unlock()

@@ -68,7 +68,7 @@ type channelOpen struct {
 
 func newTunnel(up *Up, conn *Conn) *tunnel {
 	return &tunnel{
-		up: up, conn: conn, api: conn.api(up.Dialer.Version), idle: make(chan struct{}, 1), jobs: make(chan func()), online: map[string]bool{},
+		up: up, conn: conn, api: newSSHAPI(up.Dialer.Version, conn.Addr, conn.openAPI), idle: make(chan struct{}, 1), jobs: make(chan func()), online: map[string]bool{},
 		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
 	}
 }

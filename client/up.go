@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
@@ -161,3 +162,40 @@ func (u *Up) remove(alias string) (left int) {
 	u.active.Store(&active)
 	return len(active)
 }
+
+// How a lost connection is dialed again: at once, or after up to the time that the relay has
+// asked for, then after up to firstDelay, doubling to maxDelay. A connection that held for healthyAfter starts anew.
+const (
+	firstDelay   = 250 * time.Millisecond
+	maxDelay     = 15 * time.Second
+	healthyAfter = time.Second
+)
+
+// backoff counts the tries since the last healthy connection.
+type backoff struct {
+	tries int
+	// jitter returns a number in [0, 1); nil means a random one.
+	jitter func() float64
+}
+
+// next returns how long to wait before the next try: a random part of a bound that is first
+// and then doubles (full jitter), so that the clients of a restarted relay return spread out.
+func (b *backoff) next(first time.Duration) time.Duration {
+	n := b.tries
+	b.tries++
+	bound := maxDelay
+	switch {
+	case n == 0:
+		bound = first
+	case n < 8: // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
+		bound = min(maxDelay, firstDelay<<(n-1))
+	}
+	jitter := rand.Float64
+	if b.jitter != nil {
+		jitter = b.jitter
+	}
+	return time.Duration(jitter() * float64(bound))
+}
+
+// reset makes the next try an immediate one. Call it after a connection that held.
+func (b *backoff) reset() { b.tries = 0 }
