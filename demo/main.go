@@ -87,11 +87,9 @@ func row(what, format string, args ...any) {
 	fmt.Printf("%-10s %s\n", what, fmt.Sprintf(format, args...))
 }
 
-var (
-	loginLine = regexp.MustCompile(`^  dashboard +((http://\S+)/login/\S+)`)
-	aliasLine = regexp.MustCompile(`^curl -d \S+ (http://\S+)/hook$`)
-	tokenLine = regexp.MustCompile(`^export RELAY_TOKEN=\$\((.*)\)$`)
-)
+// printed is what relayd prints on a first start, as far as the demo uses it: the one-time
+// link, the URL of the dashboard, the command of a tunnel, the alias, the command for a token.
+var printed = regexp.MustCompile(`(?s)  dashboard +((http://\S+)/login/\S+).*\n(ssh -N -R [^\n]+).*\ncurl -d \S+ (http://\S+)/hook\n.*\nexport RELAY_TOKEN=\$\(([^\n]*)\)\n`)
 
 // serve starts relayd, and reads addresses and commands from what it prints. The returned
 // function waits until relayd has ended, which ctx makes it do.
@@ -108,16 +106,12 @@ func (d *demo) serve(ctx context.Context, program string) (wait func(), err erro
 		return func() {}, err
 	}
 	wait = func() { _ = cmd.Wait() }
+	text := ""
 	for lines := bufio.NewScanner(out); lines.Scan(); {
-		line := lines.Text()
-		if m := loginLine.FindStringSubmatch(line); m != nil {
-			d.login, d.base = m[1], m[2]
-		} else if m := aliasLine.FindStringSubmatch(line); m != nil {
-			d.alias = m[1]
-		} else if strings.HasPrefix(line, "ssh -N -R ") {
-			d.ssh = line
-		} else if m := tokenLine.FindStringSubmatch(line); m != nil {
-			token, err := exec.CommandContext(ctx, "sh", "-c", m[1]).Output()
+		text += lines.Text() + "\n"
+		if m := printed.FindStringSubmatch(text); m != nil {
+			d.login, d.base, d.ssh, d.alias = m[1], m[2], m[3], m[4]
+			token, err := exec.CommandContext(ctx, "sh", "-c", m[5]).Output()
 			d.token = strings.TrimSpace(string(token))
 			return wait, err
 		}

@@ -1,10 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"crypto/tls"
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"runtime/debug"
 	"syscall"
 	"time"
@@ -30,10 +32,21 @@ func (s *Server) ServeTLS(ln net.Listener, cfg *tls.Config) error {
 // go away.
 func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 	defer func() { _ = ln.Close() }()
-	if !s.listen(ln) {
+	s.baseOnce.Do(func() {
+		go func() { _ = s.base.Serve(s.handoff) }()
+	})
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
 		return nil
 	}
-	defer s.forget(ln)
+	s.listeners[ln] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.listeners, ln)
+	}()
 	var pause time.Duration
 	for {
 		nc, err := ln.Accept()
@@ -49,11 +62,15 @@ func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 			s.met.failed.Inc()
 			freed := s.evictForResources(err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			if suppressed, ok := s.acceptLog.allow(time.Now()); ok {
+			if suppressed, ok := s.acceptLog.allow(); ok {
 				s.log.Warn("connections cannot be accepted; raise the limit of open files (LimitNOFILE=, ulimit -n)",
 					"err", err, "retry_in", pause, "idle_closed", freed, "suppressed", suppressed)
 			}
-			if !s.pause(pause) {
+			select {
+			case <-time.After(pause):
+			case <-s.ctx.Done():
+			}
+			if s.isClosed() {
 				return nil
 			}
 		}
@@ -130,41 +147,10 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-func (s *Server) listen(ln net.Listener) bool {
-	s.baseOnce.Do(func() {
-		go func() { _ = s.base.Serve(s.handoff) }()
-	})
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.listeners[ln] = struct{}{}
-	return true
-}
-
-func (s *Server) forget(ln net.Listener) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.listeners, ln)
-}
-
 func (s *Server) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
-}
-
-// pause waits for d; false when the server has stopped.
-func (s *Server) pause(d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return !s.isClosed()
-	case <-s.ctx.Done():
-		return false
-	}
 }
 
 func (s *Server) track(c *conn) bool {
@@ -194,6 +180,69 @@ func (s *Server) untrack(c *conn) {
 // errStopping is the answer to requests that come while the server stops.
 func errStopping() *relay.Error {
 	e := relay.Errorf(relay.CodeStopping, "the relay is stopping; send the request again in a moment")
+	e.RetryAfter = retryDefault
+	return e
+}
+
+const (
+	maxRejectors       = 64                    // connections that are answered by answerOverloaded at once
+	rejectWriteTimeout = 50 * time.Millisecond // for the answer without waiting
+)
+
+// rejectConn ends a connection that gets no slot with 503 overloaded, or, where that
+// would need a TLS handshake first, by closing it. Up to maxRejectors connections get
+// the answer in a way that no reset can destroy. The others get it at once, which
+// costs no goroutine, but some callers see a reset instead.
+func (s *Server) rejectConn(c *conn, bound string, secure bool) {
+	s.met.refused[bound].Inc()
+	if suppressed, ok := s.rejectLog.allow(); ok {
+		s.log.Warn("connection refused: the bound of connections is reached and none is idle",
+			"bound", bound, "from", c.from, "suppressed", suppressed)
+	}
+	if secure {
+		_ = c.sock.Close()
+		return
+	}
+	select {
+	case s.rejectSlots <- struct{}{}:
+	default: // the first bytes on a connection fit into its send buffer
+		_ = c.sock.SetWriteDeadline(time.Now().Add(rejectWriteTimeout))
+		_, _ = c.sock.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded()}, requestID(), false, false))
+		_ = c.sock.Close()
+		return
+	}
+	if !s.track(c) {
+		<-s.rejectSlots
+		_ = c.sock.Close()
+		return
+	}
+	go func() {
+		defer func() { <-s.rejectSlots }()
+		defer s.untrack(c)
+		defer c.recoverPanic()
+		c.answerOverloaded()
+	}()
+}
+
+// answerOverloaded answers after the first bytes of the request, because some clients
+// take an earlier answer for an error.
+func (c *conn) answerOverloaded() {
+	c.rewind()
+	c.deadline(c.srv.rejectReadTimeout)
+	n, err := c.net.Read(c.buf)
+	if n == 0 && err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	c.w = n
+	c.phase.Store(phaseLinger)
+	isHead := bytes.HasPrefix(c.buf[:n], []byte("HEAD "))
+	if _, err := c.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded()}, requestID(), isHead, false)); err == nil {
+		c.closeOrderly()
+	}
+}
+
+func errOverloaded() *relay.Error {
+	e := relay.Errorf(relay.CodeOverloaded, "the relay has as many connections as it can serve; send the request again in a moment, on a connection that is kept")
 	e.RetryAfter = retryDefault
 	return e
 }

@@ -1,15 +1,14 @@
 package server
 
 import (
-	"bytes"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
 	"os"
 	"runtime"
-	"strconv"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -73,11 +72,23 @@ func Admin(o AdminOptions) http.Handler {
 	if o.Registry == nil {
 		o.Registry = prometheus.NewRegistry()
 	}
-	addCollectors(o.Registry, o.Log)
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	} {
+		var twice prometheus.AlreadyRegisteredError
+		if err := o.Registry.Register(c); err != nil && !errors.As(err, &twice) {
+			o.Log.Warn("runtime metrics cannot be registered", "err", err)
+		}
+	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
-		writeJSON(w, http.StatusOK, gather(o.Stats))
+		all := processStats{Goroutines: runtime.NumGoroutine(), OpenFds: openFds(), RSSBytes: rssBytes()}
+		if o.Stats != nil {
+			all.Stats = o.Stats()
+		}
+		writeJSON(w, http.StatusOK, all)
 	})
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
@@ -93,26 +104,6 @@ func Admin(o AdminOptions) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
-}
-
-func addCollectors(reg *prometheus.Registry, log *slog.Logger) {
-	for _, c := range []prometheus.Collector{
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
-		var twice prometheus.AlreadyRegisteredError
-		if err := reg.Register(c); err != nil && !errors.As(err, &twice) {
-			log.Warn("runtime metrics cannot be registered", "err", err)
-		}
-	}
-}
-
-func gather(stats func() Stats) processStats {
-	var s Stats
-	if stats != nil {
-		s = stats()
-	}
-	return processStats{Goroutines: runtime.NumGoroutine(), OpenFds: openFds(), RSSBytes: rssBytes(), Stats: s}
 }
 
 // isLoopback tells whether a Host value is localhost or a loopback address.
@@ -144,17 +135,10 @@ func openFds() int {
 // rssBytes reads the resident memory of this process from /proc; -1 where there is no
 // /proc.
 func rssBytes() int64 {
-	b, err := os.ReadFile("/proc/self/statm")
-	if err != nil {
+	b, _ := os.ReadFile("/proc/self/statm")
+	var all, resident int64
+	if _, err := fmt.Sscan(string(b), &all, &resident); err != nil {
 		return -1
 	}
-	fields := bytes.Fields(b)
-	if len(fields) < 2 {
-		return -1
-	}
-	pages, err := strconv.ParseInt(string(fields[1]), 10, 64)
-	if err != nil {
-		return -1
-	}
-	return pages * int64(os.Getpagesize())
+	return resident * int64(os.Getpagesize())
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"crypto/rand"
-	"encoding/base32"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -34,7 +33,7 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 	if a.Error != nil {
 		status, body = problem(a.Error, requestID)
 	} else {
-		body = offlineBody(a.Event)
+		body = []byte(`{"event":"` + a.Event.String() + `","state":"queued"}`)
 		if status < 200 || status > 599 {
 			status = relay.DefaultSettings().OfflineStatus
 		}
@@ -47,7 +46,17 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 	b = append(b, ' ')
 	b = append(b, http.StatusText(status)...)
 	b = append(b, "\r\n"...)
-	b = appendContent(b, status, a.Error != nil, len(body))
+	// As far as the status may have a body (RFC 9110, sections 8.6 and 15.3.6).
+	if status == http.StatusResetContent {
+		b = append(b, "Content-Length: 0\r\n"...)
+	} else if hasBody(status) {
+		kind := "application/json"
+		if a.Error != nil {
+			kind = "application/problem+json"
+		}
+		b = append(append(append(b, "Content-Type: "...), kind...), "\r\nContent-Length: "...)
+		b = append(strconv.AppendInt(b, int64(len(body)), 10), "\r\n"...)
+	}
 	for _, l := range answerLines(a, status) {
 		b = append(append(b, l[0]...), ": "...)
 		b = append(append(b, l[1]...), "\r\n"...)
@@ -60,24 +69,6 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 		return b
 	}
 	return append(b, body...)
-}
-
-// appendContent appends the header lines of a body of n bytes, as far as the status may
-// have one (RFC 9110, sections 8.6 and 15.3.6).
-func appendContent(b []byte, status int, isProblem bool, n int) []byte {
-	switch {
-	case status == http.StatusResetContent:
-		return append(b, "Content-Length: 0\r\n"...)
-	case !hasBody(status):
-		return b
-	case isProblem:
-		b = append(b, "Content-Type: application/problem+json\r\n"...)
-	default:
-		b = append(b, "Content-Type: application/json\r\n"...)
-	}
-	b = append(b, "Content-Length: "...)
-	b = strconv.AppendInt(b, int64(n), 10)
-	return append(b, "\r\n"...)
 }
 
 // hasBody tells whether a response of the status may carry content.
@@ -125,15 +116,9 @@ func problem(e *relay.Error, requestID string) (int, []byte) {
 	return p.Status, body
 }
 
-func offlineBody(id relay.ID) []byte {
-	return []byte(`{"event":"` + id.String() + `","state":"queued"}`)
-}
-
 // requestID makes an id for an answer, by which its log line can be found.
 func requestID() string {
-	var b [10]byte
-	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return "req_" + strings.ToLower(base32.StdEncoding.EncodeToString(b[:]))
+	return "req_" + strings.ToLower(rand.Text()[:16])
 }
 
 func errHostUnknown() *relay.Error {

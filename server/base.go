@@ -41,9 +41,7 @@ func (s *Server) newBase() *http.Server {
 			}
 			return ctx
 		},
-		ConnState: func(c net.Conn, state http.ConnState) {
-			s.trackState(c, state)
-		},
+		ConnState: s.trackState,
 	}
 }
 
@@ -68,26 +66,20 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	} else {
 		s.idleNew.Delete(c)
 	}
-	m := stallConnOf(c)
+	var sock *stallConn
+	switch c := c.(type) {
+	case *handedConn:
+		sock = c.conn
+	case *tls.Conn:
+		sock, _ = c.NetConn().(*stallConn)
+	}
 	switch {
-	case m == nil:
+	case sock == nil:
 	case state == http.StateIdle:
-		m.slot.setIdle()
+		sock.slot.setIdle()
 	case state == http.StateActive:
-		m.slot.setBusy()
+		sock.slot.setBusy()
 	}
-}
-
-// stallConnOf returns the stallConn below a connection that was handed over.
-func stallConnOf(c net.Conn) *stallConn {
-	if h, ok := c.(*handedConn); ok {
-		return h.conn
-	}
-	if t, ok := c.(*tls.Conn); ok {
-		m, _ := t.NetConn().(*stallConn)
-		return m
-	}
-	return nil
 }
 
 // tlsKey is the context key of the TLS state of a handedConn.
@@ -100,7 +92,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		r.TLS = state
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
-		a := newStallWriter(w, stall)
+		a := &stallWriter{w, http.NewResponseController(w), stall}
 		defer a.setDeadline() // net/http writes the rest after the handler has returned
 		w = a
 	}
@@ -122,26 +114,24 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.met.base.Inc()
+	answer, challenge := s.challengeAnswer(r.TLS != nil, r.Method, r.Host, r.URL.Path)
 	switch {
-	case s.serveChallenge(w, r):
+	case challenge:
+		w.Header().Set("Content-Type", "text/plain")
+		_, _ = io.WriteString(w, answer)
 	case health:
 		s.serveHealth(w, r)
 	case r.TLS == nil && s.opt.RedirectPlain:
-		s.redirect(w, r)
+		target := r.URL.RequestURI()
+		if !strings.HasPrefix(target, "/") {
+			target = "/"
+		}
+		w.Header().Set("Location", s.opt.Site.URL(target))
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(http.StatusPermanentRedirect) // which keeps the method
 	default:
 		s.serveSite(w, r)
 	}
-}
-
-// redirect redirects plain HTTP to the base URL; 308 keeps the method.
-func (s *Server) redirect(w http.ResponseWriter, r *http.Request) {
-	target := r.URL.RequestURI()
-	if !strings.HasPrefix(target, "/") {
-		target = "/"
-	}
-	w.Header().Set("Location", s.opt.Site.URL(target))
-	w.Header().Set("Content-Length", "0")
-	w.WriteHeader(http.StatusPermanentRedirect)
 }
 
 // serveSite has the base site answer the request. A body of which no byte comes for
@@ -160,25 +150,20 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 		body.setDeadline()
 		r.Body = body
 	}
+	// An HTTP/2 request whose body is shorter or longer than declared is malformed (RFC 9113,
+	// section 8.1.1), also if its handler ignores the body; the stream is reset then.
 	if r.ProtoMajor == 2 && r.ContentLength > 0 && r.ContentLength <= smallBody {
-		r.Body = wholeBody(r.Body)
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			panic(http.ErrAbortHandler)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
 	}
 	s.opt.Base.ServeHTTP(w, r)
 }
 
 // smallBody is the longest HTTP/2 request body that is read before the handler runs.
 const smallBody = 16 << 10
-
-// wholeBody reads a body to its end. An HTTP/2 request whose body is shorter or longer
-// than declared is malformed (RFC 9113, section 8.1.1), also if its handler ignores the
-// body; the stream is reset then.
-func wholeBody(body io.ReadCloser) io.ReadCloser {
-	b, err := io.ReadAll(body)
-	if err != nil {
-		panic(http.ErrAbortHandler)
-	}
-	return io.NopCloser(bytes.NewReader(b))
-}
 
 // handOver hands the connection over to net/http at a request boundary, with the bytes
 // that were read already.
@@ -209,9 +194,7 @@ type handedConn struct {
 func (h *handedConn) Read(p []byte) (int, error) {
 	if len(h.early) > 0 {
 		n := copy(p, h.early)
-		if h.early = h.early[n:]; len(h.early) == 0 {
-			h.early = nil
-		}
+		h.early = h.early[n:]
 		return n, nil
 	}
 	return h.Conn.Read(p)
@@ -223,17 +206,6 @@ func (h *handedConn) CloseWrite() error {
 		return c.CloseWrite()
 	}
 	return h.conn.CloseWrite()
-}
-
-// closeIdleNew closes connections that never sent a request. Shutdown of net/http would
-// wait five seconds for them.
-func (s *Server) closeIdleNew() {
-	s.idleNew.Range(func(c, _ any) bool {
-		if nc, ok := c.(net.Conn); ok {
-			_ = nc.Close()
-		}
-		return true
-	})
 }
 
 // handoff is the listener of the base server. It accepts the connections that deliver
@@ -284,33 +256,16 @@ const hsts = "max-age=15552000"
 // setSecurityHeaders sets the security headers of every response of the base site. A
 // page that needs others, such as its own content security policy, replaces them.
 func (s *Server) setSecurityHeaders(h http.Header) {
+	https, local := s.opt.Site.Base.Scheme == "https", isLoopbackName(s.hosts.base) || strings.HasSuffix(s.hosts.base, ".localhost")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-	if s.isolates() {
+	if https || local { // elsewhere browsers ignore it and report an error in the console
 		h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	}
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Referrer-Policy", "no-referrer")
-	if s.secureSite() {
+	if https && !local { // at localhost other programs have ports too
 		h.Set("Strict-Transport-Security", hsts)
 	}
-}
-
-// secureSite tells whether HSTS may be sent: the base URL is https, and its host is not
-// localhost, where other programs have ports too.
-func (s *Server) secureSite() bool {
-	return s.opt.Site.Base.Scheme == "https" && !isLocal(s.hosts.base)
-}
-
-// isolates tells whether browsers accept Cross-Origin-Opener-Policy at the base URL.
-// Elsewhere they ignore it and report an error in the console.
-func (s *Server) isolates() bool {
-	return s.opt.Site.Base.Scheme == "https" || isLocal(s.hosts.base)
-}
-
-// isLocal tells whether browsers take a name, without port and brackets, for this
-// machine.
-func isLocal(name string) bool {
-	return isLoopbackName(name) || strings.HasSuffix(name, ".localhost")
 }

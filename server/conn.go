@@ -64,12 +64,9 @@ type bodyMeter struct {
 // buffers holds read buffers of connections that are not idle.
 var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
 
-// errCallerGone means that nobody is left to answer.
+// errCallerGone means that nobody is left to answer: the caller has closed the connection,
+// or sent no byte of another request within the idle timeout.
 var errCallerGone = errors.New("caller gone")
-
-// errIdle means that the caller sent no byte of another request within the idle
-// timeout.
-var errIdle = errors.New("idle")
 
 // rewind makes smallBuf the buffer. Nothing may be buffered.
 func (c *conn) rewind() {
@@ -116,52 +113,17 @@ func (c *conn) grow(size int) {
 	}
 }
 
-// firstByte waits for the first byte of another request, for at most the idle timeout.
-// An empty line before a request does not count (RFC 9112, section 2.2).
-func (c *conn) firstByte() error {
+// readHead reads until a request head is complete. The head takes n bytes of the
+// buffer and points into it until the next read. An error is a *relay.Error to answer,
+// or errCallerGone.
+func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	if c.w == c.r {
 		c.rewind()
 	}
-	if c.w > c.r && !onlyLineEnd(c.buf[c.r:c.w]) {
-		return nil
-	}
-	c.sock.slot.setIdle()
-	c.deadline(c.srv.opt.IdleTimeout)
-	for {
-		c.ensureSpace()
-		n, err := c.net.Read(c.buf[c.w:])
-		c.w += n
-		switch {
-		case n > 0 && !onlyLineEnd(c.buf[c.r:c.w]):
-			if !c.sock.slot.setBusy() {
-				return errIdle
-			}
-			return nil
-		case err != nil:
-			return errIdle
+	if onlyLineEnd(c.buf[c.r:c.w]) {
+		if err := c.firstByte(); err != nil {
+			return nil, 0, err
 		}
-	}
-}
-
-func onlyLineEnd(p []byte) bool {
-	return len(p) == 0 || (len(p) <= 2 && bytes.HasPrefix([]byte("\r\n"), p))
-}
-
-// deadline lets the following reads take d together; 0 = any time.
-func (c *conn) deadline(d time.Duration) {
-	var t time.Time
-	if d > 0 {
-		t = time.Now().Add(d)
-	}
-	_ = c.net.SetReadDeadline(t)
-}
-
-// readHead reads until a request head is complete. The head takes n bytes of the
-// buffer and points into it until the next read. An error is a *relay.Error to answer,
-// errCallerGone or errIdle.
-func (c *conn) readHead() (h *wire.Head, n int, err error) {
-	if err := c.firstByte(); err != nil {
-		return nil, 0, err
 	}
 	c.phase.Store(phaseHead)
 	c.arrived = time.Now()
@@ -173,31 +135,56 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 			return h, n, err
 		}
 		limits.Seen = c.w - c.r
-		if err := c.readMore(); err != nil {
-			return nil, 0, err
+		more, err := c.fill()
+		switch {
+		case more > 0 || err == nil:
+		case errors.Is(err, os.ErrDeadlineExceeded) && c.srv.stopping.Load():
+			return nil, 0, errStopping()
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil, 0, relay.Errorf(relay.CodeRequestTimeout, "the request head was not complete within %v", c.srv.opt.HeadTimeout)
+		case errors.Is(err, io.EOF):
+			return nil, 0, relay.Errorf(relay.CodeRequestMalformed, "the connection ended inside the request head")
+		default:
+			return nil, 0, errCallerGone
 		}
 	}
 }
 
-// readMore reads further bytes of a head.
-func (c *conn) readMore() error {
-	c.ensureSpace()
-	n, err := c.net.Read(c.buf[c.w:])
-	c.w += n
-	switch {
-	case n > 0:
-		return nil
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		if c.srv.stopping.Load() {
-			return errStopping()
+// firstByte waits for the first byte of another request, for at most the idle timeout.
+// An empty line before a request does not count (RFC 9112, section 2.2).
+func (c *conn) firstByte() error {
+	c.sock.slot.setIdle()
+	c.deadline(c.srv.opt.IdleTimeout)
+	for onlyLineEnd(c.buf[c.r:c.w]) {
+		if n, err := c.fill(); n == 0 && err != nil {
+			return errCallerGone
 		}
-		return relay.Errorf(relay.CodeRequestTimeout, "the request head was not complete within %v", c.srv.opt.HeadTimeout)
-	case errors.Is(err, io.EOF):
-		return relay.Errorf(relay.CodeRequestMalformed, "the connection ended inside the request head")
-	case err != nil:
+	}
+	if !c.sock.slot.setBusy() {
 		return errCallerGone
 	}
 	return nil
+}
+
+func onlyLineEnd(p []byte) bool {
+	return len(p) == 0 || (len(p) <= 2 && bytes.HasPrefix([]byte("\r\n"), p))
+}
+
+// fill reads bytes of a head into buf.
+func (c *conn) fill() (int, error) {
+	c.ensureSpace()
+	n, err := c.net.Read(c.buf[c.w:])
+	c.w += n
+	return n, err
+}
+
+// deadline lets the following reads take d together; 0 = any time.
+func (c *conn) deadline(d time.Duration) {
+	var t time.Time
+	if d > 0 {
+		t = time.Now().Add(d)
+	}
+	_ = c.net.SetReadDeadline(t)
 }
 
 // Buffered returns how many bytes Read can return without reading from the connection.

@@ -4,8 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/singleflight"
 )
 
 // isHealth tells whether a path is one of the health checks.
@@ -28,16 +29,12 @@ type verdict struct {
 // readiness calls ask once for all requests that wait, and keeps the answer for
 // readyMaxAge.
 type readiness struct {
-	ask func(ctx context.Context) (degraded, reasons []string)
+	ask   func(ctx context.Context) (degraded, reasons []string) // nil = always ready
+	calls singleflight.Group
 
-	mu      sync.Mutex
-	last    verdict
-	asked   time.Time     // when the call that returned last began; zero = never
-	running chan struct{} // closed when the running call returns; nil = none runs
-}
-
-func newReadiness(ask func(context.Context) (degraded, reasons []string)) *readiness {
-	return &readiness{ask: ask}
+	// Only refresh uses these, and of that one call runs at a time.
+	last  verdict
+	asked time.Time // when the call that returned last began; zero = never
 }
 
 // verdict returns the kept verdict or a new one. After readyTimeout it returns one that
@@ -46,40 +43,25 @@ func (r *readiness) verdict(ctx context.Context) verdict {
 	if r.ask == nil {
 		return newVerdict(nil, nil)
 	}
-	r.mu.Lock()
-	if r.running == nil && !r.asked.IsZero() && time.Since(r.asked) < readyMaxAge {
-		defer r.mu.Unlock()
-		return r.last
-	}
-	if r.running == nil {
-		r.running = make(chan struct{})
-		go r.refresh(r.running)
-	}
-	running := r.running
-	r.mu.Unlock()
-	t := time.NewTimer(readyTimeout)
-	defer t.Stop()
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
+	defer cancel()
 	select {
-	case <-running:
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.last
-	case <-t.C:
+	case answer := <-r.calls.DoChan("", r.refresh):
+		return answer.Val.(verdict)
 	case <-ctx.Done():
+		return newVerdict(nil, []string{"no answer within " + readyTimeout.String()})
 	}
-	return newVerdict(nil, []string{"no answer within " + readyTimeout.String()})
 }
 
-// refresh calls ask once and closes done.
-func (r *readiness) refresh(done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
-	defer cancel()
+func (r *readiness) refresh() (any, error) {
 	asked := time.Now()
-	v := newVerdict(r.ask(ctx))
-	r.mu.Lock()
-	r.last, r.asked, r.running = v, asked, nil
-	r.mu.Unlock()
-	close(done)
+	if r.asked.IsZero() || asked.Sub(r.asked) >= readyMaxAge {
+		ctx, cancel := context.WithTimeout(context.Background(), readyTimeout)
+		defer cancel()
+		r.last = newVerdict(r.ask(ctx))
+		r.asked = asked
+	}
+	return r.last, nil
 }
 
 func newVerdict(degraded, reasons []string) verdict {

@@ -53,7 +53,7 @@ func TestReadinessFollowsTheTruth(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var asked, down, hangs atomic.Int32
-		r := newReadiness(func(ctx context.Context) (degraded, reasons []string) {
+		r := &readiness{ask: func(ctx context.Context) (degraded, reasons []string) {
 			asked.Add(1)
 			if hangs.Load() == 1 {
 				<-ctx.Done()
@@ -63,7 +63,7 @@ func TestReadinessFollowsTheTruth(t *testing.T) {
 				return nil, []string{"down"}
 			}
 			return nil, nil
-		})
+		}}
 		for range 100 {
 			if v := r.verdict(t.Context()); v.Status != "ok" {
 				t.Fatalf("got %v", v)
@@ -88,11 +88,11 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
 		var asked atomic.Int32
-		r := newReadiness(func(context.Context) (degraded, reasons []string) {
+		r := &readiness{ask: func(context.Context) (degraded, reasons []string) {
 			asked.Add(1)
 			<-release // ignores its context
 			return nil, nil
-		})
+		}}
 		begun := time.Now()
 		for range 3 {
 			go func() {

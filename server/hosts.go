@@ -93,37 +93,21 @@ func splitHost(value string) (name string, ok bool) {
 		}
 		value = value[:i]
 	}
-	for i := range len(value) {
-		if !hostByte(value[i]) {
-			return "", false
-		}
+	if strings.TrimLeft(value, hostBytes) != "" {
+		return "", false
 	}
 	return plainName(value), true
 }
 
+const (
+	digits = "0123456789"
+	// hostBytes may stand in a registered name (RFC 3986, section 3.2.2): unreserved,
+	// percent-encoded, or a sub-delimiter.
+	hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + digits + "-._~%!$&'()*+,;="
+)
+
 // isPort tells whether s is empty or a colon with at most five digits; an empty
 // port is legal (RFC 3986, section 3.2.3).
 func isPort(s string) bool {
-	if s == "" {
-		return true
-	}
-	if s[0] != ':' || len(s) > 6 {
-		return false
-	}
-	for i := 1; i < len(s); i++ {
-		if s[i] < '0' || s[i] > '9' {
-			return false
-		}
-	}
-	return true
-}
-
-// hostByte tells whether c may stand in a registered name (RFC 3986, section
-// 3.2.2): unreserved, percent-encoded, or a sub-delimiter.
-func hostByte(c byte) bool {
-	switch {
-	case c >= 'a' && c <= 'z', c >= 'A' && c <= 'Z', c >= '0' && c <= '9':
-		return true
-	}
-	return strings.IndexByte("-._~%!$&'()*+,;=", c) >= 0
+	return s == "" || s[0] == ':' && len(s) <= 6 && strings.TrimLeft(s[1:], digits) == ""
 }

@@ -34,7 +34,7 @@ func (c *conn) serve() {
 // request serves one request and tells whether another may follow.
 func (c *conn) request() bool {
 	h, n, err := c.readHead()
-	if errors.Is(err, errCallerGone) || errors.Is(err, errIdle) {
+	if errors.Is(err, errCallerGone) {
 		return false
 	}
 	if err != nil {
@@ -45,7 +45,12 @@ func (c *conn) request() bool {
 		return false
 	}
 	to := c.route(h.Host)
-	if c.forBase(h, to) {
+	toBase := to.kind == hostBase && c.sni.kind != hostAlias
+	if to.kind == hostUnknown { // health checks may come by any name
+		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
+		toBase = isHealth(string(path))
+	}
+	if toBase { // net/http answers
 		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would refuse it without a code
 			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"),
 				bytes.Equal(h.Method, []byte("HEAD")))
@@ -85,19 +90,6 @@ func (c *conn) route(host []byte) route {
 		c.host, c.to = name, to
 	}
 	return to
-}
-
-// forBase tells whether net/http answers the request: for the base host, and for
-// health checks at unknown hosts.
-func (c *conn) forBase(h *wire.Head, to route) bool {
-	switch to.kind {
-	case hostBase:
-		return c.sni.kind != hostAlias
-	case hostUnknown:
-		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
-		return isHealth(string(path))
-	}
-	return false
 }
 
 // alias looks up the alias of a request, or says why it is refused.
@@ -214,10 +206,8 @@ func (c *conn) restOfHead() []byte {
 	}
 	c.deadline(restOfHeadTimeout)
 	for c.w-c.r < most {
-		c.ensureSpace()
-		n, err := c.net.Read(c.buf[c.w:])
-		line := bytes.IndexByte(c.buf[c.w:c.w+n], '\n') >= 0
-		c.w += n
+		n, err := c.fill()
+		line := bytes.IndexByte(c.buf[c.w-n:c.w], '\n') >= 0
 		if head := c.buf[c.r:c.w]; err != nil || line && (shownHost(head) != nil || len(upToBody(head)) < len(head)) {
 			break
 		}
@@ -258,7 +248,7 @@ func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 	}
 	log := c.srv.log
 	if level == slog.LevelInfo {
-		suppressed, ok := c.srv.answerLog.allow(time.Now())
+		suppressed, ok := c.srv.answerLog.allow()
 		if !ok {
 			return
 		}

@@ -1,10 +1,14 @@
 package server
 
 import (
+	"container/list"
 	"net"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 const (
@@ -28,21 +32,34 @@ const (
 type connLimiter struct {
 	max, maxPerSource int // 0 = no bound
 
-	mu         sync.Mutex
-	open       int
-	handedOver int   // connections among open that net/http owns
-	refused    int64 // since the start
-	evicted    int64 // since the start
-	sources    map[netip.Addr]*source
-	idle       lruList
+	mu      sync.Mutex
+	refused int64 // since the start
+	evicted int64 // since the start
+	all     *connList
+	sources map[netip.Addr]*connList // without empty ones
 }
 
-// source counts the connections of one source. It is in connLimiter.sources as long
-// as it has any.
-type source struct {
-	addr netip.Addr
-	open int
-	idle lruList
+// connList lists connections: first those that are busy, then mark, then those that are
+// idle, longest idle first. To move one allocates nothing.
+type connList struct {
+	list.List
+	mark *list.Element
+}
+
+func newConnList() *connList {
+	l := &connList{}
+	l.mark = l.PushBack(nil)
+	return l
+}
+
+func (l *connList) open() int { return l.Len() - 1 }
+
+// longestIdle returns the connection that has been idle longest, nil if none is idle.
+func (l *connList) longestIdle() *connSlot {
+	if e := l.mark.Next(); e != nil {
+		return e.Value.(*connSlot)
+	}
+	return nil
 }
 
 // newConnLimiter takes the bounds of Options: 0 = the default, negative = none.
@@ -58,7 +75,7 @@ func newConnLimiter(limit, limitPerSource int) *connLimiter {
 	}
 	return &connLimiter{
 		max: max(limit, 0), maxPerSource: max(limitPerSource, 0),
-		sources: map[netip.Addr]*source{},
+		all: newConnList(), sources: map[netip.Addr]*connList{},
 	}
 }
 
@@ -76,19 +93,13 @@ func defaultConns(files int) int {
 type connSlot struct {
 	limiter    *connLimiter
 	socket     net.Conn
-	source     *source // nil = counts for none
-	state      slotState
-	handedOver bool
-	links      [2]lruLink // in connLimiter.idle and source.idle
+	source     netip.Addr    // the zero value counts for none
+	inAll      *list.Element // of connLimiter.all
+	inSource   *list.Element // nil without a source
+	idle       bool
+	released   bool
+	handedOver bool // net/http owns the connection
 }
-
-type slotState uint8
-
-const (
-	slotReleased slotState = iota
-	slotIdle               // no request has begun, so the connection may be evicted
-	slotBusy
-)
 
 // acquire gives s a slot, idle at first. bound is empty if there was a free slot.
 // Otherwise it names the bound that was reached, and evicted is the idle connection
@@ -96,82 +107,56 @@ const (
 func (l *connLimiter) acquire(s *connSlot, socket net.Conn, from netip.Addr) (evicted net.Conn, bound string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	src, victim := l.source(from), (*connSlot)(nil)
+	source := sourceOf(from)
+	full, own := (*connList)(nil), l.sources[source]
 	switch {
-	case src != nil && l.maxPerSource > 0 && src.open >= l.maxPerSource:
-		victim, bound = src.idle.first, boundSource
-	case l.max > 0 && l.open >= l.max:
-		victim, bound = l.idle.first, boundTotal
+	case own != nil && l.maxPerSource > 0 && own.open() >= l.maxPerSource:
+		full, bound = own, boundSource
+	case l.max > 0 && l.all.open() >= l.max:
+		full, bound = l.all, boundTotal
 	}
-	if bound != "" && victim == nil {
-		l.refused++
-		return nil, bound
-	}
-	if victim != nil {
+	if full != nil {
+		victim := full.longestIdle()
+		if victim == nil {
+			l.refused++
+			return nil, bound
+		}
 		l.evicted++
 		evicted = victim.socket
 		l.remove(victim)
 	}
-	s.limiter, s.socket, s.source, s.state = l, socket, src, slotIdle
-	l.open++
-	if src != nil {
-		src.open++
-		l.sources[src.addr] = src
+	*s = connSlot{limiter: l, socket: socket, source: source, inAll: l.all.PushBack(s), idle: true}
+	if source.IsValid() {
+		if l.sources[source] == nil {
+			l.sources[source] = newConnList()
+		}
+		s.inSource = l.sources[source].PushBack(s)
 	}
-	l.addIdle(s)
 	return evicted, bound
 }
 
-// source returns the source that an address belongs to, nil for loopback and
-// addresses that are not IP.
-func (l *connLimiter) source(a netip.Addr) *source {
-	a = a.Unmap()
-	if !a.IsValid() || a.IsLoopback() {
-		return nil
+// sourceOf returns the source that an address belongs to, the zero value for loopback and
+// what is no IP address.
+func sourceOf(a netip.Addr) netip.Addr {
+	a = a.Unmap().WithZone("")
+	switch {
+	case !a.IsValid() || a.IsLoopback():
+		return netip.Addr{}
+	case a.Is6():
+		return netip.PrefixFrom(a, 64).Masked().Addr()
 	}
-	if a.Is6() {
-		p, err := a.WithZone("").Prefix(64)
-		if err != nil {
-			return nil
-		}
-		a = p.Addr()
-	}
-	if src := l.sources[a]; src != nil {
-		return src
-	}
-	return &source{addr: a, idle: lruList{index: 1}}
+	return a
 }
 
 // remove releases a slot. The caller holds l.mu.
 func (l *connLimiter) remove(s *connSlot) {
-	if s.state == slotIdle {
-		l.removeIdle(s)
-	}
-	s.state = slotReleased
-	l.open--
-	if s.handedOver {
-		l.handedOver--
-	}
-	if s.source != nil {
-		if s.source.open--; s.source.open == 0 {
-			delete(l.sources, s.source.addr)
+	s.released = true
+	l.all.Remove(s.inAll)
+	if s.inSource != nil {
+		own := l.sources[s.source]
+		if own.Remove(s.inSource); own.open() == 0 {
+			delete(l.sources, s.source)
 		}
-	}
-}
-
-// addIdle puts s at the end of the idle lists. The caller holds l.mu.
-func (l *connLimiter) addIdle(s *connSlot) {
-	l.idle.pushBack(s)
-	if s.source != nil {
-		s.source.idle.pushBack(s)
-	}
-}
-
-// removeIdle takes s out of the idle lists. The caller holds l.mu.
-func (l *connLimiter) removeIdle(s *connSlot) {
-	l.idle.remove(s)
-	if s.source != nil {
-		s.source.idle.remove(s)
 	}
 }
 
@@ -180,19 +165,12 @@ func (l *connLimiter) removeIdle(s *connSlot) {
 func (l *connLimiter) evict(n int) (evicted []net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for ; n > 0 && l.idle.first != nil; n-- {
+	for s := l.all.longestIdle(); s != nil && len(evicted) < n; s = l.all.longestIdle() {
 		l.evicted++
-		evicted = append(evicted, l.idle.first.socket)
-		l.remove(l.idle.first)
+		evicted = append(evicted, s.socket)
+		l.remove(s)
 	}
 	return evicted
-}
-
-// counts returns the number of open connections, and of those that net/http owns.
-func (l *connLimiter) counts() (open, handedOver int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.open, l.handedOver
 }
 
 // ConnStats are the connections of the HTTP and TLS listeners, for /debug/stats.
@@ -211,97 +189,64 @@ func (s *Server) Stats() ConnStats {
 	l := s.connLimit
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	base := 0
+	for e := l.all.Front(); e != nil; e = e.Next() {
+		if s, ok := e.Value.(*connSlot); ok && s.handedOver {
+			base++
+		}
+	}
 	return ConnStats{
-		Connections: l.open, Base: l.handedOver, Sources: len(l.sources), Max: l.max, MaxPerSource: l.maxPerSource,
+		Connections: l.all.open(), Base: base, Sources: len(l.sources), Max: l.max, MaxPerSource: l.maxPerSource,
 		Refused: l.refused, Evicted: l.evicted,
 	}
 }
 
-// setIdle makes the connection one that may be evicted.
-func (s *connSlot) setIdle() {
-	if s.limiter == nil {
-		return
-	}
-	s.limiter.mu.Lock()
-	defer s.limiter.mu.Unlock()
-	if s.state == slotBusy {
-		s.state = slotIdle
-		s.limiter.addIdle(s)
-	}
-}
-
-// setBusy protects the connection from eviction; false when it was evicted already.
-func (s *connSlot) setBusy() bool {
+// update changes the slot of a connection; false when the connection has lost it.
+func (s *connSlot) update(change func(s *connSlot)) (held bool) {
 	if s.limiter == nil {
 		return true
 	}
 	s.limiter.mu.Lock()
 	defer s.limiter.mu.Unlock()
-	if s.state == slotIdle {
-		s.limiter.removeIdle(s)
-		s.state = slotBusy
+	if s.released {
+		return false
 	}
-	return s.state == slotBusy
+	change(s)
+	return true
+}
+
+// setIdle makes the connection one that may be evicted, from the time on when it was busy
+// last.
+func (s *connSlot) setIdle() {
+	s.update(func(s *connSlot) {
+		if s.idle {
+			return
+		}
+		s.idle = true
+		s.limiter.all.MoveToBack(s.inAll)
+		if s.inSource != nil {
+			s.limiter.sources[s.source].MoveToBack(s.inSource)
+		}
+	})
+}
+
+// setBusy protects the connection from eviction; false when it was evicted already.
+func (s *connSlot) setBusy() bool {
+	return s.update(func(s *connSlot) {
+		s.idle = false
+		s.limiter.all.MoveBefore(s.inAll, s.limiter.all.mark)
+		if s.inSource != nil {
+			own := s.limiter.sources[s.source]
+			own.MoveBefore(s.inSource, own.mark)
+		}
+	})
 }
 
 // setHandedOver notes that net/http owns the connection from now on.
-func (s *connSlot) setHandedOver() {
-	if s.limiter == nil {
-		return
-	}
-	s.limiter.mu.Lock()
-	defer s.limiter.mu.Unlock()
-	if s.state != slotReleased && !s.handedOver {
-		s.handedOver = true
-		s.limiter.handedOver++
-	}
-}
+func (s *connSlot) setHandedOver() { s.update(func(s *connSlot) { s.handedOver = true }) }
 
 // release gives the slot back. It may be called more than once.
-func (s *connSlot) release() {
-	if s.limiter == nil {
-		return
-	}
-	s.limiter.mu.Lock()
-	defer s.limiter.mu.Unlock()
-	if s.state != slotReleased {
-		s.limiter.remove(s)
-	}
-}
-
-// lruList is a list of idle slots, the one that has been idle longest first. It is
-// linked through the slots, so that it allocates nothing.
-type lruList struct {
-	index       int // in connSlot.links
-	first, last *connSlot
-}
-
-type lruLink struct{ prev, next *connSlot }
-
-func (l *lruList) pushBack(s *connSlot) {
-	s.links[l.index] = lruLink{prev: l.last}
-	if l.last != nil {
-		l.last.links[l.index].next = s
-	} else {
-		l.first = s
-	}
-	l.last = s
-}
-
-func (l *lruList) remove(s *connSlot) {
-	k := s.links[l.index]
-	if k.prev != nil {
-		k.prev.links[l.index].next = k.next
-	} else {
-		l.first = k.next
-	}
-	if k.next != nil {
-		k.next.links[l.index].prev = k.prev
-	} else {
-		l.last = k.prev
-	}
-	s.links[l.index] = lruLink{}
-}
+func (s *connSlot) release() { s.update(func(s *connSlot) { s.limiter.remove(s) }) }
 
 // Bounds of log lines of one kind. A flood of requests or connections must not become
 // a flood of lines, because every request would wait for the log.
@@ -313,27 +258,20 @@ const (
 // logLimiter allows a number of log lines of one kind within an interval, and counts
 // the suppressed ones. Safe for concurrent use.
 type logLimiter struct {
-	limit    int
-	interval time.Duration
+	rate       *rate.Limiter
+	suppressed atomic.Int64
+}
 
-	mu         sync.Mutex
-	since      time.Time
-	n          int
-	suppressed int
+func newLogLimiter(lines int, interval time.Duration) *logLimiter {
+	return &logLimiter{rate: rate.NewLimiter(rate.Every(interval/time.Duration(lines)), lines)}
 }
 
 // allow tells whether a line may be written now, and how many were suppressed since
 // the last one.
-func (l *logLimiter) allow(now time.Time) (suppressed int, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if now.Sub(l.since) >= l.interval {
-		l.since, l.n = now, 0
-	}
-	if l.n++; l.n > l.limit {
-		l.suppressed++
+func (l *logLimiter) allow() (suppressed int64, ok bool) {
+	if !l.rate.Allow() {
+		l.suppressed.Add(1)
 		return 0, false
 	}
-	suppressed, l.suppressed = l.suppressed, 0
-	return suppressed, true
+	return l.suppressed.Swap(0), true
 }

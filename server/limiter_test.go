@@ -44,21 +44,20 @@ func TestDefaultBounds(t *testing.T) {
 
 func TestSources(t *testing.T) {
 	t.Parallel()
-	c := newConnLimiter(0, 0)
 	for from, want := range map[string]string{
 		"127.0.0.1": "", "127.9.9.9": "", "::1": "", "::ffff:127.0.0.1": "",
 		"203.0.113.9": "203.0.113.9", "::ffff:203.0.113.9": "203.0.113.9",
 		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::", "fe80::1%eth0": "fe80::",
 	} {
 		got := ""
-		if src := c.source(netip.MustParseAddr(from)); src != nil {
-			got = src.addr.String()
+		if src := sourceOf(netip.MustParseAddr(from)); src.IsValid() {
+			got = src.String()
 		}
 		if got != want {
 			t.Errorf("%s: got source %q, want %q", from, got, want)
 		}
 	}
-	if c.source(netip.Addr{}) != nil {
+	if sourceOf(netip.Addr{}).IsValid() {
 		t.Error("no address counts as a source")
 	}
 }
@@ -67,7 +66,7 @@ func TestSources(t *testing.T) {
 func waiting(s *Server) (n int) {
 	s.connLimit.mu.Lock()
 	defer s.connLimit.mu.Unlock()
-	for slot := s.connLimit.idle.first; slot != nil; slot = slot.links[0].next {
+	for e := s.connLimit.all.mark.Next(); e != nil; e = e.Next() {
 		n++
 	}
 	return n
@@ -263,8 +262,8 @@ func TestSlotsAreReleased(t *testing.T) {
 	}
 	wg.Wait()
 	until(t, func() bool {
-		here, handed := s.connLimit.counts()
-		return here == 0 && handed == 0
+		now := s.Stats()
+		return now.Connections == 0 && now.Base == 0
 	})
 	if n := waiting(s); n != 0 || len(s.connLimit.sources) != 0 {
 		t.Errorf("%d in line, %d sources", n, len(s.connLimit.sources))

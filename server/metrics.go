@@ -1,16 +1,11 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
-)
-
-// Kinds of answers, as metrics name them.
-const (
-	answerCaptured = "captured" // the capture wrote it, or nothing: the local server's
-	answerRelay    = "relay"    // relay-made
-	answerBase     = "base"     // base site
 )
 
 // codeQueued stands for the offline answer, which is no error and has no code;
@@ -62,50 +57,44 @@ type metrics struct {
 
 // newMetrics makes the counters and registers them; nothing is registered on nil.
 func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
-	accepted := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "relay_http_accepted_total",
-		Help: "Connections accepted by the HTTP and TLS listeners, refused ones included.",
-	})
-	failed := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "relay_http_accept_failures_total",
-		Help: "Accepts that failed, for example because no file descriptors were left.",
-	})
-	panics := prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "relay_http_panics_total",
-		Help: "Connections that ended because serving them panicked; the log has the stack.",
-	})
-	refused := counters("relay_http_refused_total", "Connections refused because a bound was reached and no connection was idle, by bound.", "bound")
-	evicted := counters("relay_http_evicted_total", "Idle connections closed to make way for others, by the bound that was reached.", "bound")
-	answered := counters("relay_http_requests_total", "Requests answered, by who made the answer and, for relay-made ones, its code.", "answer", "code")
-	rejected := counters("relay_http_rejected_total", "Requests to aliases that were refused before delivery, by code.", "code")
-	if reg != nil {
-		for _, c := range []prometheus.Collector{accepted, failed, panics, refused, evicted, answered, rejected, phaseCollector{s}} {
-			if err := reg.Register(c); err != nil {
-				s.log.Warn("http metrics cannot be registered", "err", err)
-			}
+	register := func(c prometheus.Collector) {
+		if reg == nil {
+			return
+		}
+		if err := reg.Register(c); err != nil {
+			s.log.Warn("http metrics cannot be registered", "err", err)
 		}
 	}
-	m := &metrics{
-		accepted: accepted, failed: failed, panics: panics,
-		refused: counterByLabel{}, evicted: counterByLabel{}, made: counterByLabel{}, rejected: counterByLabel{},
-		captured: answered.WithLabelValues(answerCaptured, ""),
-		base:     answered.WithLabelValues(answerBase, ""),
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+		register(vec)
+		return vec
 	}
-	for _, bound := range []string{boundTotal, boundSource} {
-		m.refused[bound], m.evicted[bound] = refused.WithLabelValues(bound), evicted.WithLabelValues(bound)
+	answered := counter("relay_http_requests_total", "Requests answered, by who made the answer and, for relay-made ones, its code.", "answer", "code")
+	refused := counter("relay_http_refused_total", "Connections refused because a bound was reached and no connection was idle, by bound.", "bound")
+	evicted := counter("relay_http_evicted_total", "Idle connections closed to make way for others, by the bound that was reached.", "bound")
+	rejected := counter("relay_http_rejected_total", "Requests to aliases that were refused before delivery, by code.", "code")
+	register(phaseCollector{s})
+	return &metrics{
+		accepted: counter("relay_http_accepted_total", "Connections accepted by the HTTP and TLS listeners, refused ones included.").WithLabelValues(),
+		failed:   counter("relay_http_accept_failures_total", "Accepts that failed, for example because no file descriptors were left.").WithLabelValues(),
+		panics:   counter("relay_http_panics_total", "Connections that ended because serving them panicked; the log has the stack.").WithLabelValues(),
+		captured: answered.WithLabelValues("captured", ""), // the capture wrote it, or nothing: the local server's
+		base:     answered.WithLabelValues("base", ""),
+		made:     byLabel(answered.MustCurryWith(prometheus.Labels{"answer": "relay"}), slices.Concat(refusalCodes, otherCodes)...),
+		rejected: byLabel(rejected, refusalCodes...),
+		refused:  byLabel(refused, boundTotal, boundSource),
+		evicted:  byLabel(evicted, boundTotal, boundSource, boundFiles),
 	}
-	m.evicted[boundFiles] = evicted.WithLabelValues(boundFiles)
-	for _, code := range refusalCodes {
-		m.made[code], m.rejected[code] = answered.WithLabelValues(answerRelay, code), rejected.WithLabelValues(code)
-	}
-	for _, code := range otherCodes {
-		m.made[code] = answered.WithLabelValues(answerRelay, code)
-	}
-	return m
 }
 
-func counters(name, help string, labels ...string) *prometheus.CounterVec {
-	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+// byLabel returns the counters of a vector for values of its one label.
+func byLabel(vec *prometheus.CounterVec, values ...string) counterByLabel {
+	m := counterByLabel{}
+	for _, v := range values {
+		m[v] = vec.WithLabelValues(v)
+	}
+	return m
 }
 
 // phaseCollector counts the connections by phase when the metrics are read, so that
@@ -133,7 +122,7 @@ func (p phaseCollector) Collect(to chan<- prometheus.Metric) {
 		n[c.phase.Load()]++
 	}
 	p.srv.mu.Unlock()
-	_, n[len(n)-1] = p.srv.connLimit.counts()
+	n[len(n)-1] = p.srv.Stats().Base
 	for i, name := range phaseNames {
 		to <- prometheus.MustNewConstMetric(phaseDesc, prometheus.GaugeValue, float64(n[i]), name)
 	}

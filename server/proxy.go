@@ -1,15 +1,22 @@
 package server
 
 import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/pires/go-proxyproto"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -53,7 +60,7 @@ type ProxyOptions struct {
 type Proxies struct {
 	opt ProxyOptions
 	met counterByLabel
-	log logLimiter
+	log *logLimiter
 }
 
 // NewProxies makes Proxies; Listener applies them.
@@ -64,17 +71,16 @@ func NewProxies(o ProxyOptions) *Proxies {
 	if o.Timeout <= 0 {
 		o.Timeout = proxyHeaderTimeout
 	}
-	p := &Proxies{opt: o, met: counterByLabel{}, log: logLimiter{limit: 1, interval: logInterval}}
-	vec := counters("relay_proxy_headers_total", "Connections from trusted proxies, and PROXY headers from other sources, by what became of them.", "result")
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "relay_proxy_headers_total",
+		Help: "Connections from trusted proxies, and PROXY headers from other sources, by what became of them.",
+	}, []string{"result"})
 	if o.Registry != nil {
 		if err := o.Registry.Register(vec); err != nil {
 			o.Log.Warn("proxy metrics cannot be registered", "err", err)
 		}
 	}
-	for _, r := range headerResults {
-		p.met[r] = vec.WithLabelValues(r)
-	}
-	return p
+	return &Proxies{opt: o, met: byLabel(vec, headerResults...), log: newLogLimiter(1, logInterval)}
 }
 
 // Listener returns a listener for the connections of ln, with the headers of trusted
@@ -86,29 +92,17 @@ func (p *Proxies) Listener(ln net.Listener, guard bool) net.Listener {
 	if len(p.opt.Trusted) == 0 && !guard {
 		return ln
 	}
-	return &proxyListener{
+	l := &proxyListener{
 		Listener: ln, proxies: p, guard: guard,
-		out: make(chan acceptResult), done: make(chan struct{}),
-		pending: map[net.Conn]struct{}{},
+		accepted: make(chan acceptResult), slots: make(chan struct{}, maxPendingHeaders),
 	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
 }
 
 func (p *Proxies) trusts(a net.Addr) bool {
 	from := addrOf(a).Addr().WithZone("") // prefixes have none
-	for _, t := range p.opt.Trusted {
-		if t.Contains(from) {
-			return true
-		}
-	}
-	return false
-}
-
-// logRefused logs that a connection was closed, at most once per logInterval.
-func (p *Proxies) logRefused(result string, from net.Addr, err error) {
-	if suppressed, ok := p.log.allow(time.Now()); ok {
-		p.opt.Log.Warn("connection from a trusted proxy closed: it has to begin with a PROXY header",
-			"from", from, "result", result, "err", err, "suppressed", suppressed)
-	}
+	return slices.ContainsFunc(p.opt.Trusted, func(t netip.Prefix) bool { return t.Contains(from) })
 }
 
 // acceptResult is the result of one call of Accept.
@@ -124,21 +118,19 @@ type proxyListener struct {
 	proxies   *Proxies
 	guard     bool
 	startOnce sync.Once
-	out       chan acceptResult
-	done      chan struct{}
-
-	mu      sync.Mutex
-	closed  bool
-	pending map[net.Conn]struct{} // connections whose header is being read
+	accepted  chan acceptResult
+	slots     chan struct{}   // one element for each header that is being read
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
 }
 
 // Accept returns the next connection whose source is known.
 func (l *proxyListener) Accept() (net.Conn, error) {
 	l.startOnce.Do(func() { go l.run() })
 	select {
-	case a := <-l.out:
+	case a := <-l.accepted:
 		return a.conn, a.err
-	case <-l.done:
+	case <-l.ctx.Done():
 		return nil, net.ErrClosed
 	}
 }
@@ -146,108 +138,80 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 // run accepts connections. It delivers an error before it tries again, so that it
 // pauses after errors as the user of Accept does.
 func (l *proxyListener) run() {
-	for {
+	for l.ctx.Err() == nil {
 		c, err := l.Listener.Accept()
 		if err == nil && l.proxies.trusts(c.RemoteAddr()) {
-			if l.addPending(c) {
+			select {
+			case l.slots <- struct{}{}:
 				go l.readHeader(c)
+			default:
+				_ = c.Close()
+				l.proxies.met.count(headerOverflow)
 			}
 			continue
 		}
 		if err == nil && l.guard {
 			c = &rejectHeaderConn{Conn: c, proxies: l.proxies}
 		}
-		if !l.deliver(acceptResult{c, err}) {
-			return
-		}
+		l.deliver(c, err)
 		if errors.Is(err, net.ErrClosed) {
 			_ = l.Close()
-			return
 		}
 	}
 }
 
-// deliver waits for Accept to take a; false when the listener was closed.
-func (l *proxyListener) deliver(a acceptResult) bool {
+// deliver waits for Accept to take a result, or for Close.
+func (l *proxyListener) deliver(c net.Conn, err error) {
 	select {
-	case l.out <- a:
-		return true
-	case <-l.done:
-		if a.conn != nil {
-			_ = a.conn.Close()
+	case l.accepted <- acceptResult{c, err}:
+	case <-l.ctx.Done():
+		if c != nil {
+			_ = c.Close()
 		}
-		return false
 	}
-}
-
-// addPending notes a connection whose header will be read. It closes the connection if
-// there are too many.
-func (l *proxyListener) addPending(c net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.closed || len(l.pending) >= maxPendingHeaders {
-		_ = c.Close()
-		l.proxies.met.count(headerOverflow)
-		return false
-	}
-	l.pending[c] = struct{}{}
-	return true
-}
-
-func (l *proxyListener) removePending(c net.Conn) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.pending, c)
 }
 
 // readHeader reads one header and delivers the connection.
 func (l *proxyListener) readHeader(c net.Conn) {
-	defer l.removePending(c)
+	defer func() { <-l.slots }()
+	closeEarly := context.AfterFunc(l.ctx, func() { _ = c.Close() })
 	_ = c.SetReadDeadline(time.Now().Add(l.proxies.opt.Timeout))
 	from, err := readHeader(c)
-	result := headerResult(from, err)
+	result := headerLocal
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		result = headerLate
+	case errors.Is(err, errNoHeader), errors.Is(err, io.EOF):
+		result = headerMissing
+	case err != nil:
+		result = headerBad
+	case from.IsValid():
+		result = headerAccepted
+	}
 	l.proxies.met.count(result)
+	closeEarly()
 	if err != nil {
-		if !errors.Is(err, io.EOF) { // a check whether the port is open
-			l.proxies.logRefused(result, c.RemoteAddr(), err)
-		}
 		_ = c.Close()
+		if errors.Is(err, io.EOF) { // a check whether the port is open
+			return
+		}
+		if suppressed, ok := l.proxies.log.allow(); ok {
+			l.proxies.opt.Log.Warn("connection from a trusted proxy closed: it has to begin with a PROXY header",
+				"from", c.RemoteAddr(), "result", result, "err", err, "suppressed", suppressed)
+		}
 		return
 	}
 	_ = c.SetReadDeadline(time.Time{})
 	if from.IsValid() {
 		c = &proxiedConn{Conn: c, from: net.TCPAddrFromAddrPort(from)}
 	}
-	l.deliver(acceptResult{conn: c})
-}
-
-func headerResult(from netip.AddrPort, err error) string {
-	switch {
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return headerLate
-	case errors.Is(err, errNoHeader), errors.Is(err, io.EOF):
-		return headerMissing
-	case err != nil:
-		return headerBad
-	case from.IsValid():
-		return headerAccepted
-	}
-	return headerLocal
+	l.deliver(c, nil)
 }
 
 // Close ends Accept and closes the connections whose header is being read. It may be
 // called more than once.
 func (l *proxyListener) Close() error {
-	l.mu.Lock()
-	first := !l.closed
-	l.closed = true
-	for c := range l.pending {
-		_ = c.Close()
-	}
-	l.mu.Unlock()
-	if first {
-		close(l.done)
-	}
+	l.cancel()
 	return l.Listener.Close()
 }
 
@@ -262,3 +226,117 @@ func (c *proxiedConn) RemoteAddr() net.Addr { return c.from }
 
 // NetConn returns the connection to the proxy.
 func (c *proxiedConn) NetConn() net.Conn { return c.Conn }
+
+// Lengths of headers. Version 1 is one line. Version 2 has 16 fixed bytes, which hold
+// the length of what follows: addresses and TLVs.
+const (
+	minHeader    = 6  // enough to tell a header from anything else
+	minV1Line    = 15 // PROXY UNKNOWN and its line end
+	maxV1Line    = 107
+	v2Fixed      = 16
+	maxV2Payload = 4 << 10
+)
+
+var errNoHeader = errors.New("there is no PROXY header")
+
+// readHeader reads a PROXY header and not a byte more. It returns the zero value if the
+// proxy itself is the source. The header is framed here because go-proxyproto refuses a
+// line of version 1 that arrives in more than one read.
+func readHeader(r io.Reader) (netip.AddrPort, error) {
+	text, err := frameHeader(r)
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	h, err := proxyproto.Read(bufio.NewReaderSize(bytes.NewReader(text), len(text)))
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	if h.Command.IsLocal() {
+		return netip.AddrPort{}, nil
+	}
+	if h.TransportProtocol != proxyproto.TCPv4 && h.TransportProtocol != proxyproto.TCPv6 {
+		return netip.AddrPort{}, fmt.Errorf("a PROXY header of address family and protocol %#x, which is no TCP connection", byte(h.TransportProtocol))
+	}
+	if h.Version == 1 && bytes.Count(text, []byte(" ")) != 5 {
+		return netip.AddrPort{}, errors.New("a PROXY header of version 1 with more than six words")
+	}
+	if _, err := h.TLVs(); err != nil {
+		return netip.AddrPort{}, fmt.Errorf("TLVs of a PROXY header: %w", err)
+	}
+	src, _, ok := h.TCPAddrs()
+	if !ok {
+		return netip.AddrPort{}, errors.New("a PROXY header without addresses")
+	}
+	from := addrOf(src)
+	if !from.IsValid() || from.Addr().IsUnspecified() || from.Addr().IsMulticast() {
+		return netip.AddrPort{}, fmt.Errorf("a PROXY header with source %v, which is no host", src)
+	}
+	return from, nil
+}
+
+// frameHeader reads the bytes of a header of either version. It reads as many as there are
+// at least, because the bytes after a header belong to the connection.
+func frameHeader(r io.Reader) (text []byte, err error) {
+	for need := minHeader; len(text) < need; {
+		have := len(text)
+		text = append(text, make([]byte, need-have)...)
+		if _, err := io.ReadFull(r, text[have:]); err != nil {
+			return nil, err
+		}
+		switch {
+		case bytes.HasPrefix(text, []byte("PROXY ")):
+			if text[need-1] == '\n' {
+				return text, nil
+			}
+			if need >= maxV1Line {
+				return nil, proxyproto.ErrVersion1HeaderTooLong
+			}
+			need = max(minV1Line, need+1)
+		case !bytes.HasPrefix(text, proxyproto.SIGV2[:min(need, len(proxyproto.SIGV2))]):
+			return nil, errNoHeader
+		case need < v2Fixed:
+			need = v2Fixed
+		case need == v2Fixed:
+			follows := int(binary.BigEndian.Uint16(text[v2Fixed-2:]))
+			if follows > maxV2Payload {
+				return nil, fmt.Errorf("a PROXY header of %d bytes; %d are the most", v2Fixed+follows, v2Fixed+maxV2Payload)
+			}
+			need += follows
+		}
+	}
+	return text, nil
+}
+
+// rejectHeaderConn is a connection from a source that is not trusted. It closes itself
+// if it begins with a PROXY header.
+type rejectHeaderConn struct {
+	net.Conn
+	proxies *Proxies
+	seen    []byte // first bytes, nil once checked
+	checked bool
+}
+
+var errUntrustedHeader = errors.New("a PROXY header from a source that is not trusted")
+
+// Read checks the first bytes.
+func (c *rejectHeaderConn) Read(p []byte) (int, error) {
+	n, err := c.Conn.Read(p)
+	if c.checked {
+		return n, err
+	}
+	c.seen = append(c.seen, p[:min(n, len(proxyproto.SIGV2)-len(c.seen))]...)
+	for _, sign := range [][]byte{[]byte("PROXY "), proxyproto.SIGV2} {
+		if bytes.HasPrefix(c.seen, sign) {
+			c.proxies.met.count(headerUntrusted)
+			_ = c.Close()
+			return 0, errUntrustedHeader
+		}
+	}
+	if len(c.seen) == len(proxyproto.SIGV2) {
+		c.seen, c.checked = nil, true
+	}
+	return n, err
+}
+
+// NetConn returns the connection below.
+func (c *rejectHeaderConn) NetConn() net.Conn { return c.Conn }

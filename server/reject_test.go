@@ -21,7 +21,7 @@ func TestRefusedWhereAllAreBusy(t *testing.T) {
 	o := testOptions(t, u)
 	o.MaxConns = 2
 	s, addr := start(t, o)
-	s.rejector.readTimeout = patience // the answer goes by what is asked
+	s.rejectReadTimeout = patience // the answer goes by what is asked
 	busy := []net.Conn{dial(t, addr), dial(t, addr)}
 	for _, c := range busy {
 		send(t, c, slow)

@@ -83,10 +83,14 @@ type Server struct {
 	ready     *readiness
 	log       *slog.Logger
 	connLimit *connLimiter
-	rejector  *rejector
-	answerLog logLimiter // for relay-made answers
-	acceptLog logLimiter // for failed accepts
-	met       *metrics
+	answerLog *logLimiter // for relay-made answers
+	acceptLog *logLimiter // for failed accepts
+	rejectLog *logLimiter // for connections that get no slot
+
+	rejectSlots       chan struct{} // one element for each answerOverloaded that runs
+	rejectReadTimeout time.Duration // for the first bytes of the request; longer in tests
+
+	met *metrics
 
 	ctx         context.Context // for captures and base requests; ends when the drain time is over
 	cancel      context.CancelFunc
@@ -119,12 +123,15 @@ func New(o Options) *Server {
 		opt:       o,
 		hosts:     newHosts(o.Site),
 		limits:    wire.Limits{Head: o.MaxHead, Target: o.MaxTarget},
-		ready:     newReadiness(o.Ready),
+		ready:     &readiness{ask: o.Ready},
 		log:       o.Log,
 		connLimit: newConnLimiter(o.MaxConns, o.MaxConnsPerSource),
-		rejector:  newRejector(),
-		answerLog: logLimiter{limit: logPerSecond, interval: time.Second},
-		acceptLog: logLimiter{limit: 1, interval: logInterval},
+		answerLog: newLogLimiter(logPerSecond, time.Second),
+		acceptLog: newLogLimiter(1, logInterval),
+		rejectLog: newLogLimiter(1, logInterval),
+
+		rejectSlots: make(chan struct{}, maxRejectors), rejectReadTimeout: time.Second,
+
 		handoff:   newHandoff(),
 		listeners: map[net.Listener]struct{}{},
 		conns:     map[*conn]struct{}{},
@@ -161,10 +168,19 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	case <-ctx.Done():
 		err = errOverdue
 		s.cancel()
-		s.awaitCut()
+		select { // captures whose context has ended record that they were cut
+		case <-s.drained:
+		case <-time.After(cutGrace):
+		}
 	}
+	s.mu.Lock()
+	s.closed = true
 	s.closeListeners()
-	s.closeIdleNew()
+	s.mu.Unlock()
+	s.idleNew.Range(func(c, _ any) bool { // Shutdown of net/http would wait five seconds for those without a request
+		_ = c.(net.Conn).Close()
+		return true
+	})
 	if s.base.Shutdown(ctx) != nil {
 		err = errOverdue
 		_ = s.base.Close()
@@ -187,9 +203,7 @@ func (s *Server) Drain(on bool) { s.draining.Store(on) }
 // answered 503 stopping. Shutdown is to follow.
 func (s *Server) StopAccepting() {
 	s.mu.Lock()
-	for ln := range s.listeners {
-		_ = ln.Close()
-	}
+	s.closeListeners()
 	s.mu.Unlock()
 	deadline := time.Now().Add(handoverGrace)
 	for !s.allAnswered() && time.Now().Before(deadline) {
@@ -228,16 +242,6 @@ func (s *Server) beginStop() {
 	}
 }
 
-// awaitCut waits up to cutGrace for the captures whose context has ended.
-func (s *Server) awaitCut() {
-	t := time.NewTimer(cutGrace)
-	defer t.Stop()
-	select {
-	case <-s.drained:
-	case <-t.C:
-	}
-}
-
 // closeRemaining closes the connections that are left. Unfinished heads and lingering
 // closes get lingerGrace first, unless requests were cut. A capture that has not
 // returned is aborted, so that its caller cannot take what it has for the whole.
@@ -261,10 +265,8 @@ func (s *Server) closeRemaining(cut bool) {
 	}
 }
 
+// closeListeners closes the listeners. The caller holds s.mu.
 func (s *Server) closeListeners() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.closed = true
 	for ln := range s.listeners {
 		_ = ln.Close()
 	}

@@ -1,59 +1,45 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"relay"
+	"relay/wire"
 )
 
 // acmeProto is the protocol of certificate challenges (RFC 8737).
 const acmeProto = "acme-tls/1"
 
-// ALPN protocols by host. http/1.0 is what `curl -0` offers, and nothing else: without
-// it the handshake would fail with no_application_protocol.
-var (
-	aliasProtos = []string{"http/1.1", "http/1.0"}
-	baseProtos  = []string{"h2", "http/1.1", "http/1.0"}
-)
-
-// byServerName returns a configuration that offers ALPN protocols by server name.
+// byServerName returns a configuration that offers ALPN protocols by server name, and
+// acme-tls/1 if cfg has it.
 func (s *Server) byServerName(cfg *tls.Config) *tls.Config {
-	forBase, forAlias := withProtos(cfg, baseProtos), withProtos(cfg, aliasProtos)
-	byName := cfg.Clone()
-	byName.NextProtos = forAlias.NextProtos
+	withProtos := func(protos ...string) *tls.Config {
+		c := cfg.Clone()
+		if slices.Contains(cfg.NextProtos, acmeProto) {
+			protos = append(protos, acmeProto)
+		}
+		c.NextProtos = protos
+		return c
+	}
+	// http/1.0 is what `curl -0` offers, and nothing else: without it the handshake would
+	// fail with no_application_protocol.
+	forAlias, forBase := withProtos("http/1.1", "http/1.0"), withProtos("h2", "http/1.1", "http/1.0")
+	byName := forAlias.Clone()
 	byName.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		protos, shared := aliasProtos, forAlias
 		if s.routeName(hello.ServerName).kind == hostBase {
-			protos, shared = baseProtos, forBase
+			return forBase, nil
 		}
-		if cfg.GetConfigForClient != nil {
-			own, err := cfg.GetConfigForClient(hello)
-			if err != nil {
-				return nil, err
-			}
-			if own != nil {
-				return withProtos(own, protos), nil
-			}
-		}
-		return shared, nil
+		return forAlias, nil
 	}
 	return byName
-}
-
-// withProtos returns cfg with exactly these ALPN protocols, and acme-tls/1 if cfg has
-// it.
-func withProtos(cfg *tls.Config, protos []string) *tls.Config {
-	c := cfg.Clone()
-	c.GetConfigForClient = nil
-	c.NextProtos = slices.Clone(protos)
-	if slices.Contains(cfg.NextProtos, acmeProto) {
-		c.NextProtos = append(c.NextProtos, acmeProto)
-	}
-	return c
 }
 
 // routeName routes the server name of a TLS connection. No name is hostUnknown.
@@ -100,4 +86,34 @@ func looksLikeHTTP(b [5]byte) bool {
 		return true
 	}
 	return false
+}
+
+// challengePath is the path prefix of HTTP-01 challenges (RFC 8555, section 8.3).
+const challengePath = "/.well-known/acme-challenge/"
+
+// challengeAnswer returns the answer to a pending HTTP-01 challenge. ok is false for any
+// other request.
+func (s *Server) challengeAnswer(secure bool, method, host, path string) (answer string, ok bool) {
+	if s.opt.Challenge == nil || secure || method != http.MethodGet || !strings.HasPrefix(path, challengePath) {
+		return "", false
+	}
+	if host, ok = splitHost(host); !ok {
+		return "", false
+	}
+	return s.opt.Challenge(host, path)
+}
+
+// challenge answers a pending HTTP-01 challenge, before the request is routed. It does
+// not touch any other request.
+func (c *conn) challenge(h *wire.Head) bool {
+	if !bytes.HasPrefix(h.Target, []byte(challengePath)) {
+		return false
+	}
+	answer, ok := c.srv.challengeAnswer(c.secure, string(h.Method), string(h.Host), string(h.Target))
+	if ok {
+		c.phase.Store(phaseLinger)
+		_, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(answer), answer)
+		c.linger = err == nil
+	}
+	return ok
 }

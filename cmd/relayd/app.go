@@ -44,7 +44,6 @@ type app struct {
 	sshServer *sshgate.Server
 	admin     *http.Server
 	accessLog *accessLog // nil = off
-	standby   *standbyHandler
 	limits    *api.Limits
 
 	proxies *server.Proxies
@@ -53,8 +52,7 @@ type app struct {
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
-	systemd   *serviceManager
-	inherited bool // listeners came from the relayd before this one
+	systemd *serviceManager
 
 	drainMu  sync.Mutex
 	endDrain context.CancelFunc // of the drain that an operator has asked for; nil = none
@@ -66,12 +64,11 @@ type app struct {
 }
 
 func newApp(c *cli, cfg Config) *app {
-	return &app{cli: c, cfg: cfg, log: c.logger(cfg), standby: &standbyHandler{}, systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
+	return &app{cli: c, cfg: cfg, log: c.logger(cfg), systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
 }
 
-// Start opens the store and the listeners and serves. On Postgres it waits until no other
-// relayd serves the same database, and answers only health checks meanwhile. If it fails,
-// it closes what it has opened.
+// Start opens the store and the listeners and serves. Callers that come before it serves
+// wait in the queues of the sockets. If it fails, it closes what it has opened.
 func (a *app) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -91,17 +88,19 @@ func (a *app) Start(ctx context.Context) (err error) {
 		a.log.Warn("browsers treat the dashboard and the aliases as one site",
 			"base_host", a.site.Base.Host, "alias_domain", a.site.AliasDomain, "site", shared, "fix", sameSiteFix)
 	}
-	if !a.inherited {
-		a.serveHTTP()
-		return a.activate(ctx)
-	}
-	// Callers wait in the queues of the sockets, as they have since the relayd before
-	// stopped, and need not be told 503.
-	if err := a.activate(ctx); err != nil {
+	// From here on this process is a node of the store.
+	err = a.store.Serve(ctx, func(changes []relay.Change) {
+		a.delivery.Publish(changes)
+		a.sshServer.Publish(changes)
+	})
+	if err != nil {
 		return err
 	}
-	a.serveHTTP()
-	return nil
+	if err := a.delivery.Start(ctx); err != nil {
+		return fmt.Errorf("start delivery: %w", err)
+	}
+	a.serve()
+	return saveSiteFile(a.cfg, a.site)
 }
 
 // open opens the store and the host key. It creates the data dir, the schema and the key
@@ -202,8 +201,7 @@ func (a *app) wire() error {
 	if err := a.wireSSH(budget, registry, apiHandler); err != nil {
 		return err
 	}
-	a.standby.capture, a.standby.base = a.delivery, a.baseSite(apiHandler)
-	return a.wireHTTP(registry)
+	return a.wireHTTP(registry, a.baseSite(apiHandler))
 }
 
 // wireSSH creates the SSH server, and connects this relayd with the other nodes of its store.
@@ -246,9 +244,9 @@ func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiH
 }
 
 // wireHTTP creates the servers of the HTTP, TLS and admin listeners.
-func (a *app) wireHTTP(registry *prometheus.Registry) (err error) {
+func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err error) {
 	c := a.cfg
-	var capture server.Capturer = a.standby
+	var capture server.Capturer = a.delivery
 	if a.accessLog, err = newAccessLog(c.AccessLog, a.cli.stdout, registry, a.log); err != nil {
 		return fmt.Errorf("open the access log: %w", err)
 	}
@@ -256,7 +254,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry) (err error) {
 		capture = loggedCapture{capture, a.accessLog}
 	}
 	options := server.Options{
-		Capture: capture, Base: a.standby, Site: a.site,
+		Capture: capture, Base: base, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead), MaxTarget: int(c.MaxTarget),
 		HeadTimeout: c.HeadTimeout, IdleTimeout: c.IdleTimeout, StallTimeout: c.StallTimeout,
@@ -314,9 +312,9 @@ func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server
 	}
 }
 
-// serveHTTP serves the HTTP, TLS and admin listeners. Until activate has run, only health
-// checks and metrics are served.
-func (a *app) serveHTTP() {
+// serve serves all listeners. /readyz is ready only after firstStart.
+func (a *app) serve() {
+	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
 	if a.httpsLn != nil {
 		a.background("https", func() error { return a.server.ServeTLS(a.proxies.Listener(a.httpsLn, false), a.tls) })
 	}
@@ -330,6 +328,7 @@ func (a *app) serveHTTP() {
 		a.acme.Start()
 	}
 	a.log.Info("listening", "http", a.cfg.HTTPAddr, "https", a.cfg.HTTPSAddr, "ssh", a.cfg.SSHAddr, "admin", a.cfg.AdminAddr)
+	a.log.Info("serving", "store", a.store.Describe())
 }
 
 // background serves a listener. The program stops if the listener ends before Stop.
@@ -341,23 +340,4 @@ func (a *app) background(name string, serve func() error) {
 		}
 		a.failed <- fmt.Errorf("%s listener: %w", name, err)
 	}()
-}
-
-// activate makes this process a node of the store and starts to serve. /readyz is ready only
-// after firstStart.
-func (a *app) activate(ctx context.Context) error {
-	err := a.store.Serve(ctx, func(changes []relay.Change) {
-		a.delivery.Publish(changes)
-		a.sshServer.Publish(changes)
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.delivery.Start(ctx); err != nil {
-		return fmt.Errorf("start delivery: %w", err)
-	}
-	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
-	a.standby.serving.Store(true)
-	a.log.Info("serving", "store", a.store.Describe()) // after "listening", or after a wait as standby
-	return saveSiteFile(a.cfg, a.site)
 }

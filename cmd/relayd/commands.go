@@ -1,17 +1,20 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 
 	"relay"
+	"relay/store"
 )
 
 // demoAlias is the alias in printed commands.
@@ -20,27 +23,29 @@ const demoAlias = "demo"
 // defaultIdentities are the private keys that ssh offers without being told.
 var defaultIdentities = []string{"id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_dsa"}
 
-// identity returns the private key file for ssh -i, "" if ssh offers a registered key
+// identity returns the private key file for ssh -i, "" if ssh offers a key of the account
 // without it, from its default files or its agent.
-func (s *operatorEnv) identity(registered map[string]bool) string {
+func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account string) (string, error) {
+	registered, err := st.Keys(ctx, relay.System(), account)
+	if err != nil {
+		return "", err
+	}
 	other := ""
 	for _, pub := range append(s.publicKeyFiles(), s.generatedKey()+".pub") {
 		keys, err := readKeyFile(pub)
 		private := strings.TrimSuffix(pub, ".pub")
-		if err != nil || !registered[keys[0].fingerprint] {
+		if err != nil || !slices.ContainsFunc(registered, func(k relay.Key) bool { return k.Fingerprint == keys[0].fingerprint }) {
 			continue
 		}
 		if _, err := os.Stat(private); err != nil {
 			continue // the private half is elsewhere: an agent or a card
 		}
 		if private != s.generatedKey() && slices.Contains(defaultIdentities, filepath.Base(private)) {
-			return ""
+			return "", nil
 		}
-		if other == "" {
-			other = private
-		}
+		other = cmp.Or(other, private)
 	}
-	return other
+	return other, nil
 }
 
 // commands returns command lines that can be pasted into a shell, with what each is for.
@@ -85,11 +90,7 @@ func curlCommand(site relay.Site) string {
 
 // operatorCommand returns a command line of this program for the same store.
 func (s *operatorEnv) operatorCommand(args ...string) string {
-	words := []string{quote(program())}
-	for _, w := range append(args, s.options...) {
-		words = append(words, quote(w))
-	}
-	return strings.Join(words, " ")
+	return strings.Join(mapSlice(slices.Concat([]string{program()}, args, s.options), quote), " ")
 }
 
 // program returns the name of this program if the shell finds it in PATH, else its path.
@@ -108,12 +109,12 @@ func program() string {
 	return path
 }
 
+// plainWord is what a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[a-zA-Z0-9_./:=,@%+-]+$`)
+
 // quote makes one shell word of s.
 func quote(s string) string {
-	plain := func(r rune) bool {
-		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("-_./:=,@%+", r)
-	}
-	if s != "" && strings.IndexFunc(s, func(r rune) bool { return !plain(r) }) < 0 {
+	if plainWord.MatchString(s) {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
@@ -136,15 +137,10 @@ func (a *app) sshFlags(user string) string {
 		}
 		user = likelyAdmin(accounts, env.account())
 	}
-	keys, err := a.store.Keys(ctx, relay.System(), user)
-	if user == "" || err != nil {
+	if user == "" {
 		return ""
 	}
-	registered := map[string]bool{}
-	for _, k := range keys {
-		registered[k.Fingerprint] = true
-	}
-	if identity := env.identity(registered); identity != "" {
+	if identity, err := env.identity(ctx, a.store, user); err == nil && identity != "" {
 		return "-i " + quote(identity) + " -o IdentitiesOnly=yes"
 	}
 	return ""

@@ -34,28 +34,25 @@ type summary struct {
 
 func (s *summary) String() string {
 	var b strings.Builder
-	row := func(name, format string, args ...any) {
-		fmt.Fprintf(&b, "  %-10s %s\n", name, fmt.Sprintf(format, args...))
-	}
-	row("store", "%s", s.Store)
-	switch {
-	case s.NoAdmin:
+	row := func(name, text string) { fmt.Fprintf(&b, "  %-10s %s\n", name, text) }
+	row("store", s.Store)
+	if s.NoAdmin {
 		row("admin", noAdminLeft)
-	case s.Admin != "":
-		row("admin", "%s", s.Admin)
+	} else if s.Admin != "" {
+		row("admin", s.Admin)
 	}
 	for _, f := range s.Fingerprints {
-		row("key", "%s", f)
+		row("key", f)
 	}
 	if s.KeyFile != "" && s.First {
-		row("", "made for you: %s", s.KeyFile)
+		row("", "made for you: "+s.KeyFile)
 	}
 	if s.LoginLink != "" {
-		row("dashboard", "%s  (one use, 15 minutes)", s.LoginLink)
+		row("dashboard", s.LoginLink+"  (one use, 15 minutes)")
 	} else {
-		row("dashboard", "%s", s.HTTP)
+		row("dashboard", s.HTTP)
 	}
-	row("ssh", "%s  host key %s", s.SSH, s.HostKey)
+	row("ssh", s.SSH+"  host key "+s.HostKey)
 	return b.String() + s.Commands
 }
 
@@ -63,50 +60,50 @@ func (s *summary) String() string {
 // stdout. Off loopback, and beside other accounts, it creates one from RELAY_INITIAL_ADMIN_KEYS
 // only. Readiness follows after it, so that a client that waits for /readyz finds the account.
 func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
-	out, err := a.summarize(ctx, list)
-	if err == nil {
-		a.startedAt = time.Now()
-		a.started.Store(true)
-	}
-	return out, err
-}
-
-func (a *app) summarize(ctx context.Context, list []*setting) (*summary, error) {
 	out := &summary{
 		Store: a.store.Describe(), HTTP: a.site.URL("/"), SSH: a.site.SSHAddr,
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()),
 	}
+	env := newOperatorEnv(a, list)
+	if err := a.findAdmin(ctx, out, env); err != nil {
+		return nil, err
+	}
+	if out.Admin == "" {
+		a.log.Warn("there is no account yet; make the first one with the command, or set RELAY_INITIAL_ADMIN_KEYS and start again",
+			"command", env.operatorCommand("user", "add", initialAdmin, "--admin", "--key", "FILE.pub"))
+	} else {
+		identity, err := env.identity(ctx, a.store, out.Admin)
+		if err != nil {
+			return nil, fmt.Errorf("read the keys of %s: %w", out.Admin, err)
+		}
+		out.Commands = env.commands(a.site, out.Admin, identity)
+	}
+	a.startedAt = time.Now()
+	a.started.Store(true)
+	return out, nil
+}
+
+// findAdmin sets the admin of a summary. It creates one if there is none.
+func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) error {
 	accounts, err := a.store.Accounts(ctx, relay.System())
 	if err == nil && a.needsAdmin(accounts) {
 		// Several nodes may start on one empty database: one of them makes the account.
 		unlock, lockErr := a.store.LockShared(ctx, "first-account")
 		if lockErr != nil {
-			return nil, fmt.Errorf("wait for the node that makes the first account: %w", lockErr)
+			return fmt.Errorf("wait for the node that makes the first account: %w", lockErr)
 		}
 		defer unlock()
 		accounts, err = a.store.Accounts(ctx, relay.System())
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read the accounts: %w", err)
+		return fmt.Errorf("read the accounts: %w", err)
 	}
-	env := newOperatorEnv(a, list)
-	if !a.needsAdmin(accounts) {
-		out.Admin = likelyAdmin(accounts, env.account())
-		out.NoAdmin = !anyAdmin(accounts)
-		if out.Admin == "" {
-			out.Admin = accounts[0].Name
-		}
-		return out, a.addCommands(ctx, out, env)
+	if a.needsAdmin(accounts) {
+		return a.createFirstAccount(ctx, out, env)
 	}
-	if err := a.createFirstAccount(ctx, out, env); err != nil {
-		return nil, err
-	}
-	if out.Admin == "" {
-		a.log.Warn("there is no account yet; make the first one with the command, or set RELAY_INITIAL_ADMIN_KEYS and start again",
-			"command", env.operatorCommand("user", "add", "admin", "--admin", "--key", "FILE.pub"))
-		return out, nil
-	}
-	return out, a.addCommands(ctx, out, env)
+	out.NoAdmin = !anyAdmin(accounts)
+	out.Admin = cmp.Or(likelyAdmin(accounts, env.account()), accounts[0].Name)
+	return nil
 }
 
 // needsAdmin tells whether an admin is to be created. `user add` may have made an account
@@ -137,13 +134,17 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	if err != nil || keys == nil {
 		return err
 	}
-	if err := a.createAdmin(ctx, name, keys); err != nil {
+	if _, err := a.store.CreateAccount(ctx, relay.System(), name, true); err != nil {
 		return fmt.Errorf("make the first account: %w", err)
 	}
-	out.First, out.Admin = true, name
 	for _, k := range keys {
+		if _, err := a.store.AddKey(ctx, relay.System(), name, k.name, k.line); err != nil {
+			return fmt.Errorf("make the first account: add key %s: %w", k.fingerprint, err)
+		}
 		out.Fingerprints = append(out.Fingerprints, strings.TrimSpace(k.fingerprint+" "+k.name))
 	}
+	a.log.Info("first account created", "name", name, "keys", len(keys))
+	out.First, out.Admin = true, name
 	if !a.site.Loopback {
 		return nil // others may read the log, and the link would be in it
 	}
@@ -155,33 +156,6 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	return nil
 }
 
-func (a *app) createAdmin(ctx context.Context, name string, keys []publicKey) error {
-	if _, err := a.store.CreateAccount(ctx, relay.System(), name, true); err != nil {
-		return err
-	}
-	for _, k := range keys {
-		if _, err := a.store.AddKey(ctx, relay.System(), name, k.name, k.line); err != nil {
-			return fmt.Errorf("add key %s: %w", k.fingerprint, err)
-		}
-	}
-	a.log.Info("first account created", "name", name, "keys", len(keys))
-	return nil
-}
-
-// addCommands sets the command lines to try, with an identity that the account has.
-func (a *app) addCommands(ctx context.Context, out *summary, env *operatorEnv) error {
-	keys, err := a.store.Keys(ctx, relay.System(), out.Admin)
-	if err != nil {
-		return fmt.Errorf("read the keys of %s: %w", out.Admin, err)
-	}
-	registered := map[string]bool{}
-	for _, k := range keys {
-		registered[k.Fingerprint] = true
-	}
-	out.Commands = env.commands(a.site, out.Admin, env.identity(registered))
-	return nil
-}
-
 // likelyAdmin returns the account of the person that runs relayd, else the first admin.
 func likelyAdmin(accounts []relay.Account, person string) string {
 	first := ""
@@ -189,8 +163,8 @@ func likelyAdmin(accounts []relay.Account, person string) string {
 		if acc.Name == person {
 			return acc.Name
 		}
-		if acc.Admin && first == "" {
-			first = acc.Name
+		if acc.Admin {
+			first = cmp.Or(first, acc.Name)
 		}
 	}
 	return first
@@ -284,10 +258,10 @@ func (s *operatorEnv) ownKeys() (keys []publicKey, keyFile string, err error) {
 }
 
 func (s *operatorEnv) publicKeyFiles() []string {
-	files, _ := filepath.Glob(filepath.Join(s.getenv("HOME"), ".ssh", "*.pub"))
 	if s.getenv("HOME") == "" {
 		return nil
 	}
+	files, _ := filepath.Glob(filepath.Join(s.getenv("HOME"), ".ssh", "*.pub"))
 	return files
 }
 

@@ -1,11 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"os/signal"
 	"sync"
@@ -80,19 +80,11 @@ func (r *recentLines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// WriteTo writes the lines, oldest first.
-func (r *recentLines) WriteTo(w io.Writer) (n int64, err error) {
+// text returns the lines, oldest first.
+func (r *recentLines) text() []byte {
 	r.mu.Lock()
-	lines := append([][]byte(nil), r.lines...)
-	r.mu.Unlock()
-	for _, line := range lines {
-		k, err := w.Write(line)
-		n += int64(k)
-		if err != nil {
-			return n, err
-		}
-	}
-	return n, nil
+	defer r.mu.Unlock()
+	return bytes.Join(r.lines, nil)
 }
 
 // withLog adds the recent lines of the log to the admin handler, at /debug/log, for people of
@@ -101,24 +93,12 @@ func (a *app) withLog(admin http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)
 	mux.HandleFunc("GET /debug/log", func(w http.ResponseWriter, r *http.Request) {
-		from, err := netip.ParseAddrPort(r.RemoteAddr)
-		host := addrOfHost(r.Host)
-		if err != nil || !from.Addr().Unmap().IsLoopback() || !host.IsLoopback() {
+		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) && !loopbackName(r.Host) {
 			http.Error(w, "the log is for this machine only", http.StatusForbidden)
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = a.cli.logging.recent.WriteTo(w)
+		_, _ = w.Write(a.cli.logging.recent.text())
 	})
 	return mux
-}
-
-// addrOfHost returns the address that a Host value consists of; the zero value is no
-// loopback address.
-func addrOfHost(host string) netip.Addr {
-	if at, err := netip.ParseAddrPort(host); err == nil {
-		return at.Addr()
-	}
-	addr, _ := netip.ParseAddr(host)
-	return addr
 }

@@ -9,6 +9,9 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"relay"
+	"relay/server"
 )
 
 // openListener returns the listener of a setting: the one that the relayd before this one
@@ -16,7 +19,6 @@ import (
 func (a *app) openListener(name, addr string, handed map[string]net.Listener) (net.Listener, error) {
 	if ln := handed[name]; ln != nil {
 		if addr != "" && sameAddress(ln.Addr(), addr) {
-			a.inherited = true
 			return ln, nil
 		}
 		a.log.Warn("a listener from systemd is not used", "listener", name, "addr", ln.Addr().String(), "err", "it listens on another address than the setting says")
@@ -155,5 +157,47 @@ const stopMargin = 20 * time.Second
 func (a *app) tell(state string) {
 	if err := a.systemd.notify(state); err != nil {
 		a.log.Debug("systemd was not told", "err", err)
+	}
+}
+
+// ready returns what is degraded and why new events cannot be accepted: the store cannot
+// keep them, or tunnels are not served yet.
+func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
+	spooling, err := a.store.Health(ctx)
+	if err != nil {
+		reasons = append(reasons, err.Error())
+	}
+	if spooling {
+		degraded = append(degraded, "store")
+	}
+	if a.store.NewerSchema() > 0 {
+		degraded = append(degraded, "schema")
+	}
+	switch {
+	case err != nil:
+	case !a.started.Load():
+		reasons = append(reasons, "not serving yet")
+	case !a.connected.Load() && time.Since(a.startedAt) < connectTime && !a.sshServer.ReachesAll():
+		reasons = append(reasons, "connecting to the other nodes")
+	default:
+		a.connected.Store(true)
+	}
+	return degraded, reasons
+}
+
+// connectTime is how long a new node that does not reach the others yet is not ready: it
+// would queue the requests for their tunnels.
+const connectTime = 5 * time.Second
+
+// stats returns the counts of /debug/stats.
+func (a *app) stats() server.Stats {
+	d, s := a.delivery.Stats(), a.store.Stats()
+	peers, _ := a.sshServer.Reached()
+	out, in := a.sshServer.Forwarded()
+	return server.Stats{
+		Peers: peers, ForwardedOut: out, ForwardedIn: in,
+		Tunnels: d.Tunnels, Channels: d.Channels, Queued: d.Queued,
+		SpoolBytes: s.SpoolBytes, Committed: s.Committed, Version: relay.ThisBuild().Version, Node: a.store.NodeName(),
+		HTTP: a.server.Stats(), SSH: a.sshServer.Stats(), Limits: a.limits.Stats(),
 	}
 }

@@ -90,38 +90,42 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	storage, err := openStorage(o)
-	if err != nil {
-		return nil, err
+	var storage certmagic.Storage
+	if o.Files != nil {
+		storage = newSharedStorage(o.Files)
+	} else {
+		if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("make the folder of certificates: %w", err)
+		}
+		if err := os.Chmod(o.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
+		}
+		storage = newFileStorage(o.Dir)
 	}
 	a := &ACME{
 		opt: o, base: plainName(o.Site.Base.Hostname()), domain: plainName(o.Site.AliasDomain), storage: storage, quota: &quota{storage},
-		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: acmeMetrics(o.Registry, o.Log),
+		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "relay_acme_certificates_total", Help: "Certificates that were needed and not in memory, by result.",
+		}, []string{"result"}),
 		issuances: map[string]*issuance{}, ended: make(chan struct{}),
+	}
+	if o.Registry != nil {
+		if err := o.Registry.Register(a.met); err != nil {
+			o.Log.Warn("certificate metrics cannot be registered", "err", err)
+		}
+	}
+	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused} {
+		a.met.WithLabelValues(r) // so that each result is there before its first time
 	}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.configure()
 	return a, nil
 }
 
-// openStorage returns the storage of accounts, keys and certificates.
-func openStorage(o ACMEOptions) (certmagic.Storage, error) {
-	if o.Files != nil {
-		return &sharedStorage{files: o.Files, unlocks: map[string]func(){}}, nil
-	}
-	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("make the folder of certificates: %w", err)
-	}
-	if err := os.Chmod(o.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
-	}
-	return newFileStorage(o.Dir), nil
-}
-
 // configure sets certmagic up without its on-demand mode, which would end an order
 // together with the handshake that asked for it.
 func (a *ACME) configure() {
-	o, log := a.opt, zapLogger(a.opt.Log)
+	o, log := a.opt, zap.New(zapCore{log: a.opt.Log.With("component", "certmagic")})
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return a.conf, nil },
 		RenewCheckInterval: renewInterval,
@@ -132,9 +136,18 @@ func (a *ACME) configure() {
 		DefaultServerName: a.base,
 		Storage:           a.storage,
 		OCSP:              certmagic.OCSPConfig{DisableStapling: true},
-		OnEvent:           a.event,
-		ShouldEmitFunc:    func(event string) bool { return event == eventObtaining },
-		Logger:            log,
+		// Before every order, also for a renewal: that for a name that may not have a
+		// certificate any more is stopped.
+		ShouldEmitFunc: func(event string) bool { return event == "cert_obtaining" },
+		OnEvent: func(_ context.Context, _ string, data map[string]any) error {
+			name, _ := data["identifier"].(string)
+			if _, ok := a.allowed(name); ok {
+				return nil
+			}
+			a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
+			return fmt.Errorf("%s has no alias any more that was online", name)
+		},
+		Logger: log,
 	})
 	template := certmagic.ACMEIssuer{
 		CA: o.CA, Email: o.Email, Agreed: true, TrustedRoots: o.Roots, Logger: log,
@@ -176,19 +189,6 @@ func (i nonInteractiveIssuer) PreCheck(ctx context.Context, names []string, _ bo
 	return i.ACMEIssuer.PreCheck(ctx, names, false)
 }
 
-// eventObtaining is the event of certmagic before every order, also for a renewal.
-const eventObtaining = "cert_obtaining"
-
-// event stops the renewal for a name that may not have a certificate any more.
-func (a *ACME) event(_ context.Context, event string, data map[string]any) error {
-	name, _ := data["identifier"].(string)
-	if _, ok := a.allowed(name); event != eventObtaining || ok {
-		return nil
-	}
-	a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
-	return fmt.Errorf("%s has no alias any more that was online", name)
-}
-
 // Start orders the certificate of the base host in the background, and that of all aliases
 // if one covers them. Call it when the listeners answer.
 func (a *ACME) Start() {
@@ -200,14 +200,6 @@ func (a *ACME) Start() {
 
 // wildcard is the name of the certificate for all aliases.
 func (a *ACME) wildcard() string { return "*." + a.domain }
-
-// subject returns the name that a certificate for an allowed name is ordered for.
-func (a *ACME) subject(name string) string {
-	if a.opt.DNS != nil && name != a.base {
-		return a.wildcard()
-	}
-	return name
-}
 
 // Online notes that a tunnel was attached to an alias and orders its certificate in the
 // background, so that the first handshake need not wait. Such orders may use half of
@@ -278,7 +270,10 @@ func (a *ACME) Config() *tls.Config {
 func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := plainName(hello.ServerName)
 	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acmez.ACMETLS1Protocol {
-		return a.challengeCert(hello.Context(), name)
+		if c, ok := a.pendingChallenge(hello.Context(), name, acme.ChallengeTypeTLSALPN01); ok {
+			return acmez.TLSALPN01ChallengeCert(c) // RFC 8737
+		}
+		return nil, nil
 	}
 	if name == "" {
 		name = a.base
@@ -290,7 +285,11 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if cert, err := a.conf.GetCertificateWithContext(hello.Context(), hello); err == nil {
 		return cert, nil
 	}
-	ended, err := a.request(a.subject(name), owner, false)
+	subject := name // that the certificate is ordered for
+	if a.opt.DNS != nil && name != a.base {
+		subject = a.wildcard()
+	}
+	ended, err := a.request(subject, owner, false)
 	if err != nil {
 		return nil, err
 	}
@@ -323,16 +322,6 @@ func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Ch
 	return found, found.Type == kind && strings.EqualFold(found.Identifier.Value, host)
 }
 
-// challengeCert returns the certificate that answers a TLS-ALPN-01 challenge (RFC 8737),
-// nil if none is pending.
-func (a *ACME) challengeCert(ctx context.Context, name string) (*tls.Certificate, error) {
-	c, ok := a.pendingChallenge(ctx, name, acme.ChallengeTypeTLSALPN01)
-	if !ok {
-		return nil, nil
-	}
-	return acmez.TLSALPN01ChallengeCert(c)
-}
-
 // Challenge implements server.Options.Challenge. ok is true only for the path of the challenge
 // that is pending for this host, a name in lower case.
 func (a *ACME) Challenge(host, path string) (answer string, ok bool) {
@@ -351,28 +340,8 @@ const (
 	certRefused = "refused" // the quota of new names is used up
 )
 
-func acmeMetrics(reg prometheus.Registerer, log *slog.Logger) *prometheus.CounterVec {
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "relay_acme_certificates_total", Help: "Certificates that were needed and not in memory, by result.",
-	}, []string{"result"})
-	if reg != nil {
-		if err := reg.Register(vec); err != nil {
-			log.Warn("certificate metrics cannot be registered", "err", err)
-		}
-	}
-	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused} {
-		vec.WithLabelValues(r) // so that each result is there before its first time
-	}
-	return vec
-}
-
-// zapLogger returns a logger for certmagic that writes to log. What certmagic logs at
-// level info becomes debug.
-func zapLogger(log *slog.Logger) *zap.Logger {
-	return zap.New(zapCore{log: log.With("component", "certmagic")})
-}
-
-// zapCore is a zapcore.Core that writes to slog.
+// zapCore is a zapcore.Core that writes to slog. What certmagic logs at level info becomes
+// debug.
 type zapCore struct{ log *slog.Logger }
 
 func slogLevel(l zapcore.Level) slog.Level {

@@ -87,7 +87,7 @@ func (a *ACME) dropFailures() {
 func (a *ACME) run(name string, owner int64, o *issuance) {
 	defer a.wg.Done()
 	began := time.Now()
-	err := a.withSlot(o, func(ctx context.Context) error { return a.obtain(ctx, name, owner, o) })
+	err := a.obtain(name, owner, o)
 	var exceeded *quotaError
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -123,8 +123,8 @@ func (a *ACME) retry(name string, o *issuance) {
 	}
 }
 
-// withSlot runs f when there is a slot for the order.
-func (a *ACME) withSlot(o *issuance, f func(context.Context) error) error {
+// obtain gets a certificate when there is a slot for the order.
+func (a *ACME) obtain(name string, owner int64, o *issuance) error {
 	if a.isPrefetch(o) {
 		select {
 		case a.prefetchSlots <- struct{}{}:
@@ -142,7 +142,11 @@ func (a *ACME) withSlot(o *issuance, f func(context.Context) error) error {
 	}
 	ctx, cancel := context.WithTimeout(a.ctx, orderTimeout)
 	defer cancel()
-	return f(ctx)
+	result, err := a.loadOrOrder(ctx, name, owner, o)
+	if result != "" {
+		a.met.WithLabelValues(result).Inc()
+	}
+	return err
 }
 
 // isPrefetch tells whether no handshake has asked for the name yet.
@@ -152,32 +156,29 @@ func (a *ACME) isPrefetch(o *issuance) bool {
 	return o.prefetch
 }
 
-func (a *ACME) obtain(ctx context.Context, name string, owner int64, o *issuance) error {
+// loadOrOrder returns a result as the metrics name it, "" for none.
+func (a *ACME) loadOrOrder(ctx context.Context, name string, owner int64, o *issuance) (result string, err error) {
 	cert, err := a.conf.CacheManagedCertificate(ctx, name)
 	switch {
 	case err == nil && !cert.Expired():
-		a.met.WithLabelValues(certLoaded).Inc()
-		return nil
+		return certLoaded, nil
 	case err == nil: // certmagic would not order a certificate that is in memory
 		a.cache.RemoveManaged([]certmagic.SubjectIssuer{{Subject: name}})
-	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		a.met.WithLabelValues(certFailed).Inc()
-		return err
-	case err != nil && owner != 0:
+	case !errors.Is(err, fs.ErrNotExist):
+		return certFailed, err
+	case owner != 0:
 		prefetch := a.isPrefetch(o)
 		if err := a.quota.use(ctx, name, owner, time.Now(), prefetch); err != nil {
-			if !prefetch {
-				a.met.WithLabelValues(certRefused).Inc()
+			if prefetch {
+				return "", err
 			}
-			return err
+			return certRefused, err
 		}
 	}
 	if err := a.conf.ManageSync(ctx, []string{name}); err != nil {
-		a.met.WithLabelValues(certFailed).Inc()
-		return err
+		return certFailed, err
 	}
-	a.met.WithLabelValues(certIssued).Inc()
-	return nil
+	return certIssued, nil
 }
 
 // Pauses between orders. A CA that cannot be reached does not count failures. A CA that

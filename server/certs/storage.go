@@ -117,49 +117,54 @@ func (b *quota) read(ctx context.Context, now time.Time) ([]quotaEntry, error) {
 	return list, nil
 }
 
-// fileStorage is the storage of certmagic. Its locks are in memory, because one process
-// uses the directory: lock files of a process that was killed would block the next one.
-type fileStorage struct {
-	certmagic.Storage
-	mu    sync.Mutex
-	locks map[string]chan struct{} // closed when the lock is given back
-}
-
-func newFileStorage(dir string) *fileStorage {
-	return &fileStorage{Storage: &certmagic.FileStorage{Path: dir}, locks: map[string]chan struct{}{}}
+// locks are the locks of a storage of certmagic, which gives them back by name.
+type locks struct {
+	lock func(ctx context.Context, name string) (unlock func(), err error)
+	held sync.Map // name: unlock
 }
 
 // Lock waits for a lock until ctx ends.
-func (f *fileStorage) Lock(ctx context.Context, name string) error {
-	for {
-		f.mu.Lock()
-		other, taken := f.locks[name]
-		if !taken {
-			f.locks[name] = make(chan struct{})
-		}
-		f.mu.Unlock()
-		if !taken {
-			return nil
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+func (l *locks) Lock(ctx context.Context, name string) error {
+	unlock, err := l.lock(ctx, name)
+	if err == nil {
+		l.held.Store(name, unlock)
 	}
+	return err
 }
 
 // Unlock releases a lock.
-func (f *fileStorage) Unlock(_ context.Context, name string) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	held, ok := f.locks[name]
+func (l *locks) Unlock(_ context.Context, name string) error {
+	unlock, ok := l.held.LoadAndDelete(name)
 	if !ok {
 		return errors.New("certificates: the lock " + name + " is not held")
 	}
-	delete(f.locks, name)
-	close(held)
+	unlock.(func())()
 	return nil
+}
+
+// fileStorage is the storage of certmagic in a directory. Its locks are in memory, because
+// one process uses the directory: lock files of a process that was killed would block the
+// next one.
+type fileStorage struct {
+	*locks
+	files
+}
+
+type files struct{ *certmagic.FileStorage } // whose locks those of fileStorage replace
+
+func newFileStorage(dir string) fileStorage {
+	var slots sync.Map // name: channel with one element while the lock is held
+	lock := func(ctx context.Context, name string) (unlock func(), err error) {
+		made, _ := slots.LoadOrStore(name, make(chan struct{}, 1))
+		slot := made.(chan struct{})
+		select {
+		case slot <- struct{}{}:
+			return func() { <-slot }, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return fileStorage{&locks{lock: lock}, files{&certmagic.FileStorage{Path: dir}}}
 }
 
 // SharedFiles keeps the files of all nodes of one store. store.Store satisfies it.
@@ -181,63 +186,42 @@ const sharedFolder = "certificates"
 
 // sharedStorage is the storage of certmagic that all nodes share.
 type sharedStorage struct {
+	*locks
 	files SharedFiles
+}
 
-	mu      sync.Mutex
-	unlocks map[string]func()
+func newSharedStorage(files SharedFiles) sharedStorage {
+	return sharedStorage{&locks{lock: func(ctx context.Context, name string) (func(), error) {
+		return files.LockShared(ctx, sharedName(name))
+	}}, files}
 }
 
 func sharedName(key string) string { return path.Join(sharedFolder, key) }
 
-// Lock waits for a lock until ctx ends.
-func (s *sharedStorage) Lock(ctx context.Context, name string) error {
-	unlock, err := s.files.LockShared(ctx, sharedName(name))
-	if err != nil {
-		return err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.unlocks[name] = unlock
-	return nil
-}
-
-// Unlock releases a lock.
-func (s *sharedStorage) Unlock(_ context.Context, name string) error {
-	s.mu.Lock()
-	unlock := s.unlocks[name]
-	delete(s.unlocks, name)
-	s.mu.Unlock()
-	if unlock == nil {
-		return errors.New("certificates: the lock " + name + " is not held")
-	}
-	unlock()
-	return nil
-}
-
 // Store implements certmagic.Storage.
-func (s *sharedStorage) Store(ctx context.Context, key string, value []byte) error {
+func (s sharedStorage) Store(ctx context.Context, key string, value []byte) error {
 	return s.files.WriteSharedFile(ctx, sharedName(key), value)
 }
 
 // Load implements certmagic.Storage.
-func (s *sharedStorage) Load(ctx context.Context, key string) ([]byte, error) {
+func (s sharedStorage) Load(ctx context.Context, key string) ([]byte, error) {
 	data, _, err := s.files.SharedFile(ctx, sharedName(key))
 	return data, err
 }
 
 // Delete implements certmagic.Storage.
-func (s *sharedStorage) Delete(ctx context.Context, key string) error {
+func (s sharedStorage) Delete(ctx context.Context, key string) error {
 	return s.files.RemoveSharedFiles(ctx, sharedName(key))
 }
 
 // Exists implements certmagic.Storage.
-func (s *sharedStorage) Exists(ctx context.Context, key string) bool {
+func (s sharedStorage) Exists(ctx context.Context, key string) bool {
 	_, err := s.Stat(ctx, key)
 	return err == nil
 }
 
 // List implements certmagic.Storage.
-func (s *sharedStorage) List(ctx context.Context, folder string, recursive bool) (keys []string, err error) {
+func (s sharedStorage) List(ctx context.Context, folder string, recursive bool) (keys []string, err error) {
 	names, err := s.files.SharedFiles(ctx, sharedName(folder))
 	if err == nil && len(names) == 0 {
 		err = fs.ErrNotExist
@@ -257,7 +241,7 @@ func (s *sharedStorage) List(ctx context.Context, folder string, recursive bool)
 }
 
 // Stat implements certmagic.Storage.
-func (s *sharedStorage) Stat(ctx context.Context, key string) (certmagic.KeyInfo, error) {
+func (s sharedStorage) Stat(ctx context.Context, key string) (certmagic.KeyInfo, error) {
 	data, modified, err := s.files.SharedFile(ctx, sharedName(key))
 	if !errors.Is(err, fs.ErrNotExist) {
 		return certmagic.KeyInfo{Key: key, Modified: modified, Size: int64(len(data)), IsTerminal: true}, err

@@ -11,34 +11,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 )
 
-type document struct {
-	Format     string      `json:"bomFormat"`
-	Spec       string      `json:"specVersion"`
-	Version    int         `json:"version"`
-	Metadata   metadata    `json:"metadata"`
-	Components []component `json:"components"`
-}
-
-type metadata struct {
-	Component component `json:"component"`
-}
-
-type component struct {
-	Type    string `json:"type"`
-	Ref     string `json:"bom-ref"`
-	Name    string `json:"name"`
-	Version string `json:"version,omitempty"`
-	PURL    string `json:"purl,omitempty"`
-	Hashes  []hash `json:"hashes,omitempty"`
-}
-
-type hash struct {
-	Algorithm string `json:"alg"`
-	Content   string `json:"content"`
-}
+// object is an object of the document; encoding/json sorts its keys.
+type object = map[string]any
 
 func main() {
 	if len(os.Args) != 3 {
@@ -61,29 +37,25 @@ func write(program, file string) error {
 		return err
 	}
 	sum := sha256.Sum256(content)
-	name := filepath.Base(program)
-	doc := document{Format: "CycloneDX", Spec: "1.6", Version: 1, Metadata: metadata{component{
-		Type: "application", Ref: info.Path, Name: name,
-		Hashes: []hash{{"SHA-256", hex.EncodeToString(sum[:])}},
-	}}}
-	doc.Components = append(doc.Components, component{
-		Type: "framework", Ref: "go", Name: "go", Version: info.GoVersion, PURL: "pkg:golang/std@" + info.GoVersion[len("go"):],
-	})
+	components := []object{{
+		"type": "framework", "bom-ref": "go", "name": "go", "version": info.GoVersion, "purl": "pkg:golang/std@" + info.GoVersion[len("go"):],
+	}}
 	for _, m := range info.Deps {
-		doc.Components = append(doc.Components, of(m))
+		if m.Replace != nil {
+			m = m.Replace
+		}
+		purl := "pkg:golang/" + m.Path + "@" + m.Version
+		components = append(components, object{"type": "library", "bom-ref": purl, "name": m.Path, "version": m.Version, "purl": purl})
 	}
-	text, err := json.MarshalIndent(doc, "", "  ")
+	text, err := json.MarshalIndent(object{
+		"bomFormat": "CycloneDX", "specVersion": "1.6", "version": 1, "components": components,
+		"metadata": object{"component": object{
+			"type": "application", "bom-ref": info.Path, "name": filepath.Base(program),
+			"hashes": []object{{"alg": "SHA-256", "content": hex.EncodeToString(sum[:])}},
+		}},
+	}, "", "  ")
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(file, append(text, '\n'), 0o644)
-}
-
-// of is the component of a module, or of what replaces it.
-func of(m *debug.Module) component {
-	if m.Replace != nil {
-		m = m.Replace
-	}
-	purl := "pkg:golang/" + m.Path + "@" + m.Version
-	return component{Type: "library", Ref: purl, Name: m.Path, Version: m.Version, PURL: purl}
 }
