@@ -125,6 +125,12 @@ func errHostUnknown() *relay.Error {
 	return relay.Errorf(relay.CodeHostUnknown, "this relay does not answer for that host")
 }
 
+func errStarting() *relay.Error {
+	e := relay.Errorf(relay.CodeStoreUnavailable, "this relay is not serving yet; send the request again")
+	e.RetryAfter = 2 * time.Second
+	return e
+}
+
 func errMisdirected() *relay.Error {
 	return relay.Errorf(relay.CodeHostUnknown, "the Host line names another host than the TLS connection was made for; use a connection of its own")
 }

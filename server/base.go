@@ -129,6 +129,8 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Location", s.opt.Site.URL(target))
 		w.Header().Set("Content-Length", "0")
 		w.WriteHeader(http.StatusPermanentRedirect) // which keeps the method
+	case s.starting.Load():
+		writeProblem(w, errStarting())
 	default:
 		s.serveSite(w, r)
 	}

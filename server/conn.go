@@ -264,7 +264,10 @@ func (c *conn) Presence() relay.Presence {
 // DisableWriteTimeout lets further writes take any time, for a connection that was
 // upgraded. Read still returns request-timeout after each StallTimeout without a byte,
 // and may be called again.
-func (c *conn) DisableWriteTimeout() { c.sock.disableTimeout() }
+func (c *conn) DisableWriteTimeout() {
+	c.sock.noTimeout.Store(true)
+	c.sock.armDeadline()
+}
 
 // ResetOnCrash makes the system reset the connection if the process is killed before
 // CloseWrite (SO_LINGER with 0 s).

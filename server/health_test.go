@@ -112,3 +112,22 @@ func TestReadinessDoesNotWaitForever(t *testing.T) {
 		}
 	})
 }
+
+// Before what serves them has started, no caller hears that an alias does not exist.
+func TestStartingAnswersHealthChecksOnly(t *testing.T) {
+	t.Parallel()
+	s, addr := start(t, testOptions(t, &upstream{}))
+	s.Starting(true)
+	last := "\r\nConnection: close\r\n\r\n"
+	checkProblem(t, say(t, addr, "GET / HTTP/1.1\r\nHost: nobody.hooks.test"+last), 503, "store-unavailable", "Retry-After: 2")
+	for path, want := range map[string]int{"/healthz": 200, "/x": 503} {
+		resp, _ := parse(t, say(t, addr, "GET "+path+" HTTP/1.1\r\nHost: relay.test"+last), "GET")
+		if resp.StatusCode != want {
+			t.Errorf("%s: got %d, want %d", path, resp.StatusCode, want)
+		}
+	}
+	s.Starting(false)
+	if resp, _ := parse(t, say(t, addr, "GET / HTTP/1.1\r\nHost: shop.hooks.test"+last), "GET"); resp.StatusCode != 200 {
+		t.Errorf("afterwards: got %d", resp.StatusCode)
+	}
+}

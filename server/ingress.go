@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
-	"slices"
 	"time"
 
 	"relay"
@@ -44,7 +43,7 @@ func (c *conn) request() bool {
 	if c.challenge(h) {
 		return false
 	}
-	to := c.route(h.Host)
+	to, isHead := c.route(h.Host), string(h.Method) == "HEAD"
 	toBase := to.kind == hostBase && c.sni.kind != hostAlias
 	if to.kind == hostUnknown { // health checks may come by any name
 		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
@@ -52,8 +51,7 @@ func (c *conn) request() bool {
 	}
 	if toBase { // net/http answers
 		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would refuse it without a code
-			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"),
-				bytes.Equal(h.Method, []byte("HEAD")))
+			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"), isHead)
 			return false
 		}
 		c.r += n - len(h.Raw) // skips the empty line before a request, which net/http does not accept
@@ -65,7 +63,7 @@ func (c *conn) request() bool {
 		why = errStopping()
 	}
 	if why != nil {
-		c.refuse(why, bytes.Equal(h.Method, []byte("HEAD")))
+		c.refuse(why, isHead)
 		if to.kind == hostInvalid {
 			c.reject(c.sni, c.buf[c.r:c.r+n], why)
 		}
@@ -101,6 +99,8 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 		return nil, errMisdirected()
 	case to.kind != hostAlias:
 		return nil, errHostUnknown()
+	case c.srv.starting.Load():
+		return nil, errStarting()
 	}
 	a, ok := c.srv.opt.Capture.Alias(to.label)
 	if !ok {
@@ -113,7 +113,7 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 // one, and tells whether another request may follow. h is invalid afterwards.
 func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.phase.Store(phaseBusy)
-	isHead, last := bytes.Equal(h.Method, []byte("HEAD")), h.Close || h.Minor == 0
+	isHead, last := string(h.Method) == "HEAD", h.Close || h.Minor == 0
 	in := &relay.Inbound{
 		Alias:   a,
 		From:    c.from,
@@ -177,7 +177,7 @@ func (c *conn) reject(to route, head []byte, why *relay.Error) {
 	case 404, 421, 503:
 		return
 	}
-	if to.kind != hostAlias {
+	if to.kind != hostAlias || c.srv.starting.Load() {
 		return
 	}
 	a, ok := c.srv.opt.Capture.Alias(to.label)
@@ -239,27 +239,26 @@ func (c *conn) answer(a *relay.Answer, isHead, keep bool) bool {
 // logAnswer logs a relay-made answer: at level info, at most logPerSecond times a
 // second, where the relay or the tunnel is at fault (5xx), else at level debug.
 func (c *conn) logAnswer(a *relay.Answer, code, id string) {
-	level := slog.LevelDebug
+	level, suppressed, ok := slog.LevelDebug, int64(0), true
 	if a.Error != nil && relay.Status(code) >= 500 {
 		level = slog.LevelInfo
 	}
-	if !c.srv.log.Enabled(c.srv.ctx, level) {
+	log := c.srv.log
+	if !log.Enabled(c.srv.ctx, level) {
 		return
 	}
-	log := c.srv.log
 	if level == slog.LevelInfo {
-		suppressed, ok := c.srv.answerLog.allow()
-		if !ok {
-			return
-		}
-		if suppressed > 0 {
-			log = log.With("suppressed", suppressed)
-		}
+		suppressed, ok = c.srv.answerLog.allow()
+	}
+	if suppressed > 0 {
+		log = log.With("suppressed", suppressed)
 	}
 	if !a.Event.IsZero() {
 		log = log.With("event", a.Event)
 	}
-	log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from)
+	if ok {
+		log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from)
+	}
 }
 
 // shownHost finds the Host value in a refused head; nil without a complete Host line.
@@ -275,11 +274,11 @@ func shownHost(head []byte) []byte {
 
 // upToBody cuts p after the first empty line, whether it ends with CRLF or LF.
 func upToBody(p []byte) []byte {
-	ends := []int{len(p)}
+	end := len(p)
 	for _, sep := range []string{"\n\r\n", "\n\n"} {
-		if i := bytes.Index(p, []byte(sep)); i >= 0 {
-			ends = append(ends, i+len(sep))
+		if i := bytes.Index(p[:end], []byte(sep)); i >= 0 {
+			end = i + len(sep)
 		}
 	}
-	return p[:slices.Min(ends)]
+	return p[:end]
 }

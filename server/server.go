@@ -102,6 +102,7 @@ type Server struct {
 	baseOnce sync.Once
 	idleNew  sync.Map // net.Conn: handed over, without a request yet
 
+	starting atomic.Bool // see Starting
 	draining atomic.Bool // see Drain
 	stopping atomic.Bool
 	wg       sync.WaitGroup // connections
@@ -196,6 +197,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 // new connections elsewhere before Shutdown closes the listeners. With on false it takes
 // that back.
 func (s *Server) Drain(on bool) { s.draining.Store(on) }
+
+// Starting makes every request but health checks and challenges be answered 503, while
+// what serves them starts: a caller must not hear that an alias does not exist only because
+// it is not known yet. With on false it takes that back.
+func (s *Server) Starting(on bool) { s.starting.Store(on) }
 
 // StopAccepting closes the listeners, and waits at most handoverGrace until each connection
 // that was accepted has sent its first request and had its answer. It is for sockets that

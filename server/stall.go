@@ -44,8 +44,15 @@ func (c *stallConn) Write(p []byte) (int, error) {
 		case err == nil && sent == len(p):
 			return sent, nil
 		case err == nil:
-		case n == 0 || !errors.Is(err, os.ErrDeadlineExceeded) || c.outerExpired():
+		case n == 0 || !errors.Is(err, os.ErrDeadlineExceeded):
 			return sent, err
+		default:
+			c.mu.Lock()
+			outer := c.outerDeadline
+			c.mu.Unlock()
+			if !outer.IsZero() && !time.Now().Before(outer) {
+				return sent, err
+			}
 		}
 	}
 }
@@ -62,18 +69,6 @@ func (c *stallConn) armDeadline() {
 		}
 	}
 	_ = c.Conn.SetWriteDeadline(t)
-}
-
-func (c *stallConn) outerExpired() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.outerDeadline.IsZero() && !time.Now().Before(c.outerDeadline)
-}
-
-// disableTimeout lets further writes take any time.
-func (c *stallConn) disableTimeout() {
-	c.noTimeout.Store(true)
-	c.armDeadline()
 }
 
 // Close closes the connection and releases its slot.

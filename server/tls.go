@@ -57,7 +57,7 @@ func (c *conn) handshake(cfg *tls.Config) bool {
 	t := tls.Server(c.sock, cfg)
 	err := t.HandshakeContext(ctx)
 	var plain tls.RecordHeaderError
-	if errors.As(err, &plain) && plain.Conn != nil && looksLikeHTTP(plain.RecordHeader) {
+	if errors.As(err, &plain) && plain.Conn != nil && slices.Contains(httpStarts, string(plain.RecordHeader[:])) {
 		c.rewind()
 		c.refuse(relay.Errorf(relay.CodeRequestMalformed, "this port speaks TLS; use https"),
 			string(plain.RecordHeader[:]) == "HEAD ")
@@ -78,15 +78,8 @@ func (c *conn) handshake(cfg *tls.Config) bool {
 	return true
 }
 
-// looksLikeHTTP tells whether the first bytes of a connection begin a plain HTTP
-// request line instead of a TLS record.
-func looksLikeHTTP(b [5]byte) bool {
-	switch string(b[:]) {
-	case "GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO":
-		return true
-	}
-	return false
-}
+// httpStarts are the first bytes of a plain HTTP request line, instead of a TLS record.
+var httpStarts = []string{"GET /", "HEAD ", "POST ", "PUT /", "PATCH", "DELET", "OPTIO"}
 
 // challengePath is the path prefix of HTTP-01 challenges (RFC 8555, section 8.3).
 const challengePath = "/.well-known/acme-challenge/"

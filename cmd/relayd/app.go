@@ -52,7 +52,8 @@ type app struct {
 
 	httpLn, httpsLn, sshLn, adminLn net.Listener
 
-	systemd *serviceManager
+	systemd   *serviceManager
+	inherited bool // listeners came from the relayd before this one
 
 	drainMu  sync.Mutex
 	endDrain context.CancelFunc // of the drain that an operator has asked for; nil = none
@@ -67,8 +68,8 @@ func newApp(c *cli, cfg Config) *app {
 	return &app{cli: c, cfg: cfg, log: c.logger(cfg), systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
 }
 
-// Start opens the store and the listeners and serves. Callers that come before it serves
-// wait in the queues of the sockets. If it fails, it closes what it has opened.
+// Start opens the store and the listeners and serves. Until this process is a node of the
+// store, only health checks and metrics are served. If it fails, it closes what it has opened.
 func (a *app) Start(ctx context.Context) (err error) {
 	defer func() {
 		if err != nil {
@@ -88,8 +89,11 @@ func (a *app) Start(ctx context.Context) (err error) {
 		a.log.Warn("browsers treat the dashboard and the aliases as one site",
 			"base_host", a.site.Base.Host, "alias_domain", a.site.AliasDomain, "site", shared, "fix", sameSiteFix)
 	}
-	// From here on this process is a node of the store.
-	err = a.store.Serve(ctx, func(changes []relay.Change) {
+	if !a.inherited {
+		a.server.Starting(true)
+		a.serveHTTP()
+	}
+	err = a.store.Serve(ctx, func(changes []relay.Change) { // from here on this process is a node of the store
 		a.delivery.Publish(changes)
 		a.sshServer.Publish(changes)
 	})
@@ -99,7 +103,14 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if err := a.delivery.Start(ctx); err != nil {
 		return fmt.Errorf("start delivery: %w", err)
 	}
-	a.serve()
+	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
+	a.server.Starting(false)
+	if a.inherited {
+		// Callers have waited in the queues of the sockets since the relayd before stopped, and
+		// need not be told 503.
+		a.serveHTTP()
+	}
+	a.log.Info("serving", "store", a.store.Describe())
 	return saveSiteFile(a.cfg, a.site)
 }
 
@@ -312,9 +323,8 @@ func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server
 	}
 }
 
-// serve serves all listeners. /readyz is ready only after firstStart.
-func (a *app) serve() {
-	a.background("ssh", func() error { return a.sshServer.Serve(a.proxies.Listener(a.sshLn, true)) })
+// serveHTTP serves the HTTP, TLS and admin listeners. /readyz is ready only after firstStart.
+func (a *app) serveHTTP() {
 	if a.httpsLn != nil {
 		a.background("https", func() error { return a.server.ServeTLS(a.proxies.Listener(a.httpsLn, false), a.tls) })
 	}
@@ -328,7 +338,6 @@ func (a *app) serve() {
 		a.acme.Start()
 	}
 	a.log.Info("listening", "http", a.cfg.HTTPAddr, "https", a.cfg.HTTPSAddr, "ssh", a.cfg.SSHAddr, "admin", a.cfg.AdminAddr)
-	a.log.Info("serving", "store", a.store.Describe())
 }
 
 // background serves a listener. The program stops if the listener ends before Stop.

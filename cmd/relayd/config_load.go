@@ -96,29 +96,27 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	}
 	// An empty variable counts as not set: compose files and unit files pass those.
 	text = src.getenv(s.env())
+	path, origin := "", s.env()+"_FILE"
 	if s.secret || s.file {
-		path := src.getenv(s.env() + "_FILE")
-		switch {
-		case path != "" && text != "":
-			return "", "", fmt.Errorf("%s and %s_FILE are both set; keep one", s.env(), s.env())
-		case path != "":
-			content, err := os.ReadFile(path)
-			if err != nil {
-				return "", "", fmt.Errorf("%s_FILE: %w", s.env(), err)
-			}
-			return string(content), s.env() + "_FILE", nil
-		}
+		path = src.getenv(origin)
 	}
-	if text != "" {
+	switch dir := src.getenv("CREDENTIALS_DIRECTORY"); {
+	case text != "" && path != "":
+		return "", "", fmt.Errorf("%s and %s are both set; keep one", s.env(), origin)
+	case text != "":
 		return text, s.env(), nil
-	}
-	if dir := src.getenv("CREDENTIALS_DIRECTORY"); dir != "" && s.secret { // systemd.exec(5)
-		content, err := os.ReadFile(filepath.Join(dir, s.name))
-		if err == nil {
-			return string(content), "credential " + s.name, nil
-		} else if !errors.Is(err, fs.ErrNotExist) {
-			return "", "", fmt.Errorf("credential %s: %w", s.name, err)
+	case path == "" && s.secret && dir != "": // systemd.exec(5)
+		path, origin = filepath.Join(dir, s.name), "credential "+s.name
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			path = ""
 		}
+	}
+	if path != "" {
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return "", "", fmt.Errorf("%s: %w", origin, err)
+		}
+		return string(content), origin, nil
 	}
 	if e, ok := entries[s.name]; ok {
 		return e.text, e.origin, nil

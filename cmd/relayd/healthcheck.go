@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -86,28 +87,20 @@ func getLocal(ctx context.Context, cfg Config, trusted []netip.Prefix, address s
 	return body, err
 }
 
-// localProxy is the PROXY header of a proxy that is itself the source.
-const localProxy = "PROXY UNKNOWN\r\n"
-
 // dialLocal dials a listener of this machine. If this machine is a trusted proxy, the
-// listener requires a PROXY header, and dialLocal sends one.
+// listener requires a PROXY header, and dialLocal sends that of a proxy that is itself the
+// source.
 func dialLocal(trusted []netip.Prefix) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := (&net.Dialer{}).DialContext(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		own, err := netip.ParseAddrPort(conn.LocalAddr().String())
-		if err != nil {
-			return conn, nil
-		}
-		for _, p := range trusted {
-			if p.Contains(own.Addr().Unmap()) {
-				if _, err := io.WriteString(conn, localProxy); err != nil {
-					_ = conn.Close()
-					return nil, err
-				}
-				break
+		own, _ := netip.ParseAddrPort(conn.LocalAddr().String())
+		if slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(own.Addr().Unmap()) }) {
+			if _, err := io.WriteString(conn, "PROXY UNKNOWN\r\n"); err != nil {
+				_ = conn.Close()
+				return nil, err
 			}
 		}
 		return conn, nil

@@ -93,12 +93,8 @@ func sharedHostKey(ctx context.Context, dir string, s *store.Store, log *slog.Lo
 
 // hostKeys lists the public host keys, for clients that pin them.
 func hostKeys(signers []ssh.Signer) []relay.HostKey {
-	list := make([]relay.HostKey, 0, len(signers))
-	for _, s := range signers {
+	return mapSlice(signers, func(s ssh.Signer) relay.HostKey {
 		k := s.PublicKey()
-		list = append(list, relay.HostKey{
-			Type: k.Type(), Key: base64.StdEncoding.EncodeToString(k.Marshal()), Fingerprint: ssh.FingerprintSHA256(k),
-		})
-	}
-	return list
+		return relay.HostKey{Type: k.Type(), Key: base64.StdEncoding.EncodeToString(k.Marshal()), Fingerprint: ssh.FingerprintSHA256(k)}
+	})
 }

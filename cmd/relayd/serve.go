@@ -124,34 +124,30 @@ drain time ran out and requests were cut. A second signal ends it at once.`,
 		if err != nil {
 			return err
 		}
-		return c.serve(cmd.Context(), newApp(c, cfg), list)
-	}
-	return cmd
-}
-
-// serve runs an app until ctx ends or one of its listeners fails.
-func (c *cli) serve(ctx context.Context, a *app, list []*setting) error {
-	if err := a.Start(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil // stopped while it waited to serve
+		ctx, a := cmd.Context(), newApp(c, cfg)
+		if err := a.Start(ctx); err != nil {
+			if ctx.Err() != nil {
+				return nil // stopped while it waited to serve
+			}
+			return err
+		}
+		greeting, err := a.firstStart(ctx, list)
+		if err == nil {
+			fmt.Fprint(c.stdout, greeting)
+			supervised, end := context.WithCancel(ctx)
+			go a.superviseUntil(supervised)
+			go a.limitHeap(supervised)
+			go a.watchLevelSignal(supervised)
+			select {
+			case <-ctx.Done():
+			case err = <-a.failed:
+			}
+			end()
+		}
+		if serr := a.Stop(); err == nil {
+			err = serr
 		}
 		return err
 	}
-	greeting, err := a.firstStart(ctx, list)
-	if err == nil {
-		fmt.Fprint(c.stdout, greeting)
-		supervised, end := context.WithCancel(ctx)
-		go a.superviseUntil(supervised)
-		go a.limitHeap(supervised)
-		go a.watchLevelSignal(supervised)
-		select {
-		case <-ctx.Done():
-		case err = <-a.failed:
-		}
-		end()
-	}
-	if serr := a.Stop(); err == nil {
-		err = serr
-	}
-	return err
+	return cmd
 }

@@ -19,6 +19,7 @@ import (
 func (a *app) openListener(name, addr string, handed map[string]net.Listener) (net.Listener, error) {
 	if ln := handed[name]; ln != nil {
 		if addr != "" && sameAddress(ln.Addr(), addr) {
+			a.inherited = true
 			return ln, nil
 		}
 		a.log.Warn("a listener from systemd is not used", "listener", name, "addr", ln.Addr().String(), "err", "it listens on another address than the setting says")

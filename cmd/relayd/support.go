@@ -64,28 +64,20 @@ func (c *cli) supportReport(ctx context.Context, cfg Config, list []*setting) []
 		{"counts", "/debug/stats"}, {"metrics", "/metrics"}, {"log", "/debug/log"},
 	} {
 		section(part.name)
-		b.Write(askAdmin(ctx, cfg, part.path))
+		text := []byte("the admin listener is off")
+		if cfg.AdminAddr != "" {
+			asked, cancel := context.WithTimeout(ctx, probeTimeout)
+			var err error
+			if text, err = getLocal(asked, cfg, nil, "http://"+dialable(cfg.AdminAddr)+part.path); err != nil {
+				text = []byte(err.Error())
+			}
+			cancel()
+		}
+		for line := range bytes.Lines(text) {
+			b.WriteString(record.SafeText(strings.TrimRight(string(line), "\r\n")) + "\n")
+		}
 	}
 	return redact(b.Bytes(), cfg)
-}
-
-// askAdmin returns what the admin listener of the running server answers, or why there is
-// nothing.
-func askAdmin(ctx context.Context, cfg Config, path string) []byte {
-	if cfg.AdminAddr == "" {
-		return []byte("the admin listener is off\n")
-	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	text, err := getLocal(ctx, cfg, nil, "http://"+dialable(cfg.AdminAddr)+path)
-	if err != nil {
-		return []byte(err.Error() + "\n")
-	}
-	var safe strings.Builder
-	for line := range strings.Lines(string(text)) {
-		safe.WriteString(record.SafeText(strings.TrimRight(line, "\r\n")) + "\n")
-	}
-	return []byte(safe.String())
 }
 
 // tokenText is what a token or a secret link looks like.
