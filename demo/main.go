@@ -267,13 +267,9 @@ func (d *demo) call(ctx context.Context, method, url string, body []byte, header
 	if err != nil {
 		return nil, nil, err
 	}
-	req.Header = header
-	var dialer net.Dialer
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		_, port, _ := net.SplitHostPort(addr)
-		return dialer.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
-	}}}
-	res, err := client.Do(req)
+	req.Header, req.Close = header, true
+	req.Host, req.URL.Host = req.URL.Host, net.JoinHostPort("127.0.0.1", req.URL.Port())
+	res, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -4,6 +4,7 @@ package manual
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -55,11 +56,7 @@ func (m Manual) page(c *cobra.Command) []byte {
 	fmt.Fprintf(&b, ".TH \"%s\" \"%d\" \"\" \"relay %s\" \"Relay\"\n", roff(strings.ToUpper(name)), m.Section, roff(relay.ThisBuild().Version))
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(name), roff(c.Short))
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
-	long := c.Long
-	if long == "" {
-		long = c.Short
-	}
-	b.WriteString(".SH DESCRIPTION\n" + paragraphs(long))
+	b.WriteString(".SH DESCRIPTION\n" + paragraphs(cmp.Or(c.Long, c.Short)))
 	if c.HasAvailableSubCommands() {
 		b.WriteString(".SH COMMANDS\n")
 		for _, sub := range c.Commands() {
@@ -72,8 +69,8 @@ func (m Manual) page(c *cobra.Command) []byte {
 	options(&b, "GLOBAL OPTIONS", c.InheritedFlags())
 	if c.Example != "" {
 		b.WriteString(".SH EXAMPLES\n.nf\n")
-		for line := range strings.Lines(c.Example) {
-			b.WriteString(roff(strings.TrimRight(line, "\n")) + "\n")
+		for line := range strings.SplitSeq(strings.TrimSuffix(c.Example, "\n"), "\n") {
+			b.WriteString(roff(line) + "\n")
 		}
 		b.WriteString(".fi\n")
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -165,11 +166,19 @@ func listens(t *testing.T, p *relaytest.Process) (line []string) {
 func TestWatchdogNotFedByAHangingStore(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
+	idle, err := store.Open(t.Context(), store.Options{DataDir: t.TempDir()}) // and never served: it has no rounds
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer idle.Close()
 	a := &app{
-		log: slog.New(slog.DiscardHandler), store: &store.Store{}, delivery: delivery.New(delivery.Options{}),
+		log: slog.New(slog.DiscardHandler), store: idle, delivery: delivery.New(delivery.Options{}),
 		systemd: &serviceManager{socket: m.conn.LocalAddr().String(), watchdog: 30 * time.Millisecond},
 	}
-	go a.superviseUntil(t.Context())
+	ctx, end := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); a.superviseUntil(ctx) }()
+	defer func() { end(); <-ended }()
 	m.next("READY=1")
 	for range 5 {
 		if state := <-m.states; !strings.HasPrefix(state, "STATUS=") {

@@ -67,28 +67,27 @@ func (f *filePair) load(stamp string) error {
 	return nil
 }
 
-// renew reads changed files. If that fails, the last good pair stays, and each
+// get reads changed files again. If that fails, the last good pair stays, and each
 // different error is logged once.
-func (f *filePair) renew(stamp string) {
-	if err := f.load(stamp); err != nil {
-		if f.lastErr != err.Error() {
-			f.log.Error("changed certificate files cannot be used; the last good certificate stays in use until they can",
-				"err", err, "expires", f.pair.Leaf.NotAfter)
-		}
-		f.lastErr = err.Error()
-		return
-	}
-	f.lastErr = ""
-	f.log.Info("certificate files read again", "cert", f.cert, "expires", f.pair.Leaf.NotAfter)
-}
-
 func (f *filePair) get(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if time.Since(f.checkedAt) >= time.Second {
-		if stamp := f.readStamp(); stamp != f.stamp || f.lastErr != "" {
-			f.renew(stamp)
-		}
+	if time.Since(f.checkedAt) < time.Second {
+		return f.pair, nil
+	}
+	stamp := f.readStamp()
+	if stamp == f.stamp && f.lastErr == "" {
+		return f.pair, nil
+	}
+	err := f.load(stamp)
+	switch {
+	case err == nil:
+		f.lastErr = ""
+		f.log.Info("certificate files read again", "cert", f.cert, "expires", f.pair.Leaf.NotAfter)
+	case f.lastErr != err.Error():
+		f.lastErr = err.Error()
+		f.log.Error("changed certificate files cannot be used; the last good certificate stays in use until they can",
+			"err", err, "expires", f.pair.Leaf.NotAfter)
 	}
 	return f.pair, nil
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,36 +57,24 @@ func (b *quota) use(ctx context.Context, name string, account int64, now time.Ti
 	if err != nil {
 		return err
 	}
-	maxOwn, limit := quotaPerAccount, quotaTotal
-	if prefetch {
-		maxOwn, limit = maxOwn/2, limit/2
+	if slices.ContainsFunc(list, func(o quotaEntry) bool { return o.Name == name }) {
+		return nil
 	}
-	own, oldest, oldestOwn := 0, now, now
-	for _, o := range list {
-		if o.Name == name {
-			return nil
+	own := slices.DeleteFunc(slices.Clone(list), func(o quotaEntry) bool { return o.Account != account })
+	for _, q := range []struct {
+		used   []quotaEntry
+		most   int
+		detail string
+	}{
+		{own, quotaPerAccount, "the account has had certificates for %d new names within a week"},
+		{list, quotaTotal, "there were certificates for %d new names within a week; a wildcard certificate has no such bound"},
+	} {
+		if prefetch {
+			q.most /= 2
 		}
-		if o.At.Before(oldest) {
-			oldest = o.At
-		}
-		if o.Account == account {
-			if own++; o.At.Before(oldestOwn) {
-				oldestOwn = o.At
-			}
-		}
-	}
-	switch {
-	case own >= maxOwn:
-		return &quotaError{
-			prefetch: prefetch,
-			detail:   fmt.Sprintf("the account has had certificates for %d new names within a week", own),
-			wait:     oldestOwn.Add(quotaPeriod).Sub(now),
-		}
-	case len(list) >= limit:
-		return &quotaError{
-			prefetch: prefetch,
-			detail:   fmt.Sprintf("there were certificates for %d new names within a week; a wildcard certificate has no such bound", len(list)),
-			wait:     oldest.Add(quotaPeriod).Sub(now),
+		if len(q.used) >= q.most {
+			oldest := slices.MinFunc(q.used, func(a, b quotaEntry) int { return a.At.Compare(b.At) })
+			return &quotaError{fmt.Sprintf(q.detail, len(q.used)), oldest.At.Add(quotaPeriod).Sub(now), prefetch}
 		}
 	}
 	text, err := json.Marshal(append(list, quotaEntry{Name: name, Account: account, At: now.UTC()}))
