@@ -175,7 +175,7 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 		if f.Cursor = page.Next; f.Cursor != "" && deadline.Err() == nil {
 			continue // the search ran out of its time, not of events
 		}
-		err = waitForEventItem(deadline, sub)
+		_, err = sub.Next(deadline)
 		switch {
 		case err == nil:
 		case errors.Is(err, relay.ErrNotFound):
@@ -186,21 +186,6 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 			return relay.Page{}, err
 		}
 		f.Cursor = ""
-	}
-}
-
-// waitForEventItem waits for an item that may tell of an event.
-func waitForEventItem(ctx context.Context, sub relay.Subscription) error {
-	for {
-		items, err := sub.Next(ctx)
-		if err != nil {
-			return err
-		}
-		for i := range items {
-			if items[i].Name != "tunnel" {
-				return nil
-			}
-		}
 	}
 }
 

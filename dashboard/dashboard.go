@@ -182,13 +182,12 @@ func serveAsset(w http.ResponseWriter, r *http.Request) {
 // handler is what page renders the outcome of.
 type handler func(http.ResponseWriter, *http.Request) (templ.Component, error)
 
-// page reads the form of a POST and renders what a handler returns. A nil component without an error means that
-// the handler has answered by itself.
+// page reads the form of a POST and renders what a handler returns. A nil component without
+// an error means that the handler has answered by itself.
 func (p *pages) page(handle handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body templ.Component
 		var err error
-		status := http.StatusOK
 		if r.Method == http.MethodPost {
 			err = readForm(w, r)
 		}
@@ -196,32 +195,12 @@ func (p *pages) page(handle handler) http.Handler {
 			body, err = handle(w, r)
 		}
 		if err != nil {
-			e := relay.AsError(err)
-			if status = relay.Status(e.Code); status == http.StatusInternalServerError {
-				p.Log.Error("page failed", "path", r.Pattern, "error", err)
-			}
-			if e.RetryAfter > 0 {
-				w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
-			}
-			body = errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail)
-			if e.Code == relay.CodeStoreUnavailable {
-				again := "/" // where something was to be changed
-				if r.Method == http.MethodGet {
-					again = localPath(url.QueryEscape(r.URL.RequestURI()))
-				}
-				body = outagePage(e.Detail, again)
-			}
-			if e.Code == relay.CodeLoginTooOld {
-				http.SetCookie(w, p.nextCookie(referer(r), nextAge)) // of the form that was refused
-				body = loginAgainPage(e.Detail, p.loginCommand())
-			}
-			if partial(r) {
-				body = errorFragment(status, e.Detail)
-			}
+			body = p.explain(w, r, err)
 		}
 		if body == nil {
 			return
 		}
+		status := http.StatusOK
 		if s, ok := body.(withStatus); ok {
 			status = s.status
 		}
@@ -236,6 +215,33 @@ func (p *pages) page(handle handler) http.Handler {
 		w.WriteHeader(status)
 		_, _ = w.Write(buf.Bytes())
 	})
+}
+
+// explain gives the page about an error, or for the script what to announce.
+func (p *pages) explain(w http.ResponseWriter, r *http.Request, err error) withStatus {
+	e := relay.AsError(err)
+	status := relay.Status(e.Code)
+	if status == http.StatusInternalServerError {
+		p.Log.Error("page failed", "path", r.Pattern, "error", err)
+	}
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	if e.Code == relay.CodeLoginTooOld {
+		http.SetCookie(w, p.nextCookie(referer(r), nextAge)) // of the form that was refused
+	}
+	body := errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail)
+	switch {
+	case partial(r):
+		body = errorFragment(status, e.Detail)
+	case e.Code == relay.CodeStoreUnavailable && r.Method == http.MethodGet:
+		body = outagePage(e.Detail, localPath(url.QueryEscape(r.URL.RequestURI())))
+	case e.Code == relay.CodeStoreUnavailable: // something was to be changed
+		body = outagePage(e.Detail, "/")
+	case e.Code == relay.CodeLoginTooOld:
+		body = loginAgainPage(e.Detail, p.loginCommand())
+	}
+	return withStatus{body, status}
 }
 
 // withStatus is a component that is sent with a status other than 200, such as a

@@ -27,15 +27,12 @@ const (
 
 // eventView is the inspector of one event.
 type eventView struct {
-	ID, Alias, State, AliasState string
-	Method, Path, URL            string
+	*record.Summary // with texts that are safe to show
+	AliasState      string
 	pill
 	Note         string
 	Latency      string
 	At           time.Time
-	Remote       string
-	Protocol     string
-	Host         string
 	Replayed     time.Time // last; zero = never
 	Error        string
 	HostRefused  string // the warning that the local server refused the Host header, or ""
@@ -133,16 +130,13 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	}
 	now, s := time.Now(), record.Summarise(e, p.Site, time.Now())
 	filter := filterOf(r.URL.Query(), e.Alias)
+	s.Method, s.Path = record.SafeTextMax(s.Method, 60), record.SafeTextMax(s.Path, 2000)
+	s.URL, s.Host = record.SafeTextMax(s.URL, 2000), record.SafeTextMax(s.Host, 300)
 	v = eventView{
-		ID: s.ID, Alias: e.Alias, State: e.State, AliasState: head.State,
-		Method: record.SafeTextMax(s.Method, 60), Path: record.SafeTextMax(s.Path, 2000), URL: record.SafeTextMax(s.URL, 2000),
-		pill: pillOf(s.State, s.Status), Note: stateNote(s), Latency: optionalMillis(s.LatencyMs), Host: record.SafeTextMax(s.Host, 300), Protocol: s.HTTPVersion,
-		At: e.ReceivedAt, Remote: s.RemoteAddr,
+		Summary: s, AliasState: head.State, At: e.ReceivedAt,
+		pill: pillOf(s.State, s.Status), Note: stateNote(s), Latency: optionalMillis(s.LatencyMs),
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now), Version: eventVersion(e),
 		Back: withQuery(aliasPath(e.Alias), filter.query()),
-	}
-	if e.TLS {
-		v.Protocol += " over TLS"
 	}
 	if e.LastReceivedAt.After(e.ReceivedAt) {
 		v.Replayed = e.LastReceivedAt
@@ -200,13 +194,8 @@ func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
 
 // startLine is the first line of a head.
 func startLine(head []byte) string {
-	for i, c := range head {
-		if c == '\r' || c == '\n' {
-			head = head[:i]
-			break
-		}
-	}
-	return record.SafeTextMax(string(head), 2000)
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	return record.SafeTextMax(string(bytes.TrimSuffix(line, []byte("\r"))), 2000)
 }
 
 // pairsOf are header or trailer lines in their order, names as they were written.

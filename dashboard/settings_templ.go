@@ -579,9 +579,7 @@ func memberList(v settingsView) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			templ_7745c5c3_Err = textField(v.Failed.named("member"), "user", "Account", "the name of an account of this relay", templ.Attributes{
-				"required": true, "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false",
-			}).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = textField(v.Failed.named("member"), "user", "Account", "the name of an account of this relay", nameAttributes).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -622,7 +620,7 @@ func transferForm(v settingsView) templ.Component {
 		var templ_7745c5c3_Var29 templ.SafeURL
 		templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinURLErrs(aliasPath(v.Name, "settings", "transfer"))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/settings.templ`, Line: 93, Col: 71}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/settings.templ`, Line: 91, Col: 71}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var29))
 		if templ_7745c5c3_Err != nil {
@@ -632,9 +630,7 @@ func transferForm(v settingsView) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = textField(v.Failed.named("transfer"), "user", "New owner", "the name of an account of this relay", templ.Attributes{
-			"required": true, "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false",
-		}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = textField(v.Failed.named("transfer"), "user", "New owner", "the name of an account of this relay", nameAttributes).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
@@ -674,7 +670,7 @@ func deleteForm(v settingsView) templ.Component {
 		var templ_7745c5c3_Var31 templ.SafeURL
 		templ_7745c5c3_Var31, templ_7745c5c3_Err = templ.JoinURLErrs(aliasPath(v.Name, "settings", "remove"))
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/settings.templ`, Line: 104, Col: 69}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/settings.templ`, Line: 100, Col: 69}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var31))
 		if templ_7745c5c3_Err != nil {
@@ -684,9 +680,7 @@ func deleteForm(v settingsView) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = textField(v.Failed.named("remove"), "confirm", "Type "+v.Name+" to delete it", "", templ.Attributes{
-			"required": true, "autocomplete": "off", "autocapitalize": "none", "spellcheck": "false",
-		}).Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = textField(v.Failed.named("remove"), "confirm", "Type "+v.Name+" to delete it", "", nameAttributes).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
