@@ -87,7 +87,6 @@ func New(o Options) http.Handler {
 	s.addAliasRoutes()
 	s.addEventRoutes()
 	s.addRawRoutes()
-	s.addFiguresRoute()
 	s.addReplayRoutes()
 	s.addShareRoutes()
 	s.addStreamRoute()

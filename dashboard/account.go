@@ -3,11 +3,17 @@ package dashboard
 import (
 	"cmp"
 	"context"
+	"errors"
 	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
 
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/record"
 )
 
 // accountView is what proves an account, and where it is logged in.
@@ -65,4 +71,124 @@ func removal(remove func(ctx context.Context, who relay.Actor, id string) error,
 func withoutAdmin(who relay.Actor) relay.Actor {
 	who.Admin = false
 	return who
+}
+
+// secretView is a secret that was just made.
+type secretView struct {
+	Title, What, Secret, Then, Example, Back string
+}
+
+// scopeView is a permission that a token may have.
+type scopeView struct{ Name, What string }
+
+var scopeViews = []scopeView{
+	{"events:read", "list and read events, follow the stream"},
+	{"events:replay", "replay, release queued events, cancel"},
+	{"events:write", "delete events"},
+	{"events:share", "create and revoke share links"},
+	{"aliases:read", "list aliases and their settings"},
+	{"aliases:write", "create, change, transfer and delete aliases"},
+	{"account", "keys, tokens, sessions and accounts"},
+}
+
+// lifetimes are the expiry choices for a new token; the first one is preselected.
+var lifetimes = []struct{ Value, Text string }{
+	{"30d", "in 30 days"},
+	{"1d", "in 1 day"},
+	{"7d", "in 7 days"},
+	{"90d", "in 90 days"},
+	{"365d", "in 1 year"},
+	{"never", "never"},
+}
+
+const (
+	maxTokenName = 100 // characters
+	maxTokenLife = 100 * 365 * 24 * time.Hour
+)
+
+// scopesText says what a token may do.
+func scopesText(scopes relay.Scope) string {
+	if scopes == relay.AllScopes {
+		return "everything"
+	}
+	return strings.Join(scopes.Names(), ", ")
+}
+
+// createToken answers with the secret itself instead of a redirect: nothing keeps it,
+// so there is no page to go to that could show it.
+func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	f := posted("token", r)
+	t := f.token(time.Now())
+	if f.Failed() {
+		return formPage(p.account).finish(w, r, who, f, nil, "", "")
+	}
+	if err := p.Limits.Create(who); err != nil {
+		return nil, err
+	}
+	t, secret, err := p.Accounts.CreateToken(r.Context(), who, t)
+	if errors.Is(err, relay.ErrNotFound) {
+		err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
+	}
+	if err != nil {
+		return formPage(p.account).finish(w, r, who, f, err, "alias", "")
+	}
+	what := strings.TrimSpace("The token "+record.SafeTextMax(t.Name, maxTokenName)) + " may do: " + scopesText(t.Scopes) + "."
+	if t.Alias != "" {
+		what += " It is limited to the alias " + t.Alias + "."
+	}
+	return secretPage(secretView{
+		Title: "Token created", What: what, Secret: secret, Back: "/account",
+		Then:    "Store it as a secret, for example in the variable RELAY_TOKEN. If it is lost, revoke it and create a new one.",
+		Example: `curl -H "Authorization: Bearer $RELAY_TOKEN" ` + p.Site.URL("/api/v1/me"),
+	}), nil
+}
+
+// token reads the form of a new token; what is wrong is noted in it.
+func (f form) token(now time.Time) relay.Token {
+	t := relay.Token{Name: strings.TrimSpace(f.Value("name")), Alias: f.Value("alias")}
+	if utf8.RuneCountInString(t.Name) > maxTokenName {
+		f.errors["name"] = "at most 100 characters"
+	}
+	if scopes := f.values["scopes"]; len(scopes) == 0 {
+		f.errors["scopes"] = "choose at least one"
+	} else if s, err := relay.ParseScopes(scopes); err != nil {
+		f.errors["scopes"] = relay.AsError(err).Detail
+	} else {
+		t.Scopes = s
+	}
+	if life := f.Value("expiresIn"); life != "never" {
+		d, err := relay.ParseDuration(life)
+		if err != nil || d <= 0 || d > maxTokenLife {
+			f.errors["expiresIn"] = "choose when the token expires"
+		}
+		t.ExpiresAt = now.Add(d)
+	}
+	return t
+}
+
+// lifetime is what is chosen in the form.
+func (f form) lifetime(value string) bool {
+	if chosen := f.Value("expiresIn"); chosen != "" {
+		return chosen == value
+	}
+	return value == lifetimes[0].Value
+}
+
+// scope tells whether a box is ticked: in a fresh form those that read and replay.
+func (f form) scope(name string) bool {
+	if f.values == nil {
+		return slices.Contains([]string{"events:read", "events:replay", "aliases:read"}, name)
+	}
+	return f.Has("scopes", name)
+}
+
+const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"
+
+// lastKeyText warns before the last key goes.
+func lastKeyText(keys int) string {
+	const text = "Its connections are closed at once."
+	if keys == 1 {
+		return text + " It is your last key: without a key you cannot log in again unless an admin invites you."
+	}
+	return text
 }
