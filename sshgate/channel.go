@@ -129,8 +129,6 @@ const guardInterval = 250 * time.Millisecond
 // would read them. It returns when the peer has closed the channel.
 func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func() int) {
 	stderr, b := ch.Stderr(), make([]byte, 1)
-	timer := time.NewTimer(guardInterval)
-	defer timer.Stop()
 	for {
 		n, _ := stderr.Read(b) // returns 0 once the peer has sent EOF or CLOSE
 		if n > 0 || readAfterEOF() > 0 {
@@ -138,11 +136,10 @@ func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func()
 			_ = c.sock.Close()
 			return
 		}
-		timer.Reset(guardInterval)
 		select {
 		case <-closed:
 			return
-		case <-timer.C:
+		case <-time.After(guardInterval):
 		}
 	}
 }
@@ -165,8 +162,6 @@ func (h *channel) settle() (closed, lost bool) {
 // for long, so that it counts as well that they were read since.
 func (c *conn) connectionEnding() bool {
 	before := c.sock.reads.Load()
-	tick := time.NewTicker(settleTime)
-	defer tick.Stop()
 	for range maxSettles {
 		switch {
 		case c.sock.failed.Load(), c.ctx.Err() != nil:
@@ -176,7 +171,7 @@ func (c *conn) connectionEnding() bool {
 		}
 		select {
 		case <-c.ctx.Done():
-		case <-tick.C:
+		case <-time.After(settleTime):
 		}
 	}
 	return false

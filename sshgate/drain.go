@@ -75,8 +75,7 @@ func (c *conn) endSessions(exit int) {
 	}
 	toClient := c.clientNotices
 	c.mu.Unlock()
-	limit := time.NewTimer(time.Second)
-	defer limit.Stop()
+	limit := time.After(time.Second)
 	for _, s := range sessions {
 		s.Stop(exit)
 	}
@@ -84,7 +83,7 @@ func (c *conn) endSessions(exit int) {
 		toClient.End()
 		select {
 		case <-toClient.sent:
-		case <-limit.C:
+		case <-limit:
 			return
 		}
 	}
@@ -93,7 +92,7 @@ func (c *conn) endSessions(exit int) {
 		case <-s.over:
 		case <-c.ctx.Done():
 			return
-		case <-limit.C:
+		case <-limit:
 			return
 		}
 	}
@@ -117,7 +116,18 @@ func (srv *Server) Move(ctx context.Context) {
 	tick := time.NewTicker(moveInterval)
 	defer tick.Stop()
 	for size := minSlice; ; {
-		waiting, left := srv.toMove()
+		var waiting []*conn // those that were not asked to move yet
+		left := 0           // those that are logged in and still in use here
+		for _, c := range srv.users() {
+			c.mu.Lock()
+			if c.started && !c.dead && !c.draining {
+				left++
+				if c.moving == nil {
+					waiting = append(waiting, c)
+				}
+			}
+			c.mu.Unlock()
+		}
 		if left == 0 {
 			return
 		}
@@ -138,31 +148,6 @@ func (srv *Server) Stay() {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	srv.moving = false
-}
-
-// toMove returns the connections that were not asked to move yet, and the number of those
-// that are logged in and still in use here.
-func (srv *Server) toMove() (waiting []*conn, left int) {
-	for _, c := range srv.users() {
-		c.mu.Lock()
-		if c.started && !c.dead && !c.draining {
-			left++
-			if c.moving == nil {
-				waiting = append(waiting, c)
-			}
-		}
-		c.mu.Unlock()
-	}
-	return waiting, left
-}
-
-// refusesClients reports whether new clients have to go to another node. They are taken if
-// none serves.
-func (srv *Server) refusesClients() bool {
-	srv.mu.Lock()
-	moving := srv.moving
-	srv.mu.Unlock()
-	return moving && srv.hasOtherNodes()
 }
 
 // hasOtherNodes reports whether other nodes take clients.
@@ -188,11 +173,9 @@ func (c *conn) move() {
 		Message: "this node of the relay takes no more clients; connect again now: " + c.srv.o.Site.SSHAddr + " leads to another one",
 	})
 	if waits {
-		late := time.NewTimer(c.srv.moveWait)
-		defer late.Stop()
 		select {
 		case <-moving:
-		case <-late.C:
+		case <-time.After(c.srv.moveWait):
 		case <-c.ctx.Done():
 		}
 	}

@@ -84,13 +84,7 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 	return l.await(w)
 }
 
-// lateBanners tells whether a client shows banners only when the method under way
-// has ended, as PuTTY's do: too late for a link.
-func lateBanners(meta ssh.ConnMetadata) bool {
-	return strings.HasPrefix(string(meta.ClientVersion()), "SSH-2.0-PuTTY")
-}
-
-// enrolByText is enrol for them: a second step of the login, whose text is shown at
+// enrolByText is enrol for clients that show banners late: a second step of the login, whose text is shown at
 // once, without a question.
 func (l *login) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
@@ -224,7 +218,11 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 	}
 	defer srv.limiter.to(&l.c.slot, stateUnauthenticated)
 	l.c.extendLogin(srv.o.EnrolTime)
-	answers, err := ask("", l.instruction(), []string{"Token: "}, []bool{false})
+	instruction := "Type an API token to register the key that your client offers next, or press Enter."
+	if l.prompts > 1 {
+		instruction = ""
+	}
+	answers, err := ask("", instruction, []string{"Token: "}, []bool{false})
 	l.c.extendLogin(srv.o.HandshakeTimeout)
 	if err != nil || len(answers) != 1 {
 		return nil, errRefused
@@ -235,14 +233,6 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 		return nil, errRefused
 	}
 	return nil, l.token(secret)
-}
-
-// instruction stands above the prompt, once.
-func (l *login) instruction() string {
-	if l.prompts > 1 {
-		return ""
-	}
-	return "Type an API token to register the key that your client offers next, or press Enter."
 }
 
 // token checks a token. The error is a partial success when it is good: a key has

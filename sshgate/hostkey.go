@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/crypto/ssh"
 )
@@ -108,11 +109,11 @@ func (srv *Server) proveHostKeys(session, payload []byte) (ok bool, reply []byte
 			return false, nil
 		}
 		payload = next.Rest
-		signer := srv.signerOf(next.Key)
-		if signer == nil {
+		at := slices.IndexFunc(srv.o.HostKeys, func(key ssh.Signer) bool { return bytes.Equal(key.PublicKey().Marshal(), next.Key) })
+		if at < 0 {
 			return false, nil
 		}
-		sig, err := signer.Sign(rand.Reader, ssh.Marshal(struct {
+		sig, err := srv.o.HostKeys[at].Sign(rand.Reader, ssh.Marshal(struct {
 			What    string
 			Session []byte
 			Key     []byte
@@ -123,13 +124,4 @@ func (srv *Server) proveHostKeys(session, payload []byte) (ok bool, reply []byte
 		reply = append(reply, ssh.Marshal(struct{ Sig []byte }{ssh.Marshal(sig)})...)
 	}
 	return len(reply) > 0, reply
-}
-
-func (srv *Server) signerOf(blob []byte) ssh.Signer {
-	for _, key := range srv.o.HostKeys {
-		if bytes.Equal(key.PublicKey().Marshal(), blob) {
-			return key
-		}
-	}
-	return nil
 }

@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"bytes"
 	"context"
 	"crypto/rsa"
 	"errors"
@@ -94,7 +95,8 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permi
 		return nil, l.lookupFailed(err)
 	case l.tokenActor != nil:
 		who, err = l.register(key)
-	case l.enrolling(meta) && lateBanners(meta):
+	case l.enrolling(meta) && bytes.HasPrefix(meta.ClientVersion(), []byte("SSH-2.0-PuTTY")):
+		// It shows banners only when the method under way has ended: too late for a link.
 		l.proven = key
 		return nil, &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{KeyboardInteractiveCallback: l.enrolByText}}
 	case l.enrolling(meta):

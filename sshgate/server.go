@@ -8,6 +8,7 @@
 package sshgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -132,11 +133,11 @@ func New(o Options) *Server {
 	if o.Limits == nil {
 		o.Limits = noLimits{}
 	}
-	o.HandshakeTimeout = orDefault(o.HandshakeTimeout, 10*time.Second)
-	o.IdleClose = orDefault(o.IdleClose, 5*time.Second)
-	o.TakeoverDrain = orDefault(o.TakeoverDrain, 10*time.Second)
-	o.EnrolTime = orDefault(o.EnrolTime, 110*time.Second)
-	o.StallTimeout = orDefault(o.StallTimeout, 30*time.Second)
+	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 10*time.Second)
+	o.IdleClose = cmp.Or(o.IdleClose, 5*time.Second)
+	o.TakeoverDrain = cmp.Or(o.TakeoverDrain, 10*time.Second)
+	o.EnrolTime = cmp.Or(o.EnrolTime, 110*time.Second)
+	o.StallTimeout = cmp.Or(o.StallTimeout, 30*time.Second)
 	srv := &Server{
 		o:         o,
 		limiter:   newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
@@ -160,12 +161,14 @@ func New(o Options) *Server {
 	srv.buffers.New = func() any { return new([writePiece]byte) }
 	srv.revalidator = newRevalidator(srv)
 	srv.acceptor = &gliderlabs.Server{
-		Version:                  strings.TrimPrefix(serverVersion, "SSH-2.0-"),
-		ConnCallback:             srv.admit,
-		ServerConfigCallback:     srv.config,
-		ConnectionFailedCallback: srv.loginFailed,
-		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": srv.channel},
-		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": srv.request},
+		Version:              strings.TrimPrefix(serverVersion, "SSH-2.0-"),
+		ConnCallback:         srv.admit,
+		ServerConfigCallback: srv.config,
+		ConnectionFailedCallback: func(_ net.Conn, err error) {
+			srv.o.Log.Debug("ssh connection ended before login", "err", record.SafeTextMax(err.Error(), 300))
+		},
+		ChannelHandlers: map[string]gliderlabs.ChannelHandler{"default": srv.channel},
+		RequestHandlers: map[string]gliderlabs.RequestHandler{"default": srv.request},
 	}
 	for _, key := range slices.Backward(o.HostKeys) { // of one type the last one that is added is used
 		srv.acceptor.HostSigners = append(srv.acceptor.HostSigners, key)
@@ -176,13 +179,6 @@ func New(o Options) *Server {
 // logInterval is the shortest time between two lines about the same trouble of
 // connections that have not logged in.
 const logInterval = 10 * time.Second
-
-func orDefault(d, otherwise time.Duration) time.Duration {
-	if d > 0 {
-		return d
-	}
-	return otherwise
-}
 
 // Serve accepts connections on the listener until Shutdown, and then returns nil. It
 // closes the listener. It may be called for several listeners.
@@ -293,11 +289,6 @@ type connKey struct{}
 func connOf(ctx gliderlabs.Context) *conn {
 	c, _ := ctx.Value(connKey{}).(*conn)
 	return c
-}
-
-// loginFailed is told about connections that never logged in.
-func (srv *Server) loginFailed(_ net.Conn, err error) {
-	srv.o.Log.Debug("ssh connection ended before login", "err", record.SafeTextMax(err.Error(), 300))
 }
 
 // request gets every global request, one at a time and in order. It must not

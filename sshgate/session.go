@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,10 +43,6 @@ type session struct {
 
 	stuck bool // of its own goroutine: a write to stdout is left to hang
 
-	// of requests
-	begun bool
-	next  func() int // begun, and not yet started
-
 	mu      sync.Mutex
 	stopped bool // somebody wants it to end
 	code    int
@@ -72,12 +69,10 @@ func (c *conn) session(open ssh.NewChannel) {
 	s.Go("session input", s.readInput)
 	s.Go("session requests", func() { s.requests(reqs) })
 	s.Go("session guard", func() { c.guard(ch, s.closed, s.readAfterEOF) })
-	late := time.NewTimer(startTime)
-	defer late.Stop()
 	select {
 	case start := <-s.starts:
 		s.finish(start())
-	case <-late.C:
+	case <-time.After(startTime):
 		s.finish(shell.ExitUsage)
 	case <-s.ctx.Done():
 		s.finish(s.Exit(shell.ExitFailure))
@@ -124,15 +119,37 @@ func (c *conn) removeSession(s *session) {
 // requests answers what the client wants of the session, and drains the rest:
 // unread requests would stop the whole connection.
 func (s *session) requests(reqs <-chan *ssh.Request) {
+	begun := false // one shell, command or subsystem
 	for req := range reqs {
-		ok, start := s.request(req), s.asked()
+		start, ok := s.startOf(req), !begun
+		if start == nil {
+			ok = s.request(req)
+		} else {
+			begun = true
+		}
 		_ = req.Reply(ok, nil)
-		if start != nil { // not before the reply: a quick command would end the channel first
+		if start != nil && ok { // not before the reply: a quick command would end the channel first
 			s.starts <- start
 		}
 	}
 	close(s.closed)
 	s.cancel()
+}
+
+// startOf gives what a request for a shell, command or subsystem starts; nil for another
+// request, or one that is refused.
+func (s *session) startOf(req *ssh.Request) func() int {
+	var text struct{ Value string }
+	switch {
+	case req.Type == "shell" && len(req.Payload) == 0:
+		return func() int { return s.run("") }
+	case req.Type == "exec" && ssh.Unmarshal(req.Payload, &text) == nil:
+		return func() int { return s.run(text.Value) }
+	case req.Type == "subsystem" && ssh.Unmarshal(req.Payload, &text) == nil && text.Value == apiSubsystem &&
+		s.c.srv.o.API != nil && s.c.enrolled == nil:
+		return s.serveAPI
+	}
+	return nil
 }
 
 // inputConsumer takes all that the peer sends on a session: the result of a first read, and
@@ -149,12 +166,10 @@ const inputWait = 250 * time.Millisecond
 func (s *session) readInput() {
 	buf := make([]byte, 4096)
 	n, err := s.ch.Read(buf)
-	late := time.NewTimer(inputWait)
-	defer late.Stop()
 	consume := inputConsumer(s.input)
 	select {
 	case consume = <-s.consumer:
-	case <-late.C:
+	case <-time.After(inputWait):
 	case <-s.ctx.Done():
 	}
 	consume(buf[:n], err)
@@ -177,50 +192,14 @@ func (s *session) request(req *ssh.Request) bool {
 		return s.screen.Change(req.Payload)
 	case "env":
 		return s.screen.Env(req.Payload)
-	case "signal":
-		return s.signal(req.Payload)
-	case "shell":
-		return len(req.Payload) == 0 && s.begin(func() int { return s.run("") })
-	case "exec":
-		var exec struct{ Command string }
-		return ssh.Unmarshal(req.Payload, &exec) == nil && s.begin(func() int { return s.run(exec.Command) })
-	case "subsystem":
-		var subsystem struct{ Name string }
-		return ssh.Unmarshal(req.Payload, &subsystem) == nil && subsystem.Name == apiSubsystem &&
-			s.c.srv.o.API != nil && s.c.enrolled == nil && s.begin(s.serveAPI)
+	case "signal": // those that end a program end the session (RFC 4254, section 6.9)
+		var signal struct{ Name string }
+		if ssh.Unmarshal(req.Payload, &signal) == nil && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, signal.Name) {
+			s.Stop(shell.ExitInterrupted)
+			return true
+		}
 	}
 	return false // x11-req, auth-agent-req@openssh.com, break, …
-}
-
-// begin takes the one shell, command or subsystem of the session; false when it has one.
-func (s *session) begin(start func() int) bool {
-	if s.begun {
-		return false
-	}
-	s.begun, s.next = true, start
-	return true
-}
-
-// asked gives what was just begun, nil when nothing was.
-func (s *session) asked() func() int {
-	start := s.next
-	s.next = nil
-	return start
-}
-
-// signal ends the session where that is what the signal is for (RFC 4254, section
-// 6.9).
-func (s *session) signal(payload []byte) bool {
-	var signal struct{ Name string }
-	if ssh.Unmarshal(payload, &signal) != nil {
-		return false
-	}
-	switch signal.Name {
-	case "INT", "TERM", "HUP", "QUIT":
-		s.Stop(shell.ExitInterrupted)
-		return true
-	}
-	return false
 }
 
 // Stop asks the session to end with an exit code.
@@ -259,11 +238,9 @@ func (s *session) finish(code int) {
 		_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(code)}))
 		_ = s.ch.Close()
 	})
-	limit := time.NewTimer(endTimeout)
-	defer limit.Stop()
 	select {
 	case <-done:
-	case <-limit.C:
+	case <-time.After(endTimeout):
 	}
 }
 

@@ -92,26 +92,18 @@ func (s *Screen) width() int {
 	return max(0, s.columns-1) // some terminals wrap when the last one is written
 }
 
-// tone is a colour of a terminal (ECMA-48, SGR).
-type tone string
-
-// The tones of outcomes.
-const (
-	toneNone tone = ""
-	toneGood tone = "32" // green
-	toneElse tone = "36" // cyan
-	toneHere tone = "33" // yellow: the asker's fault
-	toneBad  tone = "31" // red
-)
+// tones are the colours of outcomes by the class of their status (ECMA-48, SGR): green, cyan,
+// yellow for the asker's fault, red.
+var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
 
 // paint colours text where the terminal can and its owner wants it.
-func (s *Screen) paint(t tone, text string) string {
+func (s *Screen) paint(status int, text string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t == toneNone || !s.pty || s.dumb || s.noColor {
+	if status < 200 || !s.pty || s.dumb || s.noColor {
 		return text
 	}
-	return "\x1b[" + string(t) + "m" + text + "\x1b[0m"
+	return "\x1b[" + tones[min(status/100, 5)] + "m" + text + "\x1b[0m"
 }
 
 // Bounds of a method and a path in a line, and of a path that is shortened to the window:
@@ -127,21 +119,7 @@ func (s *Screen) line(l record.Line) string {
 		most = min(most, max(minPath, width-utf8.RuneCountInString(l.String())+1))
 	}
 	l.Path = record.SafeTextMax(path, most)
-	return strings.Replace(l.String(), l.Outcome(), s.paint(toneOf(l.Status), l.Outcome()), 1)
-}
-
-func toneOf(status int) tone {
-	switch {
-	case status < 200:
-		return toneNone
-	case status < 300:
-		return toneGood
-	case status < 400:
-		return toneElse
-	case status < 500:
-		return toneHere
-	}
-	return toneBad
+	return strings.Replace(l.String(), l.Outcome(), s.paint(l.Status, l.Outcome()), 1)
 }
 
 // Writer gives what writes lines as the terminal needs them.
