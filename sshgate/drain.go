@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"time"
 
@@ -69,10 +70,7 @@ func (c *conn) checkDrained() {
 // last notices to the bundled client.
 func (c *conn) endSessions(exit int) {
 	c.mu.Lock()
-	sessions := make([]*session, 0, len(c.sessions))
-	for s := range c.sessions {
-		sessions = append(sessions, s)
-	}
+	sessions := slices.Collect(maps.Keys(c.sessions))
 	toClient := c.clientNotices
 	c.mu.Unlock()
 	limit := time.After(time.Second)

@@ -13,7 +13,6 @@ import (
 // timer calls keepalive.
 type pulse struct {
 	timer          *time.Timer
-	again          atomic.Bool // something has changed since keepalive looked
 	byteWhileStale atomic.Bool
 
 	mu                 sync.Mutex
@@ -22,9 +21,8 @@ type pulse struct {
 
 // noteByte is called for every read of the socket.
 func (c *conn) noteByte() {
-	if c.stale.Load() {
-		c.pulse.byteWhileStale.Store(true)
-		c.wakeKeepalive()
+	if c.stale.Load() && !c.pulse.byteWhileStale.Swap(true) {
+		c.spawn(c.keepalive)
 	}
 }
 
@@ -35,7 +33,6 @@ func (c *conn) keepalive() {
 	o, p := &c.srv.o, &c.pulse
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.again.Store(false)
 	if p.byteWhileStale.Swap(false) {
 		c.goOnline()
 		p.pinged, p.staleSince = 0, 0
@@ -64,9 +61,6 @@ func (c *conn) keepalive() {
 		}
 	}
 	p.timer.Reset(c.keepalivePause(now, last))
-	if p.again.Load() {
-		p.timer.Reset(0)
-	}
 	if c.ctx.Err() != nil {
 		p.timer.Stop()
 	}
@@ -123,13 +117,7 @@ func (c *conn) goStale(lastHeard int64) {
 	if c.sock.heard.Load() != lastHeard {
 		c.noteByte()
 	}
-	c.wakeKeepalive()
-}
-
-// wakeKeepalive makes keepalive look at the state again.
-func (c *conn) wakeKeepalive() {
-	c.pulse.again.Store(true)
-	c.pulse.timer.Reset(0)
+	c.spawn(c.keepalive)
 }
 
 // goOnline takes staleness back.

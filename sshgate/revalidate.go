@@ -58,12 +58,6 @@ func subjectOf(c relay.Change) subject {
 	return subject{all: true}
 }
 
-func newRevalidator(srv *Server) *revalidator {
-	a := &revalidator{srv: srv, due: scope{}, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
-	a.ctx, a.cancel = context.WithCancel(context.Background())
-	return a
-}
-
 // Publish takes the store's changes, and makes what was revoked take effect at once. It
 // never blocks.
 func (srv *Server) Publish(changes []relay.Change) {

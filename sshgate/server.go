@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"net/netip"
@@ -159,7 +160,8 @@ func New(o Options) *Server {
 	}
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.buffers.New = func() any { return new([writePiece]byte) }
-	srv.revalidator = newRevalidator(srv)
+	srv.revalidator = &revalidator{srv: srv, due: scope{}, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
 	srv.acceptor = &gliderlabs.Server{
 		Version:              strings.TrimPrefix(serverVersion, "SSH-2.0-"),
 		ConnCallback:         srv.admit,
@@ -272,11 +274,7 @@ func (srv *Server) AccountConnections() map[int64]int { return srv.limiter.accou
 func (srv *Server) all() []*conn {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
-	conns := make([]*conn, 0, len(srv.conns))
-	for c := range srv.conns {
-		conns = append(conns, c)
-	}
-	return conns
+	return slices.Collect(maps.Keys(srv.conns))
 }
 
 // users is a snapshot of the connections that are not those of other nodes.

@@ -261,7 +261,17 @@ func (s *session) run(command string) int {
 }
 
 // SubscribeNotices implements shell.Session.
-func (s *session) SubscribeNotices() (online, refused []shell.Notice) { return s.c.subscribeNotices(s) }
+func (s *session) SubscribeNotices() (online, refused []shell.Notice) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	for _, f := range s.c.forwards {
+		if f.att != nil { // the others are told when they are
+			online = append(online, f.online())
+		}
+	}
+	s.notices.Open()
+	return online, slices.Clone(s.c.refusals)
+}
 
 // RequestsPending implements shell.Session.
 func (s *session) RequestsPending() bool { return s.c.requests.busy() }
@@ -379,17 +389,3 @@ const retryAfterMs = 250
 
 // lossSpreadMs is the time over which the clients of a lost node come to the others.
 const lossSpreadMs = 2000
-
-// subscribeNotices makes s hear notices from now on and gives what it missed: what is
-// online and what was refused.
-func (c *conn) subscribeNotices(s *session) (online, refused []shell.Notice) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range c.forwards {
-		if f.att != nil { // the others are told when they are
-			online = append(online, f.online())
-		}
-	}
-	s.notices.Open()
-	return online, append(refused, c.refusals...)
-}

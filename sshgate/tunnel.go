@@ -178,13 +178,6 @@ var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many answers wait for 
 // those before it.
 var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
-// closing tells that nothing new may be sent.
-func (c *conn) closing() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.dead || c.draining
-}
-
 // openRefusal is what the peer's reason means: the tunnel is up, its local end is not.
 func openRefusal(reason ssh.RejectionReason, text string) *relay.Error {
 	switch reason {

@@ -182,7 +182,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 		reqs := make(chan *ssh.Request, 1)
 		defer close(reqs)
 		reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Line string }{"version"})}
-		c.session(&badPeer{reqs: reqs, reject: func() error { refused = !c.closing(); return nil }})
+		c.session(&badPeer{reqs: reqs, reject: func() error { refused = c.ctx.Err() == nil; return nil }})
 	}
 	if !refused {
 		t.Error("no session was refused")

@@ -138,10 +138,6 @@ func (k *call) token() error {
 }
 
 func (k *call) share() error {
-	id, err := k.id()
-	if err != nil {
-		return err
-	}
 	expires := time.Now().Add(shareTime)
 	if text, given := k.flags["expires"]; given {
 		switch d, err := relay.ParseDuration(text); {
@@ -154,13 +150,14 @@ func (k *call) share() error {
 		}
 	}
 	_, view := k.flags["view"]
-	if _, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, 0); err != nil { // before it is counted
+	e, err := k.event(0) // before it is counted
+	if err != nil {
 		return err
 	}
 	if err := k.s.Limits.Create(k.s.Who); err != nil {
 		return err
 	}
-	share, secret, err := k.s.Accounts.CreateShare(k.s.Ctx, k.s.Who, id, relay.Share{View: view, ExpiresAt: expires})
+	share, secret, err := k.s.Accounts.CreateShare(k.s.Ctx, k.s.Who, e.ID, relay.Share{View: view, ExpiresAt: expires})
 	if err != nil {
 		return err
 	}
@@ -176,7 +173,7 @@ func (k *call) share() error {
 
 // mark changes what the flags name of the notes about an event, and shows them.
 func (k *call) mark() error {
-	id, err := k.id()
+	id, err := relay.ParseID(k.words[0])
 	if err != nil {
 		return err
 	}
@@ -203,7 +200,7 @@ func (k *call) mark() error {
 	if err != nil {
 		return err
 	}
-	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, record.MaxBody)
+	e, err := k.event(record.MaxBody)
 	if err != nil {
 		return err
 	}

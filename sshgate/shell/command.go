@@ -285,8 +285,14 @@ func (k *call) talk(text string) {
 	}
 }
 
-// id is the event id that was given.
-func (k *call) id() (relay.ID, error) { return relay.ParseID(k.words[0]) }
+// event reads the event whose id was given, with so much of each body.
+func (k *call) event(maxBody int) (*relay.Event, error) {
+	id, err := relay.ParseID(k.words[0])
+	if err != nil {
+		return nil, err
+	}
+	return k.s.Read.Event(k.s.Ctx, k.s.Who, id, maxBody)
+}
 
 // label is the alias name that was given, in any of its spellings.
 func (k *call) label() (string, error) {

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -166,15 +167,11 @@ func (k *call) alias(label string) (relay.Alias, error) {
 }
 
 func (k *call) show() error {
-	id, err := k.id()
-	if err != nil {
-		return err
-	}
 	most := showBody
 	if k.json {
 		most = record.MaxBody
 	}
-	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, most)
+	e, err := k.event(most)
 	if err != nil {
 		return err
 	}
@@ -185,21 +182,15 @@ func (k *call) show() error {
 // export prints an event in another form, as it belongs into a file. With --json it
 // stands in one object: a form that is JSON as it is, another one as its text.
 func (k *call) export() error {
-	id, err := k.id()
-	if err != nil {
-		return err
-	}
-	format := k.flags["format"]
-	if format == "" {
-		format = "curl"
-	}
+	format := cmp.Or(k.flags["format"], "curl")
 	if !slices.Contains(record.ExportFormats, format) {
 		return usage("--format is one of " + strings.Join(record.ExportFormats, ", "))
 	}
-	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, record.MaxBody)
+	e, err := k.event(record.MaxBody)
 	if err != nil {
 		return err
 	}
+	id := e.ID.String()
 	out, err := record.Export(e, format, k.s.Site, k.s.Version, time.Now())
 	if err != nil {
 		return err
@@ -214,15 +205,15 @@ func (k *call) export() error {
 			ID     string `json:"id"`
 			Name   string `json:"name"`
 			Text   string `json:"text"`
-		}{format, id.String(), out.Name, string(out.Body)}, nil)
+		}{format, id, out.Name, string(out.Body)}, nil)
 	}
 	text := string(out.Body)
 	if isJSON {
 		text = record.SafeJSON(out.Body)
 	}
-	if file := id.String() + "-request.body"; format == "curl" && strings.Contains(text, "@"+file) {
+	if file := id + "-request.body"; format == "curl" && strings.Contains(text, "@"+file) {
 		k.talk("the body is too large for a command line; save " +
-			k.s.Site.URL("/api/v1/events/"+id.String()+"/request.body") + " as " + file)
+			k.s.Site.URL("/api/v1/events/"+id+"/request.body") + " as " + file)
 	}
 	_, err = io.WriteString(k.s.Stdout, text)
 	return err
@@ -314,11 +305,7 @@ const replayWait = 30 * time.Second
 
 // replay sends an event again. It fails where the attempt has.
 func (k *call) replay() error {
-	id, err := k.id()
-	if err != nil {
-		return err
-	}
-	e, err := k.s.Read.Event(k.s.Ctx, k.s.Who, id, 0)
+	e, err := k.event(0)
 	if err == nil && e.Blocker == "" { // else the replay itself has the words for it
 		err = k.s.Limits.Replay(k.s.Who)
 	}
@@ -326,7 +313,7 @@ func (k *call) replay() error {
 		return err
 	}
 	k.interruptible()
-	e, n, err := k.s.Replay.Replay(k.s.Ctx, k.s.Who, id, replayWait)
+	e, n, err := k.s.Replay.Replay(k.s.Ctx, k.s.Who, e.ID, replayWait)
 	if err != nil {
 		return err
 	}
