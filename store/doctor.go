@@ -42,30 +42,40 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 	if list[0].Verdict == VerdictFail {
 		return list
 	}
-	for _, check := range []struct {
-		name string
-		do   func(session) Finding
-	}{
-		{"nodes", s.examineNodes},
-		{"durability", s.examineDurability},
-		{"partitions", s.examinePartitions},
-		{"free space", s.examineDisk},
-		{"pages", s.examinePages},
-		{"attempt counts", examineCounts},
-		{"event states", examineStates},
-		{"stored bytes", examineBytes},
-		{"left-over bytes", examineOrphans},
-		{"under way", s.examineUnderWay},
-		{"clock", examineClock},
-	} {
+	examine := func(name string, check func(session) Finding) {
 		limited, cancel := context.WithTimeout(ctx, examineLimit)
-		f := check.do(session{limited, db, &s.d, &s.clock})
-		cancel()
-		f.Check = check.name
+		defer cancel()
+		f := check(session{limited, db, &s.d, &s.clock})
+		f.Check = name
 		list = append(list, f)
 	}
+	examine("nodes", s.examineNodes)
+	examine("durability", s.examineDurability)
+	examine("partitions", s.examinePartitions)
+	examine("free space", s.examineDisk)
+	examine("pages", s.examinePages)
+	for _, c := range rowChecks() {
+		examine(c.name, c.examine)
+	}
+	examine("under way", s.examineUnderWay)
+	examine("clock", examineClock)
 	return list
 }
+
+func okFinding(format string, args ...any) Finding {
+	return Finding{Verdict: VerdictOK, Reason: fmt.Sprintf(format, args...)}
+}
+
+func unknownFinding(err error) Finding {
+	return badFinding(VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %v", err)
+}
+
+func badFinding(verdict, fix, format string, args ...any) Finding {
+	return Finding{Verdict: verdict, Fix: fix, Reason: fmt.Sprintf(format, args...)}
+}
+
+// maxClockOffset is how much the clock of a node may differ from that of Postgres.
+const maxClockOffset = 250 * time.Millisecond
 
 // examineNodes looks at the nodes of Postgres: whether there are connections for all of
 // them, whether they reach each other, and whether their clocks agree.
@@ -93,49 +103,28 @@ func (s *Store) examineNodes(q session) Finding {
 		}
 	}
 	var most, others int
-	if err := q.get(&most, `SELECT SUM(CASE name WHEN 'max_connections' THEN setting::int ELSE -setting::int END)
-		FROM pg_settings WHERE name IN ('max_connections', 'superuser_reserved_connections')`); err != nil {
-		return unknownFinding(err)
-	}
-	if err := q.get(&others, `SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> 'relayd'`); err != nil {
+	if err := q.row(`SELECT SUM(CASE name WHEN 'max_connections' THEN setting::int ELSE -setting::int END),
+			(SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> 'relayd')
+		FROM pg_settings WHERE name IN ('max_connections', 'superuser_reserved_connections')`).Scan(&most, &others); err != nil {
 		return unknownFinding(err)
 	}
 	each := cmp.Or(s.opt.MaxConns, defaultConns)
 	switch need := max(count, 1) * each; {
 	case need+others > most:
-		return Finding{
-			Verdict: VerdictFail, Fix: "raise max_connections of postgres, lower --database-max-conns, or put a pooler in between",
-			Reason: fmt.Sprintf("%d nodes may use %d connections each, others use %d, and postgres has %d", max(count, 1), each, others, most),
-		}
+		return badFinding(VerdictFail, "raise max_connections of postgres, lower --database-max-conns, or put a pooler in between",
+			"%d nodes may use %d connections each, others use %d, and postgres has %d", max(count, 1), each, others, most)
 	case len(apart) > 0:
-		return Finding{
-			Verdict: VerdictFail, Fix: "see whether the --peer-addr of each node can be reached from the others, which connect to its SSH listener",
-			Reason: strings.Join(apart, "; ") + ": requests there for its tunnels are queued, and delivered late",
-		}
+		return badFinding(VerdictFail, "see whether the --peer-addr of each node can be reached from the others, which connect to its SSH listener",
+			"%s: requests there for its tunnels are queued, and delivered late", strings.Join(apart, "; "))
 	case farthest.ClockOffset.Abs() > maxClockOffset:
-		return Finding{
-			Verdict: VerdictWarn, Fix: "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
-			Reason: fmt.Sprintf("the clock of node %s differs from that of postgres by %s", farthest.Name, farthest.ClockOffset.Round(time.Millisecond)),
-		}
+		return badFinding(VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
+			"the clock of node %s differs from that of postgres by %s", farthest.Name, farthest.ClockOffset.Round(time.Millisecond))
 	case count == 0:
 		return okFinding("no server runs; a node may use %d of the %d connections of postgres", each, most-others)
 	case count == 1:
 		return okFinding("one, %s; it may use %d of the %d connections of postgres", living.Name, each, most-others)
 	}
 	return okFinding("%d; they may use %d of the %d connections of postgres", count, count*each, most-others)
-}
-
-// maxClockOffset is how much the clock of a node may differ from that of Postgres.
-const maxClockOffset = 250 * time.Millisecond
-
-func okFinding(format string, args ...any) Finding {
-	return Finding{Verdict: VerdictOK, Reason: fmt.Sprintf(format, args...)}
-}
-
-func unknownFinding(err error) Finding {
-	return Finding{
-		Verdict: VerdictFail, Reason: "the check could not be done: " + err.Error(), Fix: "see whether the database answers, then run relayd doctor again",
-	}
 }
 
 func (s *Store) examineSchema(ctx context.Context) Finding {
@@ -145,8 +134,8 @@ func (s *Store) examineSchema(ctx context.Context) Finding {
 	case err != nil:
 		f = unknownFinding(err)
 	case have != want:
-		f.Verdict, f.Reason = VerdictFail, fmt.Sprintf("%s has schema %d, this build wants %d", s.Describe(), have, want)
-		f.Fix = "run relayd migrate, or start the server, which does it too"
+		f = badFinding(VerdictFail, "run relayd migrate, or start the server, which does it too",
+			"%s has schema %d, this build wants %d", s.Describe(), have, want)
 	}
 	f.Check = "store"
 	return f
@@ -173,10 +162,7 @@ func (s *Store) examineDurability(q session) Finding {
 			return unknownFinding(err)
 		}
 		if got != set.want {
-			return Finding{
-				Verdict: VerdictFail, Fix: set.fix,
-				Reason: fmt.Sprintf("%s is %s, not %s: a power loss may lose events that were answered", set.query, got, set.want),
-			}
+			return badFinding(VerdictFail, set.fix, "%s is %s, not %s: a power loss may lose events that were answered", set.query, got, set.want)
 		}
 	}
 	if s.d.isPostgres {
@@ -199,10 +185,11 @@ func (s *Store) examineDisk(session) Finding {
 	if err != nil {
 		return unknownFinding(err)
 	}
-	f := okFinding("%s free in %s, min-free is %s", formatBytes(free), s.disk.dir, formatBytes(s.disk.min))
-	if s.disk.min <= 0 {
-		f = okFinding("%s free in %s, min-free is off", formatBytes(free), s.disk.dir)
+	least := "off"
+	if s.disk.min > 0 {
+		least = formatBytes(s.disk.min)
 	}
+	f := okFinding("%s free in %s, min-free is %s", formatBytes(free), s.disk.dir, least)
 	switch {
 	case free < max(s.disk.min, minFreeSlack):
 		f.Verdict, f.Fix = VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"
@@ -229,10 +216,8 @@ func (s *Store) examinePages(q session) Finding {
 	err := q.all(&wrong, `PRAGMA quick_check(3)`)
 	switch {
 	case err != nil && errors.Is(q.ctx.Err(), context.DeadlineExceeded):
-		return Finding{
-			Verdict: VerdictWarn, Reason: fmt.Sprintf("the file is too large to be looked at within %v; nothing wrong was found until then", pagesLimit),
-			Fix: "when the server is stopped, run: sqlite3 " + databaseFile + " 'PRAGMA quick_check', in the data dir",
-		}
+		return badFinding(VerdictWarn, "when the server is stopped, run: sqlite3 "+databaseFile+" 'PRAGMA quick_check', in the data dir",
+			"the file is too large to be looked at within %v; nothing wrong was found until then", pagesLimit)
 	case err != nil && !damaged(err):
 		return unknownFinding(err)
 	case err != nil:
@@ -246,60 +231,56 @@ func (s *Store) examinePages(q session) Finding {
 			list = append(list, line)
 		}
 	}
-	return Finding{
-		Verdict: VerdictFail, Reason: "the database file is damaged: " + strings.Join(list, "; "),
-		Fix: "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/operations.md)",
-	}
+	return badFinding(VerdictFail, "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/operations.md)",
+		"the database file is damaged: %s", strings.Join(list, "; "))
 }
 
-// countFinding runs a query that returns a number. The finding is ok if the number is 0.
-func countFinding(q session, query string, args []any, ok, reason, fix string) Finding {
+// rowCheck is a query that counts what is wrong. ok is said of 0, and bad of another number.
+type rowCheck struct {
+	name, query, ok, bad, fix string
+	args                      []any
+}
+
+func (c rowCheck) examine(q session) Finding {
 	var n int64
-	if err := q.get(&n, query, args...); err != nil {
+	if err := q.get(&n, c.query, c.args...); err != nil {
 		return unknownFinding(err)
 	}
 	if n == 0 {
-		return okFinding("%s", ok)
+		return okFinding("%s", c.ok)
 	}
-	return Finding{Verdict: VerdictFail, Reason: fmt.Sprintf(reason, n), Fix: fix}
+	return badFinding(VerdictFail, c.fix, c.bad, n)
 }
 
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
-func examineCounts(q session) Finding {
-	f := countFinding(q, `SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id)`, nil,
-		"every event has the attempts that it counts", "%d events do not have the attempts that they count", reportIt)
-	if f.Verdict != VerdictOK {
-		return f
+func rowChecks() []rowCheck {
+	old := lowestID(time.Now().Add(-3 * orphanAge)) // the event of newer bytes may come, or the next sweep delete them
+	return []rowCheck{
+		{
+			"attempt counts", `SELECT (SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id))
+			+ (SELECT COUNT(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = a.event_id))`,
+			"every event has the attempts that it counts", "%d times an event does not have the attempts that it counts, or an attempt has no event", reportIt, nil,
+		},
+		{
+			"event states", `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state < 6 AND e.state <> a.state`,
+			"every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt, nil,
+		},
+		{ // a part without an event may be about to be deleted
+			"stored bytes", `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
+			+ (SELECT COUNT(*) FROM attempts a WHERE a.has_response = 1 AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = a.event_id AND p.n = a.n))
+			+ (SELECT COUNT(*) FROM payloads p WHERE p.parts > (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n)
+				AND p.parts > 0 AND EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`,
+			"every event has the bytes of its requests and responses", "the bytes of %d requests or responses are not there, or not all of them",
+			"these cannot be shown whole or replayed, nothing else suffers; a backup may have them. Report it with the version of relayd", nil,
+		},
+		{
+			"left-over bytes", `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
+			+ (SELECT COUNT(*) FROM payloads p WHERE p.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`,
+			"no bytes are left over", "%d rows of bytes belong to no event", "start the server, or leave it running: it sweeps them within two days",
+			[]any{old, old},
+		},
 	}
-	return countFinding(q, `SELECT COUNT(*) FROM attempts a WHERE NOT EXISTS (SELECT 1 FROM events e WHERE e.id = a.event_id)`, nil,
-		f.Reason, "%d attempts belong to no event", reportIt)
-}
-
-func examineStates(q session) Finding {
-	return countFinding(q, `SELECT COUNT(*) FROM events e JOIN attempts a ON a.event_id = e.id AND a.n = e.attempts WHERE e.state < 6 AND e.state <> a.state`,
-		nil, "every event has the state of its last attempt", "%d events do not have the state of their last attempt", reportIt)
-}
-
-// examineBytes looks for missing bytes of requests and responses, and for missing parts of
-// large bodies. Rows without an event are skipped, because they may be about to be deleted.
-func examineBytes(q session) Finding {
-	return countFinding(q, `SELECT (SELECT COUNT(*) FROM events e WHERE NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = e.id AND p.n = 0))
-		+ (SELECT COUNT(*) FROM attempts a WHERE a.has_response = 1 AND NOT EXISTS (SELECT 1 FROM payloads p WHERE p.event_id = a.event_id AND p.n = a.n))
-		+ (SELECT COUNT(*) FROM payloads p WHERE p.parts > (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id = p.event_id AND c.n = p.n)
-			AND p.parts > 0 AND EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`, nil,
-		"every event has the bytes of its requests and responses", "the bytes of %d requests or responses are not there, or not all of them",
-		"these cannot be shown whole or replayed, nothing else suffers; a backup may have them. Report it with the version of relayd")
-}
-
-// examineOrphans looks for bytes that no event refers to. Recent bytes are skipped: their event
-// may not be stored yet, or the next sweep may delete them.
-func examineOrphans(q session) Finding {
-	before := lowestID(time.Now().Add(-3 * orphanAge))
-	return countFinding(q, `SELECT (SELECT COUNT(*) FROM body_chunks c WHERE c.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = c.event_id))
-		+ (SELECT COUNT(*) FROM payloads p WHERE p.event_id < ? AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = p.event_id))`,
-		[]any{before, before}, "no bytes are left over", "%d rows of bytes belong to no event",
-		"start the server, or leave it running: it sweeps them within two days")
 }
 
 // examineUnderWay checks that each attempt under way belongs to a living node.
@@ -318,17 +299,20 @@ func (s *Store) examineUnderWay(q session) Finding {
 	if err != nil {
 		return unknownFinding(err)
 	}
-	const fix = "start a server: it marks them interrupted, or queues them again"
-	f := countFinding(q, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND NOT (`+in+`)`, args, "", "%d attempts are under way and no server has them", fix)
-	switch {
-	case f.Verdict == VerdictOK && len(living) > 1:
-		f.Reason = "a server runs, and has all that is under way"
-	case f.Verdict == VerdictOK:
-		f.Reason = "no server runs, and nothing is under way"
-	case f.Fix == fix && len(living) == 1:
-		f.Verdict = VerdictWarn // as expected after a kill, or in a backup
+	var lost int64
+	if err := q.get(&lost, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND NOT (`+in+`)`, args...); err != nil {
+		return unknownFinding(err)
 	}
-	return f
+	verdict := VerdictFail
+	switch served := len(living) > 1; {
+	case lost == 0 && served:
+		return okFinding("a server runs, and has all that is under way")
+	case lost == 0:
+		return okFinding("no server runs, and nothing is under way")
+	case !served:
+		verdict = VerdictWarn // as expected after a kill, or in a backup
+	}
+	return badFinding(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are under way and no server has them", lost)
 }
 
 // served reports whether a server has the lock of the data dir.
@@ -360,8 +344,6 @@ func examineClock(q session) Finding {
 	if ahead < time.Minute {
 		return okFinding("the newest event is of %s", last[0].Time().Format(time.RFC3339))
 	}
-	return Finding{
-		Verdict: VerdictWarn, Reason: fmt.Sprintf("the newest event is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second)),
-		Fix: "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
-	}
+	return badFinding(VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
+		"the newest event is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second))
 }

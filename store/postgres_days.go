@@ -158,10 +158,8 @@ func (s *Store) examinePartitions(q session) Finding {
 	const harm = "events of such a day go to the default partition, from which they are deleted row by row when they expire"
 	switch {
 	case len(missing) > 0:
-		return Finding{
-			Verdict: VerdictWarn, Reason: fmt.Sprintf("%d of %d days have no partition, the first is %s: %s", len(missing), partitionsAhead+2, missing[0], harm),
-			Fix: "end the transaction that reads events for so long (pg_stat_activity shows it by xact_start): a server that runs tries again each minute; where none runs, start it",
-		}
+		return badFinding(VerdictWarn, "end the transaction that reads events for so long (pg_stat_activity shows it by xact_start): a server that runs tries again each minute; where none runs, start it",
+			"%d of %d days have no partition, the first is %s: %s", len(missing), partitionsAhead+2, missing[0], harm)
 	case rows > 0:
 		return okFinding("all days to come have partitions; the default partition holds %d events or more", rows)
 	}
