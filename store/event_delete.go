@@ -28,9 +28,12 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		if e, err = c.ownEvent(who, id); err != nil {
 			return err
 		}
-		waiting, err := c.waits(id)
-		if err != nil {
+		var states []int
+		if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
 			return err
+		}
+		if slices.Contains(states, delivering) {
+			return relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
 		}
 		list[0] = removalCandidate{ID: id, Attempts: e.AttemptCount}
 		if err := c.loadSizes(list); err != nil {
@@ -41,7 +44,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
-		if waiting {
+		if slices.Contains(states, queued) {
 			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
 		return c.auditOfAlias(who, e.AliasID, "event.remove", id.String(), "of "+e.Alias)
@@ -61,19 +64,4 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		s.log.Warn("some bytes of a removed event are still stored; a later sweep of orphans deletes them", "event", id.String(), "err", err)
 	}
 	return nil
-}
-
-var errUnderWay = relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
-
-// waits reports whether an attempt of an event is queued. It returns conflict while one is
-// being delivered.
-func (c *writeTx) waits(id relay.ID) (waiting bool, err error) {
-	var states []int
-	if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
-		return false, err
-	}
-	if slices.Contains(states, delivering) {
-		return false, errUnderWay
-	}
-	return slices.Contains(states, queued), nil
 }

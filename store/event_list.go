@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,29 +25,23 @@ const (
 // used up. Then the page may have fewer events than asked for, and Next continues after the
 // oldest event that was read.
 func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
-	var page relay.Page
-	err := s.view(ctx, "list events", func(q session) error {
+	return read(ctx, s, "list events", func(q session) (relay.Page, error) {
 		l, err := q.newListing(who, f)
 		if err != nil {
-			return err
+			return relay.Page{}, err
 		}
-		page, err = l.run()
-		return err
+		return l.run()
 	})
-	if err != nil {
-		return relay.Page{}, err
-	}
-	return page, nil
 }
 
 // Matches reports whether the filter selects one event that the actor may see, for viewers
 // of live events. It looks at the event exactly as a list does.
-func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (fits bool, err error) {
+func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error) {
 	f.Cursor, f.Limit = "", 1
-	err = s.view(ctx, "match event", func(q session) error {
+	return read(ctx, s, "match event", func(q session) (bool, error) {
 		l, err := q.newListing(who, f)
 		if err != nil {
-			return err
+			return false, err
 		}
 		next := id
 		for i := len(next) - 1; i >= 0; i-- {
@@ -61,10 +56,8 @@ func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f rel
 			l.floor = id
 		}
 		page, err := l.run()
-		fits = len(page.Events) > 0
-		return err
+		return len(page.Events) > 0, err
 	})
-	return fits, err
 }
 
 // choicesOf is how many of the newest events of an alias Choices looks at, and choicesMost
@@ -94,49 +87,58 @@ func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c r
 }
 
 // listing is one list under way. It looks at the events of its aliases by the index of
-// each. With more than manyAliases aliases that would be as many queries a slice: then it
-// looks at the events of all aliases by their ids, and a condition on the alias picks
-// those that the actor may see.
+// each. With more than manyAliases aliases, and for the operator, that would be as many queries
+// a slice: then it looks at the events of all aliases by their ids, and a condition on the
+// alias picks those that the actor may see.
 type listing struct {
 	session
-	who        relay.Actor
-	limit      int
-	until      time.Time // of the budget
-	aliases    []int64   // nil where the list looks at the events of all aliases
-	everything bool      // the operator may see every alias
-	may        string    // condition on al, where there are too many aliases to name; else ""
-	mayArgs    []any
-	where      string // conditions of the filter on e
-	args       []any
-	marked     bool           // the filter selects marks, which are few
-	content    *contentFilter // nil = the rows decide
-	start      relay.ID       // before, of the whole list
-	before     relay.ID       // exclusive
-	floor      relay.ID       // inclusive
-	slice      int
-	search     int
+	who     relay.Actor
+	limit   int
+	until   time.Time // of the budget
+	aliases []int64   // unless byID
+	byID    bool      // the list looks at the events of all aliases
+	where   string    // conditions of the filter on e
+	args    []any
+	marked  bool           // the filter selects marks, which are few
+	content *contentFilter // nil = the rows decide
+	start   relay.ID       // before, of the whole list
+	before  relay.ID       // exclusive
+	floor   relay.ID       // inclusive
+	slice   int
+	search  int
+
+	partError error // of the database, while a body was searched
 }
 
 func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
-	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, content: newContentFilter(&f), everything: who.Kind == relay.ActorSystem}
+	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, content: newContentFilter(&f), before: lastID}
 	if l.limit <= 0 {
 		l.limit = listLimit
 	}
 	l.limit = min(l.limit, listMost)
+	l.slice = l.limit + 1
 	budget := f.Budget
 	if budget <= 0 {
 		budget = listBudget
 	}
 	l.until = time.Now().Add(budget)
-	for i := range l.before {
-		l.before[i] = 0xff
-	}
-	if err := l.scope(who, f.Alias); err != nil {
-		return nil, err
-	}
-	l.slice = l.limit + 1
-	if l.may != "" {
-		l.slice = max(l.slice, sliceMany)
+	switch {
+	case f.Alias != "":
+		a, err := l.alias(who, f.Alias)
+		if err != nil {
+			return nil, err
+		}
+		l.aliases = []int64{a.ID}
+	case who.Kind == relay.ActorSystem:
+		l.byID = true
+	default:
+		ids, err := l.visible(who, manyAliases+1)
+		if err != nil {
+			return nil, err
+		}
+		if l.aliases, l.byID = ids, len(ids) > manyAliases; l.byID {
+			l.slice = max(l.slice, sliceMany)
+		}
 	}
 	if f.Cursor != "" {
 		id, err := relay.ParseID(f.Cursor)
@@ -147,29 +149,6 @@ func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
 	}
 	return l, l.filter(f)
 }
-
-// scope finds the aliases whose events are listed.
-func (l *listing) scope(who relay.Actor, alias string) (err error) {
-	if alias != "" {
-		a, err := l.alias(who, alias)
-		if err != nil {
-			return err
-		}
-		l.aliases, l.everything = []int64{a.ID}, false
-		return nil
-	}
-	if l.everything {
-		return nil
-	}
-	if l.aliases, err = l.visible(who, manyAliases+1); len(l.aliases) > manyAliases {
-		l.aliases = nil
-		l.may, l.mayArgs = aliasAccess(who)
-	}
-	return err
-}
-
-// byID reports whether the list reads the events of all aliases by their ids.
-func (l *listing) byID() bool { return l.everything || l.may != "" }
 
 func listError(field string, value any, message string) *relay.Error {
 	e := relay.Errorf(relay.CodeValidationFailed, "%s: %s", field, message)
@@ -248,7 +227,7 @@ func (l *listing) filterMarks(f relay.Filter) error {
 		return nil
 	}
 	where, args := ``, []any{}
-	if !l.byID() {
+	if !l.byID {
 		in, ids, err := columnIn(`alias_id`, l.aliases)
 		if err != nil {
 			return err
@@ -267,18 +246,20 @@ func (l *listing) filterMarks(f relay.Filter) error {
 	return nil
 }
 
+// statusRange parses a status such as 404 or a class such as 2xx.
 func statusRange(s string) (low, high int, err error) {
-	if len(s) == 3 && s[0] >= '1' && s[0] <= '9' {
-		if strings.EqualFold(s[1:], "xx") {
-			low = int(s[0]-'0') * 100
-			return low, low + 99, nil
-		}
-		if s[1] >= '0' && s[1] <= '9' && s[2] >= '0' && s[2] <= '9' {
-			low = int(s[0]-'0')*100 + int(s[1]-'0')*10 + int(s[2]-'0')
-			return low, low, nil
-		}
+	class := len(s) == 3 && strings.EqualFold(s[1:], "xx")
+	if class {
+		s = s[:1] + "00"
 	}
-	return 0, 0, listError("status", s, "expected a status such as 404, a class such as 2xx, or error")
+	n, err := strconv.ParseUint(s, 10, 16) // no sign
+	switch {
+	case err != nil || n < 100 || n > 999 || len(s) != 3:
+		return 0, 0, listError("status", s, "expected a status such as 404, a class such as 2xx, or error")
+	case class:
+		return int(n), int(n) + 99, nil
+	}
+	return int(n), int(n), nil
 }
 
 // prefixEnd returns the lowest byte string after all that start with p, nil if there is none.
@@ -299,7 +280,7 @@ func less(a, b relay.ID) bool { return string(a[:]) < string(b[:]) }
 func (l *listing) run() (relay.Page, error) {
 	page := relay.Page{Events: []relay.Event{}}
 	l.start = l.before
-	if !l.byID() && len(l.aliases) == 0 {
+	if !l.byID && len(l.aliases) == 0 {
 		return page, nil
 	}
 	for {
@@ -347,9 +328,9 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	if l.marked {
 		return bound, false, nil
 	}
-	if l.byID() {
+	if l.byID {
 		bound, more, err = l.boundOf(bound, `id < ? AND id >= ?`, l.before, l.floor)
-		if start := lowestID(bound.Time()); more && l.may != "" && less(l.floor, start) {
+		if start := lowestID(bound.Time()); more && less(l.floor, start) {
 			bound = start // a cursor must not be the id of somebody else's event
 		}
 		return bound, more, err
@@ -379,7 +360,7 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 // made, or the lower end of the filter.
 func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
-	if l.may != "" {
+	if l.byID && l.who.Kind != relay.ActorSystem {
 		may, args := aliasesAccess(l.who)
 		err := l.get(&first, `SELECT COALESCE(MIN(al.created_at), 0) FROM aliases al WHERE `+may, args...)
 		if l.floor != (relay.ID{}) {
@@ -395,8 +376,9 @@ func (l *listing) oldest() (time.Time, error) {
 		}
 		return err
 	}
-	if l.everything {
-		return fromMicros(first), look(``)
+	if l.byID {
+		err := look(``)
+		return fromMicros(first), err
 	}
 	for _, alias := range l.aliases {
 		if err := look(`alias_id = ? AND `, alias); err != nil {
@@ -409,48 +391,38 @@ func (l *listing) oldest() (time.Time, error) {
 // page adds the matching rows between bound and before. It reports whether the page is full, and
 // how far it came: to bound, unless there were too many to search in at once.
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
-	from, where, args := `events e JOIN aliases al ON al.id = e.alias_id`, `e.id < ? AND e.id >= ?`, []any{l.before, bound}
-	switch {
-	case l.everything:
-	case l.may != "":
-		// The plus keeps the engine from looking up the events of each alias by its index.
-		from, where, args = `events e JOIN aliases al ON al.id = +e.alias_id`, where+` AND `+l.may, append(args, l.mayArgs...)
-	default:
-		in, ids, err := columnIn(`e.alias_id`, l.aliases)
-		if err != nil {
+	// The plus keeps the engine from looking up the events of each alias by its index.
+	alias := `+e.alias_id`
+	may, args := aliasAccess(l.who)
+	if !l.byID {
+		if may, args, err = columnIn(`e.alias_id`, l.aliases); err != nil {
 			return false, bound, err
 		}
-		where, args = where+` AND `+in, append(args, ids...)
+		alias = `e.alias_id`
 	}
+	args = append([]any{l.before, bound}, args...)
 	room := l.limit - len(page.Events) + 1
 	if l.content != nil {
 		room = l.search // some of them may turn out not to fit
 	}
 	var rows []eventRow
-	if err := l.all(&rows, `SELECT `+markedColumns+` FROM `+from+marksJoin+` WHERE `+where+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
+	if err := l.all(&rows, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = `+alias+marksJoin+`
+		WHERE e.id < ? AND e.id >= ? AND `+may+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
 		return false, bound, err
 	}
-	if full, err := l.sift(page, rows); err != nil || full {
-		return full, bound, err
-	}
-	if l.content != nil && len(rows) == room {
-		bound = rows[room-1].ID
-	}
-	return false, bound, nil
-}
-
-// sift adds the rows to the page, and reports whether it is full then.
-func (l *listing) sift(page *relay.Page, rows []eventRow) (full bool, err error) {
 	if l.content != nil {
-		return l.siftContent(page, rows)
+		if full, err = l.siftContent(page, rows); len(rows) == room {
+			bound = rows[room-1].ID
+		}
+		return full, bound, err
 	}
 	for i := range rows {
 		if len(page.Events) == l.limit {
 			page.Next = page.Events[l.limit-1].ID.String()
-			return true, nil
+			return true, bound, nil
 		}
 		page.Events = append(page.Events, rows[i].event())
 		page.SearchedBackTo = fromMicros(rows[i].ReceivedAt)
 	}
-	return false, nil
+	return false, bound, nil
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"io"
 	"time"
@@ -101,7 +102,7 @@ func (l *listing) matches(e *relay.Event, messages []contentRow, until time.Time
 		m := &messages[i]
 		if m.N == 0 && !fieldsFit {
 			body, err := io.ReadAll(io.LimitReader(l.bodyOf(m, until), searchJSON))
-			if err != nil && !errors.Is(err, errDamaged) {
+			if err := l.broken(err); err != nil {
 				return false, err
 			}
 			if fieldsFit = record.MatchFields(l.content.fields, body); !fieldsFit {
@@ -115,16 +116,22 @@ func (l *listing) matches(e *relay.Event, messages []contentRow, until time.Time
 			texts.Search(m.Body)
 			continue
 		}
-		if _, err := texts.Read(l.bodyOf(m, until)); err != nil && !errors.Is(err, errDamaged) {
+		_, err := texts.Read(l.bodyOf(m, until))
+		if err := l.broken(err); err != nil {
 			return false, err
 		}
 	}
 	return texts.Found() && fieldsFit, nil
 }
 
-// errDamaged is the error of a body that ends before its compressed data does, or whose
-// data is no such data. What came before it was searched.
-var errDamaged = errors.New("the compressed body is damaged")
+// broken returns the error that ended the search of a body, unless the body itself did: its
+// compressed data is damaged, or ends early. What came before that was searched.
+func (l *listing) broken(err error) error {
+	if errors.Is(err, errSearchTime) {
+		return err
+	}
+	return l.partError
+}
 
 // bodyOf reads the decoded body of a message until the time given.
 func (l *listing) bodyOf(m *contentRow, until time.Time) io.Reader {
@@ -132,67 +139,48 @@ func (l *listing) bodyOf(m *contentRow, until time.Time) io.Reader {
 	if m.Parts > 0 {
 		stored = &partReader{l: l, id: m.EventID, n: m.N, parts: m.Parts}
 	}
-	plain, decoded := record.DecodeContent(m.Head, stored)
-	return &searchReader{r: io.LimitReader(plain, searchBody), until: until, decoded: decoded}
+	plain, _ := record.DecodeContent(m.Head, stored)
+	return &searchReader{r: io.LimitReader(plain, searchBody), until: until}
 }
 
 // partReader reads a body that is stored as parts. A part that was deleted meanwhile ends it.
+// The listing keeps an error of the database, which a decoder may hide.
 type partReader struct {
-	l        *listing
-	id       relay.ID
-	n, i     int
-	parts    int
-	rest     []byte
-	storeErr error
+	l     *listing
+	id    relay.ID
+	n, i  int
+	parts int
+	rest  []byte
 }
 
 func (r *partReader) Read(p []byte) (int, error) {
-	for len(r.rest) == 0 {
-		if r.storeErr != nil {
-			return 0, r.storeErr
-		}
-		if r.i == r.parts {
-			return 0, io.EOF
-		}
+	for len(r.rest) == 0 && r.i < r.parts && r.l.partError == nil {
 		var parts [][]byte
-		if r.storeErr = r.l.all(&parts, partQuery, r.id, r.n, r.i); r.storeErr != nil {
-			r.storeErr = &storeError{r.storeErr}
-			return 0, r.storeErr
+		if r.l.partError = r.l.all(&parts, partQuery, r.id, r.n, r.i); len(parts) == 0 {
+			r.i = r.parts
+		} else {
+			r.rest, r.i = parts[0], r.i+1
 		}
-		if r.i++; len(parts) == 0 {
-			return 0, io.EOF
-		}
-		r.rest = parts[0]
+	}
+	if len(r.rest) == 0 {
+		return 0, cmp.Or(r.l.partError, io.EOF)
 	}
 	n := copy(p, r.rest)
 	r.rest = r.rest[n:]
 	return n, nil
 }
 
-// storeError distinguishes an error of the database from one of compressed data.
-type storeError struct{ err error }
-
-func (e *storeError) Error() string { return e.err.Error() }
-func (e *storeError) Unwrap() error { return e.err }
-
-// searchReader ends a body when its time is used up, and tells damaged data from an error
-// of the store.
+// searchReader ends a body when its time is used up.
 type searchReader struct {
-	r       io.Reader
-	until   time.Time
-	decoded bool
+	r     io.Reader
+	until time.Time
 }
 
 func (s *searchReader) Read(p []byte) (int, error) {
 	if !time.Now().Before(s.until) {
 		return 0, errSearchTime
 	}
-	n, err := s.r.Read(p)
-	var stored *storeError
-	if err != nil && err != io.EOF && s.decoded && !errors.As(err, &stored) {
-		err = errDamaged
-	}
-	return n, err
+	return s.r.Read(p)
 }
 
 // siftContent adds the rows whose content fits the filter, and reports whether the page is

@@ -62,22 +62,18 @@ func newCounting(since, now time.Time, buckets int) *counting {
 }
 
 type figureRow struct {
-	ID      relay.ID `db:"id"`
-	State   int      `db:"state"`
-	Status  int      `db:"status"`
-	Latency *int64   `db:"latency_us"`
+	ID      relay.ID       `db:"id"`
+	State   int            `db:"state"`
+	Status  int            `db:"status"`
+	Latency *time.Duration `db:"latency"`
 }
 
 // walk counts in slices. A slice is a range of the index on alias and id.
 func (c *counting) walk(q session, alias int64) error {
-	var before relay.ID
-	for i := range before {
-		before[i] = 0xff
-	}
-	floor, began := lowestID(c.out.From), time.Now()
+	before, floor, began := lastID, lowestID(c.out.From), time.Now()
 	for {
 		var rows []figureRow
-		if err := q.all(&rows, `SELECT id, state, status, latency_us FROM events WHERE alias_id = ? AND id >= ? AND id < ?
+		if err := q.all(&rows, `SELECT id, state, status, latency_us * 1000 AS latency FROM events WHERE alias_id = ? AND id >= ? AND id < ?
 			ORDER BY id DESC LIMIT ?`, alias, floor, before, c.slice); err != nil {
 			return err
 		}
@@ -112,7 +108,7 @@ func (c *counting) count(r *figureRow) {
 	}
 	b.States[state]++
 	if r.Latency != nil {
-		c.latencies[i] = append(c.latencies[i], time.Duration(*r.Latency)*time.Microsecond)
+		c.latencies[i] = append(c.latencies[i], *r.Latency)
 	}
 }
 

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -78,26 +79,24 @@ func (s *Store) NoteAllowedForward(account int64, bind string) {
 
 // RefusedForwards lists the forwards that were refused to an account at any node within the
 // last hour, and not allowed since: the newest first, five at most.
-func (s *Store) RefusedForwards(ctx context.Context, account int64) (list []relay.RefusedForward, err error) {
-	var rows []struct {
-		Bind      string `db:"bind"`
-		Code      string `db:"code"`
-		Message   string `db:"message"`
-		Remote    string `db:"remote"`
-		Times     int    `db:"times"`
-		RefusedAt int64  `db:"refused_at"`
-	}
-	err = s.view(ctx, "list refused forwards", func(q session) error {
-		return q.all(&rows, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
+func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error) {
+	return read(ctx, s, "list refused forwards", func(q session) ([]relay.RefusedForward, error) {
+		fields := func(x *relay.RefusedForward) []any {
+			return []any{&x.Bind, &x.Code, &x.Message, (*addrPort)(&x.Remote), &x.Times, (*micro)(&x.At)}
+		}
+		return rowsOf(q, fields, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
 			WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, micros(q.now().Add(-refusedLife)), maxRefusedPerAccount)
 	})
-	for _, r := range rows {
-		remote, _ := netip.ParseAddrPort(r.Remote)
-		list = append(list, relay.RefusedForward{
-			At: fromMicros(r.RefusedAt), Times: r.Times, Bind: r.Bind, Code: r.Code, Message: r.Message, Remote: remote,
-		})
-	}
-	return list, err
+}
+
+// addrPort is an address that a row holds as text; what is none is the zero address.
+type addrPort netip.AddrPort
+
+// Scan implements sql.Scanner.
+func (a *addrPort) Scan(stored any) error {
+	addr, _ := netip.ParseAddrPort(fmt.Sprintf("%s", stored))
+	*a = addrPort(addr)
+	return nil
 }
 
 // flushRefused writes the queue, best effort.
@@ -117,11 +116,9 @@ func (s *Store) flushRefused(ctx context.Context) {
 		s.log.Warn("refused forwards cannot be written", "err", err)
 		return
 	}
-	known := map[int64]bool{}
-	for _, id := range accounts {
-		known[id] = true
-	}
-	maps.DeleteFunc(waiting, func(k refusedKey, c *refusedChange) bool { return len(c.refused) == 0 && !known[k.account] })
+	maps.DeleteFunc(waiting, func(k refusedKey, c *refusedChange) bool {
+		return len(c.refused) == 0 && !slices.Contains(accounts, k.account)
+	})
 	// All nodes lock rows in one order.
 	keys := slices.SortedFunc(maps.Keys(waiting), func(a, b refusedKey) int {
 		return cmp.Or(cmp.Compare(a.account, b.account), cmp.Compare(a.bind, b.bind))
@@ -129,9 +126,7 @@ func (s *Store) flushRefused(ctx context.Context) {
 	for batch := range slices.Chunk(keys, refusedBatch) {
 		err := s.update(ctx, "write refused forwards", func(c *writeTx) error {
 			for _, k := range batch {
-				if err := c.writeRefused(k, waiting[k]); err != nil {
-					return err
-				}
+				c.writeRefused(k, waiting[k])
 			}
 			return nil
 		})
@@ -142,27 +137,20 @@ func (s *Store) flushRefused(ctx context.Context) {
 	}
 }
 
-func (c *writeTx) writeRefused(k refusedKey, change *refusedChange) error {
+func (c *writeTx) writeRefused(k refusedKey, change *refusedChange) {
 	old := micros(c.now().Add(-refusedLife))
 	if change.allowed {
-		if _, err := c.exec(`DELETE FROM refused_forwards WHERE account_id = ? AND bind = ?`, k.account, k.bind); err != nil {
-			return err
-		}
-	}
-	if len(change.refused) == 0 {
-		return nil
+		c.do(`DELETE FROM refused_forwards WHERE account_id = ? AND bind = ?`, k.account, k.bind)
 	}
 	for _, code := range slices.Sorted(maps.Keys(change.refused)) {
 		x := change.refused[code]
-		_, err := c.exec(`INSERT INTO refused_forwards (account_id, bind, code, message, remote, times, refused_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+		c.do(`INSERT INTO refused_forwards (account_id, bind, code, message, remote, times, refused_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (account_id, bind, code) DO UPDATE SET message = excluded.message, remote = excluded.remote, refused_at = excluded.refused_at,
 			times = excluded.times + CASE WHEN refused_forwards.refused_at > ? THEN refused_forwards.times ELSE 0 END`,
 			k.account, k.bind, code, x.Message, x.Remote.String(), x.Times, micros(x.At), old)
-		if err != nil {
-			return err
-		}
 	}
-	_, err := c.exec(`DELETE FROM refused_forwards WHERE account_id = ? AND (bind, code) NOT IN
-		(SELECT bind, code FROM refused_forwards WHERE account_id = ? ORDER BY refused_at DESC, bind, code LIMIT ?)`, k.account, k.account, maxRefusedPerAccount)
-	return err
+	if len(change.refused) > 0 {
+		c.do(`DELETE FROM refused_forwards WHERE account_id = ? AND (bind, code) NOT IN
+			(SELECT bind, code FROM refused_forwards WHERE account_id = ? ORDER BY refused_at DESC, bind, code LIMIT ?)`, k.account, k.account, maxRefusedPerAccount)
+	}
 }

@@ -1,10 +1,10 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql/driver"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,7 +45,12 @@ func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *writeTx
 		return err
 	}
 	s.checkpoint(ctx, walState.needsRestart)
-	return pause(ctx, took)
+	select {
+	case <-time.After(took):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // removalTx is pacedUpdate without the pause. It returns how long the writer was held.
@@ -120,17 +125,6 @@ func (r *remover) adjustBudget(took time.Duration) {
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // payloadRowOverhead is what a row of payloads counts in the storage of an alias in
 // addition to its bytes. payloadBytes is the SQL expression for both together.
 const (
@@ -177,21 +171,20 @@ func (s *Store) removalCandidates(ctx context.Context, alias int64, after, befor
 
 // loadSizes fills in the sizes of the payloads of events.
 func (q session) loadSizes(list []removalCandidate) error {
-	byID := make(map[relay.ID]*removalCandidate, len(list))
+	ids := make([]relay.ID, len(list))
 	for i := range list {
-		byID[list[i].ID] = &list[i]
+		ids[i] = list[i].ID
 	}
 	var weights []removalCandidate
 	if err := q.allIn(&weights, `SELECT event_id AS id, COUNT(*) AS payloads, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes,
 		CAST(SUM(CASE WHEN parts = 0 THEN stored ELSE 0 END) AS BIGINT) AS inline, SUM(parts) AS parts
-		FROM payloads WHERE event_id IN (?) GROUP BY event_id`, slices.Collect(maps.Keys(byID))); err != nil {
+		FROM payloads WHERE event_id IN (?) GROUP BY event_id`, ids); err != nil {
 		return err
 	}
 	for _, w := range weights {
-		if d := byID[w.ID]; d != nil {
-			w.Attempts = d.Attempts
-			*d = w
-		}
+		i := slices.Index(ids, w.ID)
+		w.Attempts = list[i].Attempts
+		list[i] = w
 	}
 	return nil
 }
@@ -206,55 +199,40 @@ type removalResult struct {
 // events that became held since they were listed. Bodies that a crash leaves behind are
 // orphans, which SweepOrphans deletes.
 func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (done removalResult, err error) {
-	for len(list) > 0 && err == nil {
-		var some removalResult
-		var took int
-		took, some, err = s.removeSome(ctx, alias, list, now, all)
-		list = list[took:]
-		done.events, done.bytes = done.events+some.events, done.bytes+some.bytes
-	}
-	return done, err
-}
-
-// removeSome deletes the first events of a list, as many as fit into one transaction, and
-// then the remaining rows of large bodies. took is how many events of the list it handled.
-func (s *Store) removeSome(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (took int, done removalResult, err error) {
-	var gone []relay.ID
-	heavy := false
-	err = s.pacedUpdate(ctx, "remove events", func(c *writeTx, budget int) (err error) {
-		rows := list[0].cost()
-		for took = 1; took < len(list) && rows+list[took].cost() <= budget; took++ {
-			rows += list[took].cost()
+	for len(list) > 0 {
+		var gone, parted []relay.ID
+		took, heavy := 0, false
+		err := s.pacedUpdate(ctx, "remove events", func(c *writeTx, budget int) (err error) {
+			rows := list[0].cost()
+			for took = 1; took < len(list) && rows+list[took].cost() <= budget; took++ {
+				rows += list[took].cost()
+			}
+			heavy = rows > budget
+			gone, err = c.removeEvents(alias, list[:took], now, all, heavy)
+			return err
+		})
+		if err != nil {
+			return done, err
 		}
-		heavy = rows > budget
-		gone, err = c.removeEvents(alias, list[:took], now, all, heavy)
-		return err
-	})
-	if err != nil {
-		return took, done, err
-	}
-	lookup := make(map[relay.ID]bool, len(gone))
-	for _, id := range gone {
-		lookup[id] = true
-	}
-	var parted []relay.ID
-	for _, d := range list[:took] {
-		if lookup[d.ID] {
-			done.events++
-			done.bytes += d.Bytes
-			if d.Parts > 0 {
-				parted = append(parted, d.ID)
+		bytes := int64(0)
+		for _, d := range list[:took] {
+			if slices.Contains(gone, d.ID) {
+				bytes += d.Bytes
+				if d.Parts > 0 {
+					parted = append(parted, d.ID)
+				}
 			}
 		}
+		s.storage.add(alias, -bytes)
+		list, done.events, done.bytes = list[took:], done.events+len(gone), done.bytes+bytes
+		if heavy {
+			err = s.removeOrphanRows(ctx, orphanPayloads, gone)
+		}
+		if err = cmp.Or(err, s.removeOrphanRows(ctx, orphanParts, parted)); err != nil {
+			return done, err
+		}
 	}
-	s.storage.add(alias, -done.bytes)
-	if heavy {
-		err = s.removeOrphanRows(ctx, orphanPayloads, gone)
-	}
-	if err == nil {
-		err = s.removeOrphanRows(ctx, orphanParts, parted)
-	}
-	return took, done, err
+	return done, nil
 }
 
 // removeEvents deletes the rows of events and, unless heavy is set, their payloads. It

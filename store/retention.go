@@ -31,23 +31,12 @@ type RetentionStats struct {
 	LongestHold time.Duration // longest time that one removal held the writer
 }
 
-// aliasRetention is an alias with its retention setting.
+// aliasRetention is an alias and how long its events are kept, in µs; 0 = for ever.
 type aliasRetention struct {
 	ID   int64  `db:"id"`
-	Span *int64 `db:"retention_us"`
 	Name string `db:"name"`
+	Span int64  `db:"span"`
 }
-
-// retention is how long events of the alias are kept; 0 = for ever. server is the default.
-func (k *aliasRetention) retention(server time.Duration) time.Duration {
-	if k.Span != nil {
-		return time.Duration(*k.Span) * time.Microsecond
-	}
-	return server
-}
-
-// lateness is how long an event may outlive its retention.
-func lateness(span time.Duration) time.Duration { return max(5*time.Second, span/100) }
 
 // retentionSchedule says when the events of each alias are checked next.
 type retentionSchedule map[int64]retentionRun
@@ -63,7 +52,7 @@ func (p retentionSchedule) due(now time.Time, alias int64, span time.Duration) b
 	if known && last.span == span && now.Before(last.next) {
 		return false
 	}
-	p[alias] = retentionRun{span, now.Add(min(maxRetentionInterval, lateness(span)*2/5))}
+	p[alias] = retentionRun{span, now.Add(min(maxRetentionInterval, max(5*time.Second, span/100)*2/5))}
 	return true
 }
 
@@ -113,26 +102,24 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 	defer s.retainMu.Unlock()
 	var aliases []aliasRetention
 	if err := s.view(ctx, "read retention of aliases", func(q session) error {
-		return q.all(&aliases, `SELECT id, name, retention_us FROM aliases ORDER BY id`)
+		return q.all(&aliases, `SELECT id, name, COALESCE(retention_us, ?) AS span FROM aliases ORDER BY id`, s.opt.Retention.Microseconds())
 	}); err != nil {
 		return 0, err
 	}
 	total, first := s.dropDays(ctx, now)
 	for i := range aliases {
 		a := &aliases[i]
-		span := a.retention(s.opt.Retention)
+		span := time.Duration(a.Span) * time.Microsecond
 		if span <= 0 || !due(a.ID, span) {
 			continue
 		}
 		n, err := s.expire(ctx, a, now, now.Add(-span))
 		total += n
-		if err != nil {
-			if ctx.Err() != nil {
-				return total, err
-			}
-			if first == nil {
-				first = fmt.Errorf("alias %s: %w", a.Name, err)
-			}
+		if ctx.Err() != nil {
+			return total, err
+		}
+		if err != nil && first == nil {
+			first = fmt.Errorf("alias %s: %w", a.Name, err)
 		}
 	}
 	if total > 0 {
@@ -180,14 +167,8 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
 	} {
 		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? LIMIT ?)`, t.table, t.key, t.at)
-		for n := int64(t.limit); n == int64(t.limit); {
-			err := s.pacedUpdate(ctx, "drop expired "+t.table, func(c *writeTx, _ int) (err error) {
-				n, err = c.exec(query, micros(t.before), t.limit)
-				return err
-			})
-			if err != nil {
-				return err
-			}
+		if err := s.deleteInBatches(ctx, t.table, t.limit, query, micros(t.before), t.limit); err != nil {
+			return err
 		}
 	}
 	return s.trimAudit(ctx, auditRows)
@@ -195,10 +176,15 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 
 // trimAudit deletes the oldest rows of the audit log beyond keep.
 func (s *Store) trimAudit(ctx context.Context, keep int) error {
-	for n := int64(expiredRows); n == expiredRows; {
-		err := s.pacedUpdate(ctx, "trim the audit log", func(c *writeTx, _ int) (err error) {
-			n, err = c.exec(`DELETE FROM audit WHERE id IN (SELECT id FROM audit
-				WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, keep, expiredRows)
+	return s.deleteInBatches(ctx, "audit", expiredRows, `DELETE FROM audit WHERE id IN (SELECT id FROM audit
+		WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, keep, expiredRows)
+}
+
+// deleteInBatches executes a statement until it deletes fewer rows than limit.
+func (s *Store) deleteInBatches(ctx context.Context, table string, limit int, query string, args ...any) error {
+	for n := int64(limit); n == int64(limit); {
+		err := s.pacedUpdate(ctx, "drop expired "+table, func(c *writeTx, _ int) (err error) {
+			n, err = c.exec(query, args...)
 			return err
 		})
 		if err != nil {

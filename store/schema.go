@@ -13,7 +13,7 @@ import (
 // Schema gives the version that the database has and the one that this program
 // wants; have is 0 in an empty database. It changes nothing.
 func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
-	p, err := s.provider(ctx)
+	p, err := s.provider()
 	if err != nil {
 		return 0, 0, err
 	}
@@ -52,10 +52,7 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	if err := s.checkSchema(ctx); err != nil {
 		return from, from, err
 	}
-	if err := s.awaitOlderServer(ctx, from); err != nil {
-		return from, from, err
-	}
-	p, err := s.provider(ctx)
+	p, err := s.provider()
 	if err != nil {
 		return from, from, err
 	}
@@ -69,41 +66,9 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	return from, to, nil
 }
 
-// schemaOfNodes is the first schema that several relayd can serve at once.
-const schemaOfNodes = 4
-
-// awaitOlderServer waits while a relayd of a version before schemaOfNodes serves the
-// database: it would fail on the new schema. Such a version holds an advisory lock.
-func (s *Store) awaitOlderServer(ctx context.Context, schema int64) error {
-	if !s.d.isPostgres || schema >= schemaOfNodes {
-		return nil
-	}
-	for n := 0; ; n++ {
-		var held int
-		err := s.direct.GetContext(ctx, &held, `SELECT COUNT(*) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 2
-			AND classid::bigint = $1 AND objid::bigint = (hashtext(current_schema())::bigint & 4294967295)
-			AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, int64(olderServeLock))
-		if err != nil || held == 0 {
-			return s.fault("look for an older server", err)
-		}
-		if n == 0 {
-			s.log.Warn("a relayd of an earlier version serves this database; waiting until it is stopped", "database", s.place(), "schema", schema)
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Second):
-		}
-	}
-}
-
-// olderServeLock is the key of the advisory lock of versions before schemaOfNodes. The
-// migration to schemaOfNodes takes it too.
-const olderServeLock = 0x72656c61
-
 // provider makes goose's view of the database. On Postgres a row with a lease of 30 s keeps
 // two processes from migrating at once; a pooler in between does not matter to it.
-func (s *Store) provider(context.Context) (*goose.Provider, error) {
+func (s *Store) provider() (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
 	if s.d.isPostgres {
 		locker, err := lock.NewPostgresTableLocker(lock.WithTableName("migration_lock"), lock.WithTableLockTimeout(time.Second, 120),

@@ -40,7 +40,7 @@ func (s *Store) vacuum(ctx context.Context) error {
 		err := s.pacedUpdate(ctx, "give free pages back", func(c *writeTx, _ int) error {
 			// The statement frees one page for each row that is read, and keeps its
 			// progress when it is closed early.
-			rows, err := c.q.QueryContext(c.ctx, incrementalVacuum(free-keep))
+			rows, err := c.q.QueryContext(c.ctx, `PRAGMA incremental_vacuum(`+strconv.FormatInt(free-keep, 10)+`)`) // a pragma takes no parameters
 			if err != nil {
 				return err
 			}
@@ -57,9 +57,4 @@ func (s *Store) vacuum(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// incrementalVacuum is the statement for n pages; a pragma takes no parameters.
-func incrementalVacuum(n int64) string {
-	return `PRAGMA incremental_vacuum(` + strconv.FormatInt(n, 10) + `)`
 }
