@@ -40,7 +40,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	defer sub.Close()
 	c.err = record.ServeStream(w, r.WithContext(ctx), func(*record.EventStream) error { return nil }, func(out *record.EventStream, _ int, items []relay.FeedItem) error {
 		for i := range items {
-			out.Write(items[i].ID, items[i].Name, items[i].Data)
+			out.Item(&items[i])
 		}
 		return nil
 	}, sub)

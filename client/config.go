@@ -27,16 +27,6 @@ type Config struct {
 	Aliases []Forward // in the order of the file
 }
 
-// Forward gives the entry of an alias.
-func (c *Config) Forward(alias string) (Forward, bool) {
-	for _, f := range c.Aliases {
-		if f.Alias == alias {
-			return f, true
-		}
-	}
-	return Forward{}, false
-}
-
 // FindConfig looks for a webhooks.yaml in a folder and its parents, the nearest
 // first; "" when there is none.
 func FindConfig(dir string) string {

@@ -45,14 +45,16 @@ type shape struct {
 	status      int // of the answer
 }
 
+// The upgraded one is the last: its attempt ends after its answer, and what is written then may share
+// a page with the next request.
 var shapes = []shape{
 	{name: "queued", alias: "asleep", size: 100, status: 202},
 	{name: "small", alias: "awake", size: 100, status: 200},
 	{name: "chunked", alias: "awake", size: 5000, chunked: true, status: 200},
 	{name: "large", alias: "awake", size: 300 << 10, status: 200},
 	{name: "close", alias: "awake", size: 100, status: 200},     // the answer ends with the connection
-	{name: "upgrade", alias: "awake", size: 0, status: 101},     // the connection is handed on
 	{name: "refused", alias: "nothing", size: 100, status: 502}, // no local server
+	{name: "upgrade", alias: "awake", size: 0, status: 101},     // the connection is handed on
 }
 
 // body repeats the path, so that a part of it is found in whatever is written to a disk.

@@ -53,6 +53,7 @@ var clock = []struct {
 	put  string
 }{
 	{regexp.MustCompile(`(?m)^Date: .*\r$`), "Date: D\r"},
+	{regexp.MustCompile(`Expires=[^;\r]*`), "Expires=D"},
 	{regexp.MustCompile(`(?m)^Last-Modified: .*\r$`), "Last-Modified: D\r"},
 	{regexp.MustCompile(`(?m)^Server-Timing: .*\r$`), "Server-Timing: T\r"},
 	{regexp.MustCompile(`"timestamp":\s*\d+`), `"timestamp":0`},

@@ -34,6 +34,27 @@ func (s *EventStream) Write(id, name string, data []byte) {
 	s.buf.WriteByte('\n')
 }
 
+// EncodeSSE gives a feed item its id and encodes it for all viewers at once; its Data becomes
+// a part of SSE.
+func EncodeSSE(item *relay.FeedItem, id string) {
+	text := make([]byte, 0, len(item.Data)+len(id)+len(item.Name)+len("id: \nevent: \ndata: \n\n"))
+	text = append(append(append(text, "id: "...), id...), "\nevent: "...)
+	text = append(append(text, item.Name...), "\ndata: "...)
+	data := len(text)
+	text = append(text, item.Data...)
+	item.ID, item.Data = id, text[data:len(text):len(text)]
+	item.SSE = append(text, "\n\n"...)
+}
+
+// Item adds a feed item as it is.
+func (s *EventStream) Item(item *relay.FeedItem) {
+	if item.SSE == nil {
+		s.Write(item.ID, item.Name, item.Data)
+		return
+	}
+	s.buf.Write(item.SSE)
+}
+
 // feedBatch is one result of a subscription.
 type feedBatch struct {
 	from  int // index of the subscription

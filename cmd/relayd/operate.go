@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -138,7 +137,10 @@ func jsonFlag(cmd *cobra.Command) *bool {
 // for terminals.
 func printRows[T any](w io.Writer, asJSON bool, head string, rows []T, cells func(T) []string) error {
 	if asJSON {
-		return printJSON(w, slices.Concat([]T{}, rows)) // [] and not null
+		if rows == nil {
+			rows = []T{} // [] and not null
+		}
+		return printJSON(w, rows)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, head)

@@ -1,0 +1,23 @@
+package record
+
+import (
+	"testing"
+
+	"relay"
+)
+
+// A viewer sees no difference between an item that was encoded for all and one that was not.
+func TestItemIsEncodedOnce(t *testing.T) {
+	item := relay.FeedItem{Name: "event", Data: []byte(`{"id":"evt_1"}`)}
+	var alone, shared EventStream
+	alone.Write("a-1", item.Name, item.Data)
+	EncodeSSE(&item, "a-1")
+	shared.Item(&item)
+	if alone.buf.String() != shared.buf.String() || item.ID != "a-1" || string(item.Data) != `{"id":"evt_1"}` {
+		t.Errorf("%q, %q, %+v", alone.buf.String(), shared.buf.String(), item)
+	}
+	_ = append(item.Data, "more"...) // it may not reach into what others are shown
+	if got := string(item.SSE); got != alone.buf.String() {
+		t.Errorf("%q", got)
+	}
+}
