@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -142,9 +143,7 @@ func TestExamine(t *testing.T) {
 		exec(`UPDATE events SET attempts = 1, state = 3`)
 		want("event states")
 		exec(`UPDATE events SET state = 2`)
-		settled(t, s.Chunk(idAt(s, old), 0, 0, []byte("x")))
-		want("left-over bytes")
-		exec(`DELETE FROM body_chunks`)
+		settled(t, s.Chunk(idAt(s, time.Now()), 0, 0, []byte("x")))
 		ahead := eventAt(s, alias, time.Now().Add(time.Hour), relay.StateDelivering, "x")
 		settled(t, s.Accept(ahead))
 		want("clock")
@@ -156,6 +155,12 @@ func TestExamine(t *testing.T) {
 		exec(`UPDATE events SET state = 2`)
 		exec(`UPDATE attempts SET state = 2`)
 		want("clock")
+		leftOver, literal := idAt(s, old), "'%x'"
+		if o.URL == "" {
+			literal = "x'%x'"
+		}
+		exec(`UPDATE body_chunks SET event_id = ` + fmt.Sprintf(literal, leftOver[:])) // a server would sweep it at its start
+		want("clock", "left-over bytes")
 		if !there(t, beside, id) {
 			t.Error("it is not read-only")
 		}

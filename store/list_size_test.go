@@ -47,9 +47,7 @@ func TestListsKeepTheirTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			if s.d.isPostgres {
-				if err := s.makePartitions(t.Context(), time.Now()); err != nil {
-					t.Fatal(err)
-				}
+				makePartitions(t, s)
 			}
 			who := fillSized(t, s, n)
 			rare := n / sizedRare
