@@ -69,6 +69,8 @@ def with_paramiko(host, port, user, key, mode, args):
 
         threading.Thread(target=run, daemon=True).start()
 
+    # paramiko sets it itself only after the reply to the request, and refuses channels until then.
+    transport._tcp_handler = serve
     try:
         say("forwarded", transport.request_port_forward(bind, bind_port, serve))
     except paramiko.SSHException as e:
