@@ -55,6 +55,7 @@ var clock = []struct {
 	{regexp.MustCompile(`(?m)^Date: .*\r$`), "Date: D\r"},
 	{regexp.MustCompile(`Expires=[^;\r]*`), "Expires=D"},
 	{regexp.MustCompile(`(?m)^Last-Modified: .*\r$`), "Last-Modified: D\r"},
+	{regexp.MustCompile(`(?m)^Etag: [0-9a-f]{98}\r$`), "Etag: E\r"}, // of /cache: the time in hex before a hash
 	{regexp.MustCompile(`(?m)^Server-Timing: .*\r$`), "Server-Timing: T\r"},
 	{regexp.MustCompile(`"timestamp":\s*\d+`), `"timestamp":0`},
 	{regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`), "UUID"},

@@ -106,8 +106,8 @@ func (srv *Server) reject(c *conn, reason, text string) {
 		return
 	}
 	// A close with unread bytes resets the connection, and the client would lose the text.
-	if half, ok := tcp.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite()
+	if c.sock.half != nil {
+		_ = c.sock.half.CloseWrite()
 	}
 	_, _ = io.Copy(io.Discard, io.LimitReader(tcp, rejectBytes))
 }

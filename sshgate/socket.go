@@ -3,6 +3,7 @@ package sshgate
 import (
 	"bytes"
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -29,15 +30,34 @@ type socket struct {
 	reads   atomic.Int64  // how often somebody began to
 	stall   time.Duration // for a write that makes no progress; 0 = no limit
 	once    sync.Once
+	closed  atomic.Bool
+	linger  atomic.Bool        // Close lets the peer read what was written last
+	half    halfCloser         // nil where there is none
 	out     *relay.BatchWriter // to send
 
 	said  []byte // of our version: already sent, so x/crypto's is dropped
 	ahead []byte // of the peer: read by exchange, not yet by x/crypto
 }
 
+// halfCloser ends what is sent and leaves open what is received.
+type halfCloser interface{ CloseWrite() error }
+
+// kernelConn is the connection behind what reads a proxy's header.
+func kernelConn(c net.Conn) net.Conn {
+	for {
+		outer, ok := c.(interface{ NetConn() net.Conn })
+		if !ok {
+			return c
+		}
+		c = outer.NetConn()
+	}
+}
+
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
 	s := &socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
-	s.ack, s.unread = tune(tcp, userTimeout)
+	kernel := kernelConn(tcp)
+	s.half, _ = kernel.(halfCloser)
+	s.ack, s.unread = tune(kernel, userTimeout)
 	s.out = relay.NewBatchWriter(sender{s})
 	return s
 }
@@ -94,10 +114,16 @@ func (s *socket) Read(p []byte) (int, error) {
 		s.ahead = s.ahead[n:]
 		return n, nil
 	}
+	if s.closed.Load() {
+		return 0, net.ErrClosed
+	}
 	s.reads.Add(1)
 	s.reading.Store(true)
 	n, err := s.Conn.Read(p)
 	s.reading.Store(false)
+	if s.closed.Load() {
+		n, err = 0, net.ErrClosed
+	}
 	if n > 0 {
 		s.heard.Store(s.now())
 		s.onHeard()
@@ -125,8 +151,23 @@ func (s *socket) Write(p []byte) (int, error) {
 // sender is the end of a socket that batches of writes go to.
 type sender struct{ *socket }
 
-// Close closes the connection below the socket.
-func (s sender) Close() error { return s.Conn.Close() }
+// lingerTime is how long a closed connection takes what the peer still sends.
+const lingerTime = time.Second
+
+// Close closes the connection below the socket. A close with unread bytes would reset the
+// connection (RFC 1122, section 4.2.2.13), and the peer would lose what was written last: it
+// is told the end first, and what it still sends is dropped.
+func (s sender) Close() error {
+	if s.half == nil || !s.linger.Load() || s.half.CloseWrite() != nil {
+		return s.Conn.Close()
+	}
+	go func() {
+		_ = s.Conn.SetReadDeadline(time.Now().Add(lingerTime))
+		_, _ = io.Copy(io.Discard, io.LimitReader(s.Conn, rejectBytes))
+		_ = s.Conn.Close()
+	}()
+	return nil
+}
 
 // Write sends all of p. It ends the connection when none of it was taken for the stall time.
 func (s sender) Write(p []byte) (written int, err error) {
@@ -154,6 +195,7 @@ func (s *socket) SetDeadline(time.Time) error { return nil }
 // call does something.
 func (s *socket) Close() (err error) {
 	s.once.Do(func() {
+		s.closed.Store(true)
 		_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
 		err = s.out.Close()
 		s.onClose()

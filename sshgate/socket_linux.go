@@ -12,13 +12,6 @@ import (
 // wish, so it is repeated after each read. Without it OpenSSH waits 40 ms within
 // the handshake. unread tells whether bytes of the peer have come that nobody has read.
 func tune(c net.Conn, userTimeout time.Duration) (ack func(), unread func() bool) {
-	for { // behind what reads a proxy's header
-		inner, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			break
-		}
-		c = inner.NetConn()
-	}
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
 		return nil, nil
