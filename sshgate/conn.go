@@ -192,7 +192,6 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.enrolled, _ = sc.Permissions.ExtraData[enrolledKey{}].([]string)
 		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
 		c.sc = sc
-		c.sock.linger.Store(true)
 		c.mu.Lock()
 		c.log = c.log.With("account", who.AccountName) // timers may be using it
 		c.started = true

@@ -86,6 +86,7 @@ func (c *conn) addSession(s *session) bool {
 		return false
 	}
 	c.sessions[s] = struct{}{}
+	c.sock.linger.Store(true)
 	c.updateIdleTimer()
 	return true
 }

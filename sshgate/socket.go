@@ -31,7 +31,7 @@ type socket struct {
 	stall   time.Duration // for a write that makes no progress; 0 = no limit
 	once    sync.Once
 	closed  atomic.Bool
-	linger  atomic.Bool        // Close lets the peer read what was written last
+	linger  atomic.Bool        // there is a session, which is told why it ends
 	half    halfCloser         // nil where there is none
 	out     *relay.BatchWriter // to send
 
@@ -155,15 +155,19 @@ type sender struct{ *socket }
 const lingerTime = time.Second
 
 // Close closes the connection below the socket. A close with unread bytes would reset the
-// connection (RFC 1122, section 4.2.2.13), and the peer would lose what was written last: it
-// is told the end first, and what it still sends is dropped.
+// connection (RFC 1122, section 4.2.2.13), and a session would lose what was written last: it
+// is told the end first, and what it still sends is dropped. A peer that does not close its
+// end is reset after lingerTime.
 func (s sender) Close() error {
 	if s.half == nil || !s.linger.Load() || s.half.CloseWrite() != nil {
 		return s.Conn.Close()
 	}
 	go func() {
 		_ = s.Conn.SetReadDeadline(time.Now().Add(lingerTime))
-		_, _ = io.Copy(io.Discard, io.LimitReader(s.Conn, rejectBytes))
+		_, err := io.Copy(io.Discard, io.LimitReader(s.Conn, rejectBytes))
+		if reset, ok := s.half.(interface{ SetLinger(sec int) error }); ok && err != nil {
+			_ = reset.SetLinger(0)
+		}
 		_ = s.Conn.Close()
 	}()
 	return nil
