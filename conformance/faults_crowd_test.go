@@ -155,7 +155,8 @@ func (c *crowd) ask() (failed int) {
 	for lane := range 8 {
 		work.Go(func() {
 			for i := lane; i < c.n; i += 8 {
-				if status, _, _ := c.r.call(fmt.Sprintf("crowd-%d", i), "/first", "x"); status != 200 {
+				if status, answer, head := c.r.call(fmt.Sprintf("crowd-%d", i), "/first", "x"); status != 200 {
+					c.r.t.Logf("first request to crowd-%d: %d %.300q, %v", i, status, answer, head)
 					bad.Add(1)
 				}
 			}
