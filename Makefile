@@ -27,7 +27,7 @@ run: build ## build and start the server in the foreground, data in .relay
 
 .PHONY: demo
 demo: build ## the whole loop by itself: server, echo target, ssh -R, one webhook, one replay
-	@go run ./demo
+	@scripts/demo
 
 .PHONY: setup
 setup: ## install what the tests drive, or name it

@@ -38,7 +38,6 @@ var allowedImports = map[string][]string{
 	"relay/store/pgtest":     {"relay/relaytest"},
 	"relay/relaytest":        {},
 	"relay/bench":            {},
-	"relay/demo":             {},
 	"relay/migrations":       {},
 	"relay/api":              {"relay", "relay/wire", "relay/record"},
 	"relay/dashboard":        {"relay", "relay/wire", "relay/record"},
