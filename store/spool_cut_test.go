@@ -237,6 +237,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 				mu.Lock()
 				all = append(all, c)
 				mu.Unlock()
+				<-time.After(10 * time.Millisecond) // every event is looked up below
 			}
 		})
 	}
