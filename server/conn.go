@@ -255,7 +255,7 @@ func (c *conn) Write(p []byte) (int, error) { return c.net.Write(p) }
 
 // Presence tells whether the caller is still connected.
 func (c *conn) Presence() relay.Presence {
-	if s, ok := netConn(c.sock.Conn).(syscall.Conn); ok {
+	if s, ok := relay.KernelConn(c.sock.Conn).(syscall.Conn); ok {
 		return presence(s)
 	}
 	return relay.CallerPresent
@@ -273,14 +273,14 @@ func (c *conn) DisableWriteTimeout() {
 // CloseWrite (SO_LINGER with 0 s).
 func (c *conn) ResetOnCrash() {
 	c.crashReset = true
-	c.sock.setLinger(0)
+	relay.SetLinger(c.sock.Conn, 0)
 }
 
 // CloseWrite sends close_notify over TLS, and FIN.
 func (c *conn) CloseWrite() error {
 	if c.crashReset {
 		c.crashReset = false
-		c.sock.setLinger(-1) // the default of Go
+		relay.SetLinger(c.sock.Conn, -1) // the default of Go
 	}
 	if c.secure {
 		if t, ok := c.net.(interface{ CloseWrite() error }); ok {
@@ -309,27 +309,18 @@ const (
 )
 
 // closeOrderly closes our side and then discards what the caller still sends, for a
-// while. Closing a socket that has unread input resets it, and a reset can destroy the
-// response before the caller has read it. Meanwhile the connection may be evicted.
+// while. Meanwhile the connection may be evicted.
 func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return
 	}
 	c.sock.slot.setIdle()
 	c.rewind() // frees the buffer of a large head
-	b, _ := buffers.Get().(*[]byte)
-	defer buffers.Put(b)
 	begun, most := time.Now(), lingerMaxTime
-	for n := 0; n < lingerBytes; {
-		wait := lingerTime + time.Duration(n)*time.Second/lingerPace
-		_ = c.sock.SetReadDeadline(begun.Add(min(wait, most)))
-		if most == lingerMaxTime && c.srv.isClosed() { // checked after the deadline was set, because closeRemaining may have set a shorter one
-			most = min(time.Since(begun)+lingerGrace, most)
-			_ = c.sock.SetReadDeadline(begun.Add(most))
-		}
-		k, err := c.sock.Read(*b)
-		if n += k; err != nil {
-			return
-		}
+	if c.srv.isClosed() { // else closeRemaining ends it
+		most = lingerGrace
 	}
+	_ = relay.Discard(c.sock, lingerBytes, func(read int64) time.Time {
+		return begun.Add(min(lingerTime+time.Duration(read)*time.Second/lingerPace, most))
+	})
 }

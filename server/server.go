@@ -255,19 +255,16 @@ func (s *Server) closeRemaining(cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for c := range s.conns {
-		switch c.phase.Load() {
-		case phaseHead, phaseLinger:
-			if !cut {
-				_ = c.sock.SetReadDeadline(time.Now().Add(lingerGrace))
-				continue
-			}
-		case phaseBusy:
-			if cut {
-				c.Abort()
-				continue
-			}
+		switch phase := c.phase.Load(); {
+		case phase == phaseHead && !cut:
+			_ = c.sock.SetReadDeadline(time.Now().Add(lingerGrace))
+		case phase == phaseLinger && !cut:
+			time.AfterFunc(lingerGrace, func() { _ = c.sock.Close() })
+		case phase == phaseBusy && cut:
+			c.Abort()
+		default:
+			_ = c.sock.Close()
 		}
-		_ = c.sock.Close()
 	}
 }
 

@@ -43,7 +43,7 @@ const unsentLimit = 64 << 10
 
 // limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit where c is a TCP socket.
 func limitUnsent(c net.Conn) {
-	t, ok := netConn(c).(*net.TCPConn)
+	t, ok := relay.KernelConn(c).(*net.TCPConn)
 	if !ok {
 		return
 	}

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"relay"
 )
 
 // writePiece is the most that is written under one deadline.
@@ -94,36 +96,13 @@ func (c *stallConn) SetDeadline(t time.Time) error {
 }
 
 // CloseWrite sends FIN where the connection can.
-func (c *stallConn) CloseWrite() error {
-	if w, ok := netConn(c.Conn).(interface{ CloseWrite() error }); ok {
-		return w.CloseWrite()
-	}
-	return errors.ErrUnsupported
-}
+func (c *stallConn) CloseWrite() error { return relay.HalfClose(c.Conn) }
 
 // reset closes the connection with RST, so that the peer cannot take what it has
 // received for the whole.
 func (c *stallConn) reset() {
-	c.setLinger(0)
+	relay.SetLinger(c.Conn, 0)
 	_ = c.Close()
-}
-
-// setLinger sets SO_LINGER where the connection can.
-func (c *stallConn) setLinger(seconds int) {
-	if l, ok := netConn(c.Conn).(interface{ SetLinger(int) error }); ok {
-		_ = l.SetLinger(seconds)
-	}
-}
-
-// netConn returns the socket below any wrappers.
-func netConn(c net.Conn) net.Conn {
-	for {
-		w, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return c
-		}
-		c = w.NetConn()
-	}
 }
 
 // stallReader renews the read deadline of its request with every read and removes it

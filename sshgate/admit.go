@@ -3,7 +3,6 @@ package sshgate
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math"
 	"net"
 	"net/netip"
@@ -81,7 +80,6 @@ func seconds(d time.Duration) int { return int(math.Ceil(d.Seconds())) }
 const (
 	maxRejecting = 64 // at the same time; others are closed at once
 	rejectTime   = 2 * time.Second
-	rejectBytes  = 64 << 10
 )
 
 // reject tells the client why its connection is closed, by a disconnect message in
@@ -101,15 +99,13 @@ func (srv *Server) reject(c *conn, reason, text string) {
 		return
 	}
 	tcp := c.sock.Conn
-	_ = tcp.SetDeadline(time.Now().Add(rejectTime))
+	end := time.Now().Add(rejectTime)
+	_ = tcp.SetWriteDeadline(end)
 	if _, err := tcp.Write(append([]byte(serverVersion+"\r\n"), disconnectPacket("relay: "+text)...)); err != nil {
 		return
 	}
-	// A close with unread bytes resets the connection, and the client would lose the text.
-	if c.sock.half != nil {
-		_ = c.sock.half.CloseWrite()
-	}
-	_, _ = io.Copy(io.Discard, io.LimitReader(tcp, rejectBytes))
+	_ = relay.HalfClose(tcp)
+	_ = relay.Discard(tcp, lingerBytes, func(int64) time.Time { return end })
 }
 
 // disconnectTooMany is SSH_DISCONNECT_TOO_MANY_CONNECTIONS (RFC 4253, section 11.1).

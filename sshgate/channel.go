@@ -26,10 +26,9 @@ const (
 	maxAlive     = 8192
 )
 
-// settleTime is how long the end of a channel waits to learn whether the whole
-// connection is ending with it: x/crypto reports both in the same way. Where that is
-// not clear then, because the goroutine that reads the connection has not run yet, the
-// wait is repeated, at most maxSettles times.
+// settleTime is how long the end of a channel waits for the end of the whole connection,
+// before and while connectionEnding asks whether that is ending too, at most maxSettles
+// times: the goroutine that reads the connection may not have run yet.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
 // errLost is the end of a channel that nobody has ended in order.
@@ -55,12 +54,11 @@ type channel struct {
 	done    chan struct{} // closed by Close
 	release sync.Once
 
-	refusalKnown   chan struct{} // closed when refusal is set
-	refusal        atomic.Pointer[relay.Error]
-	brokeOff       atomic.Bool   // the peer has said that the local server broke off
-	peerClosed     chan struct{} // closed when the peer has closed the channel, or is no more
-	endKnown       chan struct{} // closed after gone, when lost is known
-	connectionLost bool
+	refusalKnown chan struct{} // closed when refusal is set
+	refusal      atomic.Pointer[relay.Error]
+	brokeOff     atomic.Bool   // the peer has said that the local server broke off
+	peerClosed   chan struct{} // closed when the peer has closed the channel, or is no more
+	lost         func() bool   // connectionEnding, asked once when the channel has ended
 }
 
 type wrote struct {
@@ -80,7 +78,7 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64)
 		done:         make(chan struct{}),
 		refusalKnown: make(chan struct{}),
 		peerClosed:   make(chan struct{}),
-		endKnown:     make(chan struct{}),
+		lost:         sync.OnceValue(c.connectionEnding),
 	}
 	if !c.spawn(func() { h.requests(reqs) }) {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
@@ -97,14 +95,12 @@ func (h *channel) readOnce(buf []byte) relay.Fill {
 		h.eof.Store(true)
 	}
 	h.reading.Unlock()
-	if err != nil && h.brokeOff.Load() { // it was said, and answered, before the end
+	switch {
+	case err == nil, h.refusal.Load() != nil: // CLOSE follows the refusal, as it was said
+	case h.brokeOff.Load(): // it was said, and answered, before the end
 		err = io.ErrUnexpectedEOF
-	} else if err != nil {
-		// A connection that dies ends its channels as a local server does that closes its
-		// side, and only then says so. EOF and no CLOSE is the usual half-close.
-		if closed, lost := h.settle(); lost || !closed && h.c.connectionEnding() {
-			err = errLost
-		}
+	case h.lost():
+		err = errLost
 	}
 	return relay.Fill{N: n, Err: err}
 }
@@ -144,35 +140,29 @@ func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func()
 	}
 }
 
-// settle waits a moment for the end of the channel at the peer. lost tells that the whole
-// connection has ended with it.
-func (h *channel) settle() (closed, lost bool) {
-	select {
-	case <-h.peerClosed:
-		<-h.endKnown
-		return true, h.connectionLost
-	case <-time.After(settleTime):
-		return false, false
-	}
-}
-
-// connectionEnding tells whether the connection has ended, or is about to. A peer's goodbye is
-// the last that x/crypto reads, and it tells the channels before it closes the socket:
-// a connection goes on only when its next bytes are awaited. On a busy one they never are
-// for long, so that it counts as well that they were read since.
+// connectionEnding tells, once a channel has ended, whether the connection has ended too, or
+// is about to: a connection that dies ends its channels as a local server does that closes
+// its side, and only then says so. A peer's goodbye is the last that x/crypto reads, and it
+// tells the channels before it closes the socket: a connection goes on only when its next
+// bytes are awaited. On a busy one they never are for long, so that it counts as well that
+// they were read since.
 func (c *conn) connectionEnding() bool {
-	before := c.sock.reads.Load()
-	for range maxSettles {
-		switch {
-		case c.sock.failed.Load(), c.ctx.Err() != nil:
-			return true
-		case c.sock.reading.Load(), c.sock.reads.Load() != before:
-			return false
-		}
+	wait := func() {
 		select {
 		case <-c.ctx.Done():
 		case <-time.After(settleTime):
 		}
+	}
+	wait() // many clients close their channels just before they go
+	before := c.sock.reads.Load()
+	for range maxSettles {
+		switch {
+		case c.sock.state.Load() != socketOpen, c.ctx.Err() != nil:
+			return true
+		case c.sock.reading.Load(), c.sock.reads.Load() != before:
+			return false
+		}
+		wait()
 	}
 	return false
 }
@@ -192,14 +182,9 @@ func (h *channel) requests(reqs <-chan *ssh.Request) {
 		_ = req.Reply(false, nil)
 	}
 	close(h.peerClosed)
-	if h.refusal.Load() == nil { // else CLOSE follows, as it was said
-		select {
-		case <-h.c.ctx.Done():
-		case <-time.After(settleTime):
-		}
-		h.connectionLost = h.c.connectionEnding()
+	if h.refusal.Load() == nil {
+		h.lost() // before a drain may close the connection
 	}
-	close(h.endKnown)
 	h.released()
 	h.c.mu.Lock()
 	defer h.c.mu.Unlock()
@@ -246,7 +231,7 @@ func (h *channel) Write(p []byte) (int, error) {
 				// that fails. On a connection that lives this is the local server's answer and no
 				// proof that another try is due; the next read tells the end. Clients that dial at
 				// the first byte close channels for other reasons.
-				if closed, lost := h.settle(); closed && !lost {
+				if !h.lost() {
 					return 0, nil
 				}
 			}

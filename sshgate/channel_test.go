@@ -70,7 +70,7 @@ func TestLateEndOfConnection(t *testing.T) {
 		ends bool
 	}{
 		"goodbye":         {func(c *conn) { time.AfterFunc(100*settleTime, c.cancel) }, true},
-		"broken":          {func(c *conn) { c.sock.failed.Store(true) }, true},
+		"broken":          {func(c *conn) { c.sock.state.Store(socketLost) }, true},
 		"goes on":         {func(c *conn) { c.sock.reading.Store(true) }, false},
 		"goes on, slowly": {func(c *conn) { time.AfterFunc(100*settleTime, func() { c.sock.reading.Store(true) }) }, false},
 		"not to be known": {func(*conn) {}, false},

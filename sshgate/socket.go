@@ -3,10 +3,8 @@ package sshgate
 import (
 	"bytes"
 	"errors"
-	"io"
 	"net"
 	"os"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,40 +22,28 @@ type socket struct {
 	onLost  func()      // called once, after the first read that failed
 	onClose func()
 
-	heard   atomic.Int64  // since start, of the last byte read
-	failed  atomic.Bool   // a read has failed: nothing more will come
-	reading atomic.Bool   // somebody waits for the peer's next bytes
-	reads   atomic.Int64  // how often somebody began to
-	stall   time.Duration // for a write that makes no progress; 0 = no limit
-	once    sync.Once
-	closed  atomic.Bool
+	heard   atomic.Int64       // since start, of the last byte read
+	state   atomic.Int32       // one of the constants below
+	reading atomic.Bool        // somebody waits for the peer's next bytes
+	reads   atomic.Int64       // how often somebody began to
+	stall   time.Duration      // for a write that makes no progress; 0 = no limit
 	linger  atomic.Bool        // there is a session, which is told why it ends
-	half    halfCloser         // nil where there is none
 	out     *relay.BatchWriter // to send
 
 	said  []byte // of our version: already sent, so x/crypto's is dropped
 	ahead []byte // of the peer: read by exchange, not yet by x/crypto
 }
 
-// halfCloser ends what is sent and leaves open what is received.
-type halfCloser interface{ CloseWrite() error }
-
-// kernelConn is the connection behind what reads a proxy's header.
-func kernelConn(c net.Conn) net.Conn {
-	for {
-		outer, ok := c.(interface{ NetConn() net.Conn })
-		if !ok {
-			return c
-		}
-		c = outer.NetConn()
-	}
-}
+// States of a socket. They only grow.
+const (
+	socketOpen   int32 = iota
+	socketLost         // a read has failed: nothing more will come
+	socketClosed       // by this side
+)
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
 	s := &socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
-	kernel := kernelConn(tcp)
-	s.half, _ = kernel.(halfCloser)
-	s.ack, s.unread = tune(kernel, userTimeout)
+	s.ack, s.unread = tune(relay.KernelConn(tcp), userTimeout)
 	s.out = relay.NewBatchWriter(sender{s})
 	return s
 }
@@ -114,15 +100,15 @@ func (s *socket) Read(p []byte) (int, error) {
 		s.ahead = s.ahead[n:]
 		return n, nil
 	}
-	if s.closed.Load() {
+	if s.state.Load() == socketClosed {
 		return 0, net.ErrClosed
 	}
 	s.reads.Add(1)
 	s.reading.Store(true)
 	n, err := s.Conn.Read(p)
 	s.reading.Store(false)
-	if s.closed.Load() {
-		n, err = 0, net.ErrClosed
+	if s.state.Load() == socketClosed {
+		return 0, net.ErrClosed
 	}
 	if n > 0 {
 		s.heard.Store(s.now())
@@ -131,7 +117,7 @@ func (s *socket) Read(p []byte) (int, error) {
 			s.ack()
 		}
 	}
-	if err != nil && !s.failed.Swap(true) {
+	if err != nil && s.state.CompareAndSwap(socketOpen, socketLost) {
 		s.onLost()
 	}
 	return n, err
@@ -151,22 +137,24 @@ func (s *socket) Write(p []byte) (int, error) {
 // sender is the end of a socket that batches of writes go to.
 type sender struct{ *socket }
 
-// lingerTime is how long a closed connection takes what the peer still sends.
-const lingerTime = time.Second
+// lingerTime and lingerBytes bound what a closed connection still takes of its peer.
+const (
+	lingerTime  = time.Second
+	lingerBytes = 64 << 10
+)
 
 // Close closes the connection below the socket. A close with unread bytes would reset the
 // connection (RFC 1122, section 4.2.2.13), and a session would lose what was written last: it
 // is told the end first, and what it still sends is dropped. A peer that does not close its
 // end is reset after lingerTime.
 func (s sender) Close() error {
-	if s.half == nil || !s.linger.Load() || s.half.CloseWrite() != nil {
+	if !s.linger.Load() || relay.HalfClose(s.Conn) != nil {
 		return s.Conn.Close()
 	}
+	end := time.Now().Add(lingerTime)
 	go func() {
-		_ = s.Conn.SetReadDeadline(time.Now().Add(lingerTime))
-		_, err := io.Copy(io.Discard, io.LimitReader(s.Conn, rejectBytes))
-		if reset, ok := s.half.(interface{ SetLinger(sec int) error }); ok && err != nil {
-			_ = reset.SetLinger(0)
+		if relay.Discard(s.Conn, lingerBytes, func(int64) time.Time { return end }) != nil {
+			relay.SetLinger(s.Conn, 0)
 		}
 		_ = s.Conn.Close()
 	}()
@@ -197,12 +185,12 @@ func (s *socket) SetDeadline(time.Time) error { return nil }
 
 // Close closes the connection, which is over at once for those who read. Only the first
 // call does something.
-func (s *socket) Close() (err error) {
-	s.once.Do(func() {
-		s.closed.Store(true)
-		_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
-		err = s.out.Close()
-		s.onClose()
-	})
+func (s *socket) Close() error {
+	if s.state.Swap(socketClosed) == socketClosed {
+		return nil
+	}
+	_ = s.Conn.SetReadDeadline(time.Unix(1, 0))
+	err := s.out.Close()
+	s.onClose()
 	return err
 }
