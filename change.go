@@ -41,7 +41,7 @@ type FeedItem struct {
 	Name  string // event, attempt, tunnel, resync
 	Alias int64
 	Data  []byte // one JSON object without line breaks
-	SSE   []byte // the item as a server-sent event; nil = not encoded
+	SSE   []byte // the item as a server-sent event
 }
 
 // Subscription is one viewer of the live feed.

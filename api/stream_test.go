@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 // open starts a stream over a real connection.
@@ -59,8 +60,11 @@ func TestStream(t *testing.T) {
 	if h.deliver.feed.lastID != "41" || h.deliver.feed.alias == 0 || h.deliver.feed.who.Account != h.alice.Account {
 		t.Errorf("subscribed as %+v to %d after %s", h.deliver.feed.who, h.deliver.feed.alias, h.deliver.feed.lastID)
 	}
-	h.deliver.feed.items <- []relay.FeedItem{{ID: "42", Name: "event", Data: []byte(`{"id":"evt_1"}`)}, {Name: "resync", Data: []byte(`{}`)}}
-	want := "id: 42\nevent: event\ndata: {\"id\":\"evt_1\"}\n\nevent: resync\ndata: {}\n\n"
+	items := []relay.FeedItem{{Name: "event", Data: []byte(`{"id":"evt_1"}`)}, {Name: "resync", Data: []byte(`{}`)}}
+	record.CompleteItem(&items[0], "42")
+	record.CompleteItem(&items[1], "43")
+	h.deliver.feed.items <- items
+	want := "id: 42\nevent: event\ndata: {\"id\":\"evt_1\"}\n\nid: 43\nevent: resync\ndata: {}\n\n"
 	if got := readUntil(t, body, "data: {}\n\n"); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
@@ -180,7 +184,7 @@ func TestViewersWhoTakeNothingAreDropped(t *testing.T) {
 		must(t, err)
 		readUntil(t, bufio.NewReader(res.Body), "\n\n")
 		began := time.Now()
-		feed.items <- []relay.FeedItem{{ID: "1", Name: "event", Data: []byte(`{}`)}}
+		feed.items <- []relay.FeedItem{{SSE: []byte("event: event\ndata: {}\n\n")}}
 		<-feed.closed
 		if took := time.Since(began); took != 30*time.Second {
 			t.Errorf("dropped after %s", took)

@@ -34,9 +34,9 @@ func (s *EventStream) Write(id, name string, data []byte) {
 	s.buf.WriteByte('\n')
 }
 
-// EncodeSSE gives a feed item its id and encodes it for all viewers at once; its Data becomes
-// a part of SSE.
-func EncodeSSE(item *relay.FeedItem, id string) {
+// CompleteItem gives a feed item its id and its form as a server-sent event, encoded once for
+// all viewers; its Data becomes a part of that.
+func CompleteItem(item *relay.FeedItem, id string) {
 	text := make([]byte, 0, len(item.Data)+len(id)+len(item.Name)+len("id: \nevent: \ndata: \n\n"))
 	text = append(append(append(text, "id: "...), id...), "\nevent: "...)
 	text = append(append(text, item.Name...), "\ndata: "...)
@@ -47,13 +47,7 @@ func EncodeSSE(item *relay.FeedItem, id string) {
 }
 
 // Item adds a feed item as it is.
-func (s *EventStream) Item(item *relay.FeedItem) {
-	if item.SSE == nil {
-		s.Write(item.ID, item.Name, item.Data)
-		return
-	}
-	s.buf.Write(item.SSE)
-}
+func (s *EventStream) Item(item *relay.FeedItem) { s.buf.Write(item.SSE) }
 
 // feedBatch is one result of a subscription.
 type feedBatch struct {

@@ -11,7 +11,7 @@ func TestItemIsEncodedOnce(t *testing.T) {
 	item := relay.FeedItem{Name: "event", Data: []byte(`{"id":"evt_1"}`)}
 	var alone, shared EventStream
 	alone.Write("a-1", item.Name, item.Data)
-	EncodeSSE(&item, "a-1")
+	CompleteItem(&item, "a-1")
 	shared.Item(&item)
 	if alone.buf.String() != shared.buf.String() || item.ID != "a-1" || string(item.Data) != `{"id":"evt_1"}` {
 		t.Errorf("%q, %q, %+v", alone.buf.String(), shared.buf.String(), item)

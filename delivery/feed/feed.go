@@ -307,7 +307,7 @@ func (f *Feed) deliver(items []relay.FeedItem, left []change) {
 	defer f.mu.Unlock()
 	for i := range items {
 		f.seq++
-		record.EncodeSSE(&items[i], f.id(f.seq))
+		record.CompleteItem(&items[i], f.id(f.seq))
 		f.ring = append(f.ring, entry{f.seq, items[i]})
 		f.size += len(items[i].Data)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 // viewer is one subscriber of the live feed. It implements relay.Subscription.
@@ -133,7 +134,9 @@ func (v *viewer) resync(id string) {
 // replace puts one resync item in place of the items that wait. The caller holds mu.
 func (v *viewer) replace(id string) {
 	clear(v.pending)
-	v.pending, v.size = append(v.pending[:0], relay.FeedItem{ID: id, Name: itemResync, Data: []byte("{}")}), 0
+	item := relay.FeedItem{Name: itemResync, Data: []byte("{}")}
+	record.CompleteItem(&item, id)
+	v.pending, v.size = append(v.pending[:0], item), 0
 }
 
 // signal wakes Next. The caller holds mu.
