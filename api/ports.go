@@ -21,6 +21,8 @@ type Deliverer interface {
 type Events interface {
 	Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error)
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	// Matches tells whether a filter selects an event.
+	Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error)
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// Figures counts the events of an alias since a time, in equal parts.
 	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, parts int) (relay.Figures, error)

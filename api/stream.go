@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -11,14 +12,14 @@ import (
 )
 
 func (s *server) addStreamRoute() {
+	query := []*huma.Param{{Name: "Last-Event-ID", In: "header", Description: "the id after which to continue; answered by resync when it is no longer known", Schema: textSchema}}
+	for _, f := range record.FilterNames() {
+		query = append(query, &huma.Param{Name: f.Name, In: "query", Description: f.Doc, Schema: textSchema})
+	}
 	s.registerRaw(route{
-		tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveQueryAlias,
-		query: []*huma.Param{
-			{Name: "alias", In: "query", Description: "one alias; if absent, all aliases that you can see", Schema: textSchema},
-			{Name: "Last-Event-ID", In: "header", Description: "the id after which to continue; answered by resync when it is no longer known", Schema: textSchema},
-		},
+		tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveList, query: query,
 		answers: map[string]*huma.Response{"200": answer("A stream without end", "text/event-stream", textSchema)},
-	}.on("GET /stream", "stream", "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again)"), s.stream)
+	}.on("GET /stream", "stream", "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again). Filters select events, as in the list"), s.stream)
 }
 
 func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
@@ -38,11 +39,40 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		return err
 	}
 	defer sub.Close()
+	match := &record.LiveMatcher{Filter: c.filter, Look: func(ctx context.Context, id relay.ID) (bool, error) {
+		return s.Events.Matches(ctx, c.who, id, c.filter)
+	}}
+	other := c.filter
+	other.Alias = "" // the subscription sees to it
+	all := len(record.FilterValues(other)) == 0
 	c.err = record.ServeStream(w, r.WithContext(ctx), func(*record.EventStream) error { return nil }, func(out *record.EventStream, _ int, items []relay.FeedItem) error {
 		for i := range items {
-			out.Item(&items[i])
+			verdict := record.Hit
+			if !all {
+				verdict = matchItem(ctx, match, &items[i])
+			}
+			switch verdict {
+			case record.Hit:
+				out.Item(&items[i])
+			case record.Unknown:
+				out.Write(items[len(items)-1].ID, "resync", []byte("{}"))
+				return nil
+			}
 		}
 		return nil
 	}, sub)
 	return nil
+}
+
+// matchItem tells whether a filter selects an item; those that are not about an event are
+// always selected.
+func matchItem(ctx context.Context, match *record.LiveMatcher, item *relay.FeedItem) record.Verdict {
+	var e record.Summary
+	if item.Name != "event" {
+		return record.Hit
+	}
+	if err := json.Unmarshal(item.Data, &e); err != nil {
+		return record.Unknown
+	}
+	return match.Match(ctx, &e)
 }

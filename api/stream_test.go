@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -70,6 +71,41 @@ func TestStream(t *testing.T) {
 	}
 	cancel()
 	<-h.deliver.feed.closed
+}
+
+// TestStreamWithFilters: what a filter does not select is left out. An event whose summary
+// does not decide is read; of too many at once the viewer reads the list again.
+func TestStreamWithFilters(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	withBody := func(body string) []byte {
+		id := h.event("shop", func(e *relay.Event) {
+			e.Request.Body.Data, e.Request.Body.Stored, e.Request.Body.Size = []byte(body), int64(len(body)), int64(len(body))
+		})
+		return []byte(`{"id":"` + id.String() + `","alias":"shop","state":"delivered"}`)
+	}
+	paid, other := withBody(`{"type":"paid"}`), withBody(`{"type":"other"}`)
+	h.deliver.feed = newFeed()
+	_, body := h.open(t.Context(), "?alias=shop&state=delivered&q=paid&json=type%3Dpaid", "")
+	readUntil(t, body, "\n\n")
+	h.deliver.feed.items <- []relay.FeedItem{
+		{ID: "1", Name: "event", Data: other},
+		{ID: "2", Name: "event", Data: []byte(`{"id":"evt_1","alias":"shop","state":"queued"}`)},
+		{ID: "3", Name: "event", Data: paid},
+		{ID: "4", Name: "tunnel", Data: []byte(`{}`)},
+	}
+	want := "id: 3\nevent: event\ndata: " + string(paid) + "\n\nid: 4\nevent: tunnel\ndata: {}\n\n"
+	if got := readUntil(t, body, "data: {}\n\n"); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	many := slices.Repeat([]relay.FeedItem{{ID: "5", Name: "event", Data: other}}, 30)
+	h.deliver.feed.items <- append(many, relay.FeedItem{ID: "6", Name: "event", Data: paid})
+	if got, want := readUntil(t, body, "\n\n"), "id: 6\nevent: resync\ndata: {}\n\n"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	close(h.deliver.feed.items)
+	h.get(h.asAlice, "/api/v1/stream?status=x").code(422, relay.CodeValidationFailed)
+	h.get(h.asAlice, "/api/v1/stream?limit=1").code(422, relay.CodeValidationFailed)
 }
 
 // TestStreamBeginsWithAnID: a viewer whose stream is cut before the first item can go on

@@ -56,10 +56,10 @@ func TestWait(t *testing.T) {
 			lists:   []string{`{"id":"evt_1"}`},
 			streams: []string{streamed("s1", `{"id":"evt_1","state":"delivered"}`) + streamed("s2", `{"id":"evt_2","state":"delivering"}`)},
 		},
-		"by the list of what matches": {
+		"with a filter": {
 			filter:  "/hook",
-			lists:   []string{`{"id":"evt_1"}`, `{"id":"evt_3"},{"id":"evt_2"},{"id":"evt_1"}`},
-			streams: []string{streamed("s1", `{"id":"evt_9"}`)},
+			lists:   []string{`{"id":"evt_1"}`},
+			streams: []string{streamed("s1", `{"id":"evt_2"}`)},
 			open:    true,
 		},
 		"before the stream began": {
@@ -88,6 +88,9 @@ func TestWait(t *testing.T) {
 				_, _ = io.WriteString(w, `{"data":[`+next("list", x.lists)+`]}`)
 			})
 			mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+				if r.FormValue("alias") != "a b" || r.FormValue("path") != x.filter {
+					t.Errorf("asked %s", r.URL)
+				}
 				_, _ = io.WriteString(w, next("stream", x.streams))
 				_ = http.NewResponseController(w).Flush()
 				if x.open {

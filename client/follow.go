@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
-	"sync"
 	"time"
 
 	"relay/record"
@@ -99,71 +98,30 @@ type seen struct {
 
 // once opens the stream before it asks for the list, so that no event falls between them.
 // With the id of the last item no list is needed: the relay continues after it, or sends
-// resync. The stream knows no filter but the alias: with others its items only lead to a
-// look at the list.
+// resync.
 func (f *follower) once(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	look := f.missed
-	filtered := len(f.query) > 1
-	if filtered {
-		var looker sync.WaitGroup
-		looks := make(chan struct{}, 1)
-		defer looker.Wait()
-		defer close(looks)
-		defer cancel(nil)
-		looker.Go(func() { f.lookEach(ctx, looks, cancel) })
-		look = func(context.Context) error {
-			select {
-			case looks <- struct{}{}:
-			default: // one is due
-			}
-			return nil
-		}
-	}
-	alias := url.Values{"alias": f.query["alias"]}
-	err := f.api.stream(ctx, "?"+alias.Encode(), f.after, func() error {
+	return f.api.stream(ctx, "?"+f.query.Encode(), f.after, func() error {
 		f.since = time.Now()
 		if f.lossReported {
 			f.say("connected to the relay again")
 		}
 		f.connectedOnce, f.lossReported = true, false
-		if f.after == "" || filtered {
-			return look(ctx)
+		if f.after == "" {
+			return f.missed(ctx)
 		}
 		return nil
 	}, func(id, name string, data []byte) error {
 		defer func() { f.after = id }()
-		switch {
-		case name == "resync", name == "event" && filtered:
-			return look(ctx)
-		case name == "event":
+		switch name {
+		case "resync":
+			return f.missed(ctx)
+		case "event":
 			var e record.Summary
 			_ = json.Unmarshal(data, &e) // the printer reports invalid JSON
 			return f.take(data, &e, false)
 		}
 		return nil
 	})
-	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(cause, context.Canceled) {
-		return cause // of a look
-	}
-	return err
-}
-
-// lookPause is the least time between two looks at the list.
-const lookPause = 200 * time.Millisecond
-
-// lookEach looks at the list whenever looks gets a value, until an error or the end of ctx.
-func (f *follower) lookEach(ctx context.Context, looks <-chan struct{}, failed context.CancelCauseFunc) {
-	for range looks {
-		if err := f.missed(ctx); err != nil {
-			failed(err)
-			return
-		}
-		if !wait(ctx, lookPause) {
-			return
-		}
-	}
 }
 
 // retryable reports whether a new connection may help.

@@ -15,7 +15,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"relay/record"
 )
@@ -164,28 +163,22 @@ func TestFollowEnds(t *testing.T) {
 	})
 }
 
-// TestFollowWithFilters: an event that matches later is written then, also when newer ones
-// were written before, and those of before the call are not.
+// TestFollowWithFilters: list and stream are asked with the filters, and what both bring is
+// written once.
 func TestFollowWithFilters(t *testing.T) {
-	var looks atomic.Int64
+	query := url.Values{"alias": {"a"}, "status": {"5xx"}, "json": {"a=1", "b=2"}}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
-		if r.FormValue("status") != "5xx" || r.FormValue("alias") != "a" {
+		if got := r.URL.Query(); got.Get("limit") != "3" || got.Get("status") != "5xx" || len(got["json"]) != 2 {
 			t.Errorf("asked %s", r.URL)
 		}
-		lists := []string{`{"id":"evt_2"}`, `{"id":"evt_4"},{"id":"evt_2"}`, `{"id":"evt_4"},{"id":"evt_3"},{"id":"evt_2"},{"id":"evt_1"}`}
-		n := min(int(looks.Add(1)), len(lists))
-		_, _ = io.WriteString(w, `{"data":[`+lists[n-1]+`]}`)
+		_, _ = io.WriteString(w, `{"data":[{"id":"evt_2"}]}`)
 	})
 	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.RawQuery != "alias=a" {
+		if r.URL.RawQuery != query.Encode() {
 			t.Errorf("asked %s", r.URL)
 		}
-		for n := 0; r.Context().Err() == nil; n++ {
-			_, _ = io.WriteString(w, streamed(fmt.Sprintf("s%d", n), `{"id":"evt_9"}`))
-			_ = http.NewResponseController(w).Flush()
-			wait(r.Context(), 10*time.Millisecond)
-		}
+		_, _ = io.WriteString(w, streamed("s1", `{"id":"evt_4","state":"failed"}`)+streamed("s2", `{"id":"evt_2","state":"failed"}`))
 	})
 	server := httptest.NewServer(mux)
 	t.Cleanup(server.Close)
@@ -197,8 +190,9 @@ func TestFollowWithFilters(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	l := &lines{want: 3, cancel: cancel}
-	err = api.Follow(ctx, url.Values{"alias": {"a"}, "status": {"5xx"}}, 3, func(string) {}, l.emit)
-	if out := l.text.String(); out != "{\"id\":\"evt_2\"}\n{\"id\":\"evt_4\"}\n{\"id\":\"evt_3\"}\n" || !errors.Is(err, context.Canceled) {
+	err = api.Follow(ctx, query, 3, func(string) {}, l.emit)
+	want := "{\"id\":\"evt_2\"}\n{\"id\":\"evt_4\",\"state\":\"failed\"}\n{\"id\":\"evt_2\",\"state\":\"failed\"}\n"
+	if out := l.text.String(); out != want || !errors.Is(err, context.Canceled) {
 		t.Errorf("%s%v", out, err)
 	}
 }

@@ -20,8 +20,8 @@ const (
 // errLongLine is final: the relay would send the same line again.
 var errLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
-// stream opens the live stream, of one alias or of all with "", after the item with the id
-// after, or from now on with "". It calls begun when the stream is open, and then take for
+// stream opens the live stream of what a query of GET /events selects, after the item with the
+// id after, or from now on with "". It calls begun when the stream is open, and then take for
 // each item as readStream does, until the stream ends, or begun or take fails.
 func (a *API) stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)

@@ -9,8 +9,6 @@ import (
 	"net/http"
 
 	"github.com/a-h/templ"
-	"golang.org/x/time/rate"
-
 	"relay"
 	"relay/record"
 )
@@ -62,17 +60,20 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 		defer sub.Close()
 		subs = append(subs, sub)
 	}
-	match := &liveMatch{p: p, who: who, lookups: rate.NewLimiter(liveLookups, liveLookups)}
+	var filter streamFilter
 	if a != nil {
-		match.filter = filterOf(r.URL.Query(), a.Name)
+		filter = filterOf(r.URL.Query(), a.Name)
 	}
+	match := &record.LiveMatcher{Filter: filter.Filter, Look: func(ctx context.Context, id relay.ID) (bool, error) {
+		return p.Events.Matches(ctx, who, id, filter.Filter)
+	}}
 	err = record.ServeStream(w, r, func(l *record.EventStream) error { return p.liveStart(r, who, a, l) }, func(l *record.EventStream, from int, items []relay.FeedItem) error {
 		for i := range items {
 			var err error
 			if from == 0 {
 				err = p.sidebarItem(r, l, &items[i])
 			} else {
-				err = p.streamItem(r, who, l, match, &items[i])
+				err = p.streamItem(r, who, l, filter, match, &items[i])
 			}
 			if err != nil {
 				return err
@@ -134,48 +135,8 @@ func (p *pages) sidebarItem(r *http.Request, l *record.EventStream, item *relay.
 	return nil
 }
 
-// liveLookups is how many events a second are read to compare their headers and bodies with
-// the filter of one live list; of more the list is read again.
-const liveLookups = 20
-
-// liveMatch tells which new and changed events belong into a filtered list.
-type liveMatch struct {
-	p       *pages
-	who     relay.Actor
-	filter  streamFilter
-	lookups *rate.Limiter
-	last    string // id of the event looked up last, which changes a moment later
-	hit     bool
-}
-
-// of returns Unknown if the list has to be read again to tell.
-func (m *liveMatch) of(ctx context.Context, s *record.Summary) record.Verdict {
-	if m.filter.err != nil || m.filter.Cursor != "" {
-		return record.Miss
-	}
-	verdict := record.MatchSummary(&m.filter.Filter, s)
-	if verdict != record.Unknown {
-		return verdict
-	}
-	if s.ID != m.last {
-		id, err := relay.ParseID(s.ID)
-		if err != nil || !m.lookups.Allow() {
-			return record.Unknown
-		}
-		hit, err := m.p.Events.Matches(ctx, m.who, id, m.filter.Filter)
-		if err != nil {
-			return record.Unknown
-		}
-		m.last, m.hit = s.ID, hit
-	}
-	if m.hit {
-		return record.Hit
-	}
-	return record.Miss
-}
-
 // streamItem shows one item of the feed as what the page has for it.
-func (p *pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStream, match *liveMatch, item *relay.FeedItem) error {
+func (p *pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStream, filter streamFilter, match *record.LiveMatcher, item *relay.FeedItem) error {
 	ctx := r.Context()
 	switch item.Name {
 	case "event":
@@ -184,14 +145,16 @@ func (p *pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStre
 			return err
 		}
 		name := liveUpdate
-		switch match.of(ctx, &s) {
-		case record.Hit:
-			name = liveRow
-		case record.Unknown:
-			l.Write(item.ID, liveResync, noData)
-			return nil
+		if filter.err == nil && filter.Cursor == "" {
+			switch match.Match(ctx, &s) {
+			case record.Hit:
+				name = liveRow
+			case record.Unknown:
+				l.Write(item.ID, liveResync, noData)
+				return nil
+			}
 		}
-		query := match.filter.query()
+		query := filter.query()
 		row := rowOf(&s, query)
 		if row.Tick = r.URL.Query().Has("tick"); row.Tick {
 			query.Set("tick", "1")

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"io"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"golang.org/x/time/rate"
 
 	"relay"
 )
@@ -72,6 +75,50 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 	if len(f.JSON) > 0 || !search.Look([]byte(path)) {
 		return Unknown
 	}
+	return Hit
+}
+
+// liveLookups is how many events a second one live list reads to compare their headers and
+// bodies with its filter.
+const liveLookups = 20
+
+// LiveMatcher tells which items of the live feed a filter selects. It is used by one
+// goroutine.
+type LiveMatcher struct {
+	Filter relay.Filter
+	// Look tells whether the filter selects an event of which the summary is not enough:
+	// Matches of the store.
+	Look func(ctx context.Context, id relay.ID) (bool, error)
+
+	lookups *rate.Limiter
+	found   string // id of the event that Look selected last, which changes a moment later
+}
+
+// Match returns Unknown where the list has to be read again to tell, because too many events
+// would have to be read one by one.
+func (m *LiveMatcher) Match(ctx context.Context, s *Summary) Verdict {
+	verdict := MatchSummary(&m.Filter, s)
+	if verdict != Unknown {
+		return verdict
+	}
+	if s.ID == m.found {
+		return Hit
+	}
+	if m.lookups == nil {
+		m.lookups = rate.NewLimiter(liveLookups, liveLookups)
+	}
+	id, err := relay.ParseID(s.ID)
+	if err != nil || !m.lookups.Allow() {
+		return Unknown
+	}
+	hit, err := m.Look(ctx, id)
+	switch {
+	case err != nil:
+		return Unknown
+	case !hit:
+		return Miss
+	}
+	m.found = s.ID
 	return Hit
 }
 
