@@ -34,8 +34,8 @@ type exchange struct {
 
 	// What was handed over to the store.
 	accepted       acceptance
-	accept, finish *relay.Ticket           // accept is nil again once it has resolved
-	claim          func() relay.AttemptRef // next queued attempt, once finish has resolved; nil = not asked for
+	accept, finish *relay.Ticket       // accept is nil again once it has resolved
+	claim          func() *relay.Claim // next queued attempt, once finish has resolved; nil = not asked for
 
 	at              times
 	responseTimeout time.Duration // from the whole request to the first byte of the response; 0 = no limit

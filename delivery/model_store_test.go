@@ -148,7 +148,7 @@ func (g *slowStore) over(id relay.ID, n int, state string) {
 }
 
 // Next claims, and looks whether that was the one whose turn it was.
-func (g *slowStore) Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, error) {
+func (g *slowStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	before, after, dead := g.times()
 	if dead {
 		return nil, errKilled
@@ -158,7 +158,7 @@ func (g *slowStore) Next(ctx context.Context, next relay.NextClaim) (*relay.Clai
 		return nil, errKilled
 	}
 	waited, under := g.w.waiting(next.Auto)
-	c, err := g.Store.Next(ctx, next)
+	c, err := g.Store.Next(next)
 	if c == nil || err != nil {
 		if err != nil {
 			g.w.say("queue: %v", err)
@@ -173,24 +173,24 @@ func (g *slowStore) Next(ctx context.Context, next relay.NextClaim) (*relay.Clai
 	return c, nil
 }
 
-func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() relay.AttemptRef) {
+func (g *slowStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
 	g.over(id, a.N, a.State)
 	var waited, under []turn
-	var claimed func() relay.AttemptRef
+	var claimed func() *relay.Claim
 	t := g.step(func() (real *relay.Ticket) {
 		waited, under = g.w.waiting(next.Auto)
 		real, claimed = g.Store.FinishAndClaim(id, a, event, next)
 		return real
 	})
-	return t, func() (ref relay.AttemptRef) {
+	return t, func() (c *relay.Claim) {
 		if _, _, dead := g.times(); !dead && claimed != nil {
-			ref = claimed()
+			c = claimed()
 		}
-		if ref.N > 0 {
+		if c != nil {
 			under = slices.DeleteFunc(under, func(t turn) bool { return t.id == id && t.n == a.N })
-			g.take(ref, next.Auto, waited, under)
+			g.take(relay.AttemptRef{Event: c.Event.ID, N: c.N}, next.Auto, waited, under)
 		}
-		return ref
+		return c
 	}
 }
 

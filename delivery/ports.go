@@ -32,9 +32,9 @@ type Journal interface {
 	// canceled (superseded).
 	Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket
 	// FinishAndClaim is Finish and, in the same transaction, the claim of the attempt that
-	// Next would give. When the ticket has resolved, claimed returns that attempt; its N is
-	// 0 when none was claimed, for whatever reason, and Next may find one.
-	FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (t *relay.Ticket, claimed func() relay.AttemptRef)
+	// Next would give. When the ticket has resolved, claimed returns that attempt; nil when
+	// none was claimed, for whatever reason, and Next may find one.
+	FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (t *relay.Ticket, claimed func() *relay.Claim)
 	// Amend replaces the request message of an event that was accepted before its
 	// request was whole, and sets its replay blocker from the body state.
 	Amend(id relay.ID, m *relay.Message) *relay.Ticket
@@ -53,10 +53,7 @@ type Queue interface {
 	// Next claims the oldest attempt of an alias that may be delivered; nil when none waits.
 	// ErrFenced: the store does not know the tunnel as one of this node (yet).
 	// store-unavailable: try again in a moment.
-	Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, error)
-	// Claimed reads an attempt that FinishAndClaim claimed. When it fails, the attempt is
-	// queued again.
-	Claimed(ctx context.Context, ref relay.AttemptRef) (*relay.Claim, error)
+	Next(next relay.NextClaim) (*relay.Claim, error)
 	// MayClaim is nil while this node may begin to deliver what it has claimed. It answers
 	// from memory.
 	MayClaim() error

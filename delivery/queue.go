@@ -171,7 +171,7 @@ func (st *aliasState) dispatchQueued(released bool) {
 // when none may be delivered.
 func (st *aliasState) dispatch() {
 	pause := time.Duration(0)
-	var claimed relay.AttemptRef
+	var claimed *relay.Claim
 	for {
 		st.mu.Lock()
 		st.rescan = false
@@ -224,46 +224,39 @@ func (st *aliasState) sleep(pause time.Duration) bool {
 // last delivery has claimed it. It sets claimed to the one that it claims for the next call.
 // more means that the attempt was sent and another one may follow, again that the
 // dispatcher has to try later.
-func (st *aliasState) deliverNext(claimed *relay.AttemptRef) (more, again bool) {
-	ref := *claimed
-	*claimed = relay.AttemptRef{}
+func (st *aliasState) deliverNext(claimed **relay.Claim) (more, again bool) {
+	c := *claimed
+	*claimed = nil
 	next, ok := st.nextClaim()
 	if !ok || !st.d.begin() {
-		if ref.N > 0 {
-			t := st.d.store.Requeue(ref.Event, ref.N)
+		if c != nil {
+			t := st.d.store.Requeue(c.Event.ID, c.N)
 			<-t.Done()
 			st.queueMoved(t.Err(), 0, 0)
 		}
 		return false, false
 	}
 	defer st.d.end()
-	ctx, cancel := context.WithTimeout(st.d.base, storeWait)
-	defer cancel()
-	var c *relay.Claim
-	var err error
-	if ref.N > 0 {
-		c, err = st.d.store.Claimed(ctx, ref)
-	} else {
+	if c == nil {
 		st.queue.move()
-		c, err = st.d.store.Next(ctx, next)
-	}
-	if err != nil || c == nil {
-		st.queue.moved(0, 0)
-		if err == nil || errors.Is(err, relay.ErrFenced) { // when the tunnel is stored, the dispatcher is started again
-			return false, false
-		}
-		if level := slog.LevelWarn; !errors.Is(err, context.Canceled) {
-			if e := relay.AsError(err); e.Code == relay.CodeStoreUnavailable {
+		var err error
+		if c, err = st.d.store.Next(next); err != nil || c == nil {
+			st.queue.moved(0, 0)
+			if err == nil || errors.Is(err, relay.ErrFenced) { // when the tunnel is stored, the dispatcher is started again
+				return false, false
+			}
+			level := slog.LevelWarn
+			if relay.AsError(err).Code == relay.CodeStoreUnavailable {
 				level = slog.LevelDebug // the store says it once for all
 			}
-			st.d.log.Log(ctx, level, "queue not read", "alias", st.id, "error", err)
+			st.d.log.Log(st.d.base, level, "queue not read", "alias", st.id, "error", err)
+			// A fixed pause: the store says soon whether it is back.
+			return st.sleep(minRequeueBackoff), false
 		}
-		// A fixed pause: the store says soon whether it is back.
-		return st.sleep(minRequeueBackoff), false
 	}
 	st.queueMoved(nil, -1, -costOf(c.Event))
-	back, following := st.d.deliver(st, c, true)
-	*claimed = following
+	var back bool
+	back, *claimed = st.d.deliver(st, c, true)
 	return !back, back
 }
 

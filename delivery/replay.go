@@ -91,7 +91,7 @@ func costOf(e *relay.Event) int64 {
 // (again), because no byte reached the local server, or because a queued delivery
 // panicked. next is the attempt that was claimed together with the end of a queued one.
 // deliver logs a panic and returns.
-func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool, next relay.AttemptRef) {
+func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
 	x := d.exchange(st, st.alias.Load())
 	defer func() {
 		p := asPanic(recover())
@@ -133,17 +133,17 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	return x.finishStored(v), next
 }
 
-// nextClaimed returns the attempt that was claimed together with the end of this one; its N
-// is 0 when there is none.
-func (x *exchange) nextClaimed() (next relay.AttemptRef) {
+// nextClaimed returns the attempt that was claimed together with the end of this one, nil for
+// none.
+func (x *exchange) nextClaimed() (next *relay.Claim) {
 	if x.claim == nil {
-		return next
+		return nil
 	}
 	<-x.finish.Done()
 	if x.finish.Err() == nil {
 		next = x.claim()
 	}
-	if next.N == 0 {
+	if next == nil {
 		x.st.queue.moved(0, 0)
 	}
 	return next

@@ -35,24 +35,16 @@ func (s *memStore) BeginReplay(_ context.Context, who relay.Actor, id relay.ID, 
 	return &relay.Claim{Event: copyOf(e), N: n}, nil
 }
 
-func (s *memStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() relay.AttemptRef) {
-	return s.Finish(id, a, event), func() (ref relay.AttemptRef) {
-		if c, _ := s.Next(context.Background(), next); c != nil {
-			ref = relay.AttemptRef{Event: c.Event.ID, N: c.N}
-		}
-		return ref
+func (s *memStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
+	return s.Finish(id, a, event), func() *relay.Claim {
+		c, _ := s.Next(next)
+		return c
 	}
-}
-
-func (s *memStore) Claimed(_ context.Context, ref relay.AttemptRef) (*relay.Claim, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return &relay.Claim{Event: copyOf(s.events[ref.Event]), N: ref.N}, nil
 }
 
 func (s *memStore) MayClaim() error { return nil }
 
-func (s *memStore) Next(_ context.Context, next relay.NextClaim) (*relay.Claim, error) {
+func (s *memStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	alias, auto := next.Alias, next.Auto
 	s.mu.Lock()
 	defer s.mu.Unlock()

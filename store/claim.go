@@ -1,9 +1,10 @@
 package store
 
 import (
-	"context"
+	"cmp"
+	"database/sql"
 	"encoding/binary"
-	"sync"
+	"errors"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -18,11 +19,15 @@ type queueClaim struct {
 	relay.NextClaim
 	started int64 // when a transaction claimed; tells the claim from others of the attempt
 
-	oldest attemptRow       // the candidate
-	tried  bool             // a transaction that may have been committed claimed it
-	got    relay.AttemptRef // the result; N is 0 when nothing was claimed
+	oldest attemptRow   // the candidate
+	tried  bool         // a transaction that may have been committed claimed it
+	got    *relay.Claim // the result; nil when nothing was claimed
+	later  bool         // nothing was claimed, because the others of the batch have large bodies
 	err    error
 }
+
+// claimBytes bounds the requests that one transaction claims, and reads, in bytes.
+const claimBytes = 8 << 20
 
 // errNotSettled keeps the queue of an alias in order. One attempt is delivered at a time, and
 // the result of the last one is not stored yet: it may return to the head of the queue.
@@ -33,117 +38,30 @@ var errNotSettled = &relay.Error{
 
 // Next claims the oldest attempt of an alias that may be delivered automatically; see
 // delivery.Queue. It returns nil when no attempt waits.
-func (s *Store) Next(ctx context.Context, next relay.NextClaim) (*relay.Claim, error) {
-	if err := s.caughtUp(); err != nil {
-		return nil, err
+func (s *Store) Next(next relay.NextClaim) (*relay.Claim, error) {
+	for {
+		if err := s.caughtUp(); err != nil {
+			return nil, err
+		}
+		// The id is that of no event, and tells the claims of aliases apart.
+		st := &step{kind: stepClaim, claim: &queueClaim{NextClaim: next}}
+		binary.BigEndian.PutUint64(st.id[8:], uint64(next.Alias))
+		ticket := s.enqueueStep(st)
+		<-ticket.Done()
+		if err := ticket.Err(); err != nil || !st.claim.later {
+			return st.claim.got, err
+		}
 	}
-	// The id is that of no event, and tells the claims of aliases apart.
-	st := &step{kind: stepClaim, claim: &queueClaim{NextClaim: next}}
-	binary.BigEndian.PutUint64(st.id[8:], uint64(next.Alias))
-	ticket := s.enqueueStep(st)
-	<-ticket.Done()
-	if err := ticket.Err(); err != nil || st.claim.got.N == 0 {
-		return nil, err
-	}
-	return s.Claimed(ctx, st.claim.got)
 }
 
 // FinishAndClaim is Finish followed by a claim in the same transaction; see
 // delivery.Journal.
-func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() relay.AttemptRef) {
+func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
 	claim := &queueClaim{NextClaim: next}
 	ticket := s.enqueueStep(&step{
 		kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptsSize([]relay.Attempt{*a}), claim: claim,
 	})
-	return ticket, func() relay.AttemptRef { return claim.got }
-}
-
-// Claimed reads an attempt that was claimed, with its event. When it cannot be read, it is
-// put back into the queue.
-func (s *Store) Claimed(ctx context.Context, ref relay.AttemptRef) (*relay.Claim, error) {
-	if s.d.isPostgres {
-		return s.claimReader.read(s, ref)
-	}
-	var row claimedRow
-	if err := s.view(ctx, "read claimed attempt", func(q session) error {
-		return s.readClaimed.GetContext(q.ctx, &row, ref.Event, ref.Event, ref.N)
-	}); err != nil {
-		s.Requeue(ref.Event, ref.N)
-		return nil, err
-	}
-	return row.claim(), nil
-}
-
-// claimReader reads claimed attempts on Postgres, those that wait together with one
-// statement: to plan it takes ten times as long as to execute it.
-type claimReader struct {
-	mu      sync.Mutex
-	running bool
-	waiting []*claimRead
-}
-
-type claimRead struct {
-	ref  relay.AttemptRef
-	got  *relay.Claim
-	err  error
-	done chan struct{}
-}
-
-const claimReadSlice = 32 // attempts of one statement; each may have 256 KiB of body
-
-func (r *claimReader) read(s *Store, ref relay.AttemptRef) (*relay.Claim, error) {
-	c := &claimRead{ref: ref, done: make(chan struct{})}
-	r.mu.Lock()
-	r.waiting = append(r.waiting, c)
-	if !r.running {
-		r.running = true
-		s.wait.Go(func() { r.run(s) })
-	}
-	r.mu.Unlock()
-	<-c.done
-	return c.got, c.err
-}
-
-// run reads until nobody waits.
-func (r *claimReader) run(s *Store) {
-	for {
-		r.mu.Lock()
-		some := r.waiting[:min(claimReadSlice, len(r.waiting))]
-		r.waiting = r.waiting[len(some):]
-		r.running = len(some) > 0
-		r.mu.Unlock()
-		if len(some) == 0 {
-			return
-		}
-		err := s.readClaims(some)
-		for _, c := range some {
-			if c.err = err; err == nil && c.got == nil {
-				c.err = relay.ErrNotFound
-			}
-			if c.err != nil {
-				s.Requeue(c.ref.Event, c.ref.N)
-			}
-			close(c.done)
-		}
-	}
-}
-
-func (s *Store) readClaims(list []*claimRead) error {
-	byRef := make(map[relay.AttemptRef]*claimRead, len(list))
-	refs := make([][]any, len(list))
-	for i, c := range list {
-		byRef[c.ref], refs[i] = c, []any{c.ref.Event, c.ref.N}
-	}
-	var rows []claimedRow
-	err := s.view(context.Background(), "read claimed attempts", func(q session) error {
-		return sqlx.SelectContext(q.ctx, q.q, &rows, claimedOnPostgres.postgres, claimedOnPostgres.args(refs)...)
-	})
-	for i := range rows {
-		if c := byRef[relay.AttemptRef{Event: rows[i].ID, N: rows[i].Attempt.N}]; c != nil {
-			c.got = rows[i].claim()
-		}
-	}
-	return err
+	return ticket, func() *relay.Claim { return claim.got }
 }
 
 // claimedRow is an attempt that will be delivered: its event with the request, without the
@@ -162,16 +80,14 @@ const claimedColumns = `SELECT ` + listColumns + `, p.head AS "p.head", p.lines 
 const claimedSQL = claimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
 	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
 
-// claimedOnPostgres reads many attempts. OFFSET 0 makes the planner look up each row by its
-// key. Without statistics it would read all that was delivered since the last vacuum (by the
-// index of what is being delivered), or the whole table.
-var claimedOnPostgres = newStatement(`uuid bigint`, `WITH v (vid, vn) AS (%s) `+claimedColumns+` FROM v
-	CROSS JOIN LATERAL (SELECT * FROM events WHERE id = v.vid {id} OFFSET 0) e
-	CROSS JOIN LATERAL (SELECT * FROM payloads WHERE event_id = v.vid AND n = 0 {event_id} OFFSET 0) p
-	CROSS JOIN LATERAL (SELECT * FROM attempts WHERE event_id = v.vid AND n = v.vn {event_id} OFFSET 0) a
-	JOIN aliases al ON al.id = e.alias_id`)
+// readClaimed is claimedSQL, prepared on SQLite.
+var readClaimed = &statement{sqlite: claimedSQL}
 
+// claim gives the row. The statement that claims on Postgres reads the event as it was before.
 func (r *claimedRow) claim() *relay.Claim {
+	if r.State < rejected && r.Attempts == r.Attempt.N {
+		r.State = r.Attempt.State
+	}
 	e := r.event()
 	e.Request, e.ForwardedLines = r.Request.message(), r.Request.Extra
 	e.Attempts = []relay.Attempt{r.Attempt.attempt()}
@@ -185,7 +101,7 @@ func claimsOf(steps []*step) (claims []*step) {
 		if st.claim == nil {
 			continue
 		}
-		st.claim.got, st.claim.err = relay.AttemptRef{}, nil
+		st.claim.got, st.claim.later, st.claim.err = nil, false, nil
 		if seen[st.claim.Alias] {
 			st.setClaimError(errNotSettled)
 			continue
@@ -248,9 +164,15 @@ func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) 
 		oldest = oldestOnPostgres
 	}
 	found, err := w.returning(oldest, rows, (*attemptRow).keyFields)
-	ids := make([]relay.ID, len(found))
-	for i, r := range found {
-		byAlias[r.AliasID].oldest, ids[i] = r, r.EventID
+	var ids []relay.ID
+	size := int64(0)
+	for _, r := range found {
+		c := byAlias[r.AliasID]
+		if size += min(r.Bytes, relay.InlineBody); size > claimBytes && len(ids) > 0 {
+			c.later = true
+			continue
+		}
+		c.oldest, ids = r, append(ids, r.EventID)
 	}
 	return ids, err
 }
@@ -291,18 +213,22 @@ func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
 		return false, nil
 	}
 	c.tried = false
-	var ours []int
-	if err := w.all(&ours, `SELECT 1 FROM attempts WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ? AND started_at = ?`,
-		c.oldest.EventID, c.oldest.N, w.target.node, c.started); err != nil || len(ours) == 0 {
-		return false, err
+	var row claimedRow
+	err := w.get(&row, claimedSQL+` AND a.state = 1 AND a.claim_node = ? AND a.started_at = ?`,
+		c.oldest.EventID, c.oldest.EventID, c.oldest.N, w.target.node, c.started)
+	if errors.Is(err, sql.ErrNoRows) {
+		return false, nil
 	}
-	c.tried, c.got = true, c.oldest.ref()
-	w.publishClaim(c)
-	return true, nil
+	if err == nil {
+		w.claimed(c, &row)
+	}
+	return true, err
 }
 
-func (w *writer) publishClaim(c *queueClaim) {
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: c.got.Event, N: c.got.N},
+// claimed gives a claim its result.
+func (w *writer) claimed(c *queueClaim, row *claimedRow) {
+	c.tried, c.got, c.err = true, row.claim(), nil
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: row.ID, N: row.Attempt.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: c.Alias})
 }
 
@@ -314,7 +240,7 @@ func (w *writer) claimCandidates(claims []*step) error {
 	for _, st := range claims {
 		c := st.claim
 		interrupted := st.kind == stepFinish && (st.err != nil || st.attempt.State == relay.StateInterrupted)
-		if c.err != nil || c.got.N != 0 || c.oldest.AliasID == 0 || interrupted {
+		if c.err != nil || c.got != nil || c.oldest.AliasID == 0 || interrupted {
 			continue
 		}
 		st.setClaimError(errNotSettled)
@@ -324,37 +250,48 @@ func (w *writer) claimCandidates(claims []*step) error {
 	if len(rows) == 0 {
 		return nil
 	}
-	claim := claimOnSQLite
-	if w.d.isPostgres {
-		claim = claimOnPostgres
-	}
-	claimed, err := w.returning(claim, rows, (*attemptRow).keyFields, w.target.node)
+	list, err := w.claimRows(rows)
 	if err != nil {
 		return err
 	}
-	var taken [][]any
-	for _, r := range claimed {
-		c := byID[r.ref()]
-		c.tried, c.got, c.err = true, r.ref(), nil
-		taken = append(taken, []any{r.EventID, r.N, w.target.node})
-		w.publishClaim(c)
+	for i := range list {
+		w.claimed(byID[relay.AttemptRef{Event: list[i].ID, N: list[i].Attempt.N}], &list[i])
 	}
 	for _, st := range claims {
 		if st.kind == stepClaim {
 			st.err = st.claim.err
 		}
 	}
-	if w.d.isPostgres {
-		return nil
-	}
-	if err := w.run(claimInQueue, taken); err != nil {
-		return err
-	}
-	return w.run(eventDelivering, taken)
+	return nil
 }
 
-// keyFields are the destinations of event_id, n and alias_id.
-func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.AliasID} }
+// claimRows claims attempts and reads them with their requests.
+func (w *writer) claimRows(rows [][]any) (list []claimedRow, err error) {
+	if w.d.isPostgres {
+		err = sqlx.SelectContext(w.ctx, w.q, &list, claimOnPostgres.postgres, claimOnPostgres.args(rows, w.target.node)...)
+		return list, err
+	}
+	claimed, err := w.returning(claimOnSQLite, rows, (*attemptRow).keyFields, w.target.node)
+	if err != nil || len(claimed) == 0 {
+		return nil, err
+	}
+	taken := make([][]any, len(claimed))
+	for i, r := range claimed {
+		taken[i] = []any{r.EventID, r.N, w.target.node}
+	}
+	if err = w.run(claimInQueue, taken); err == nil {
+		err = w.run(eventDelivering, taken)
+	}
+	read := w.tx.StmtxContext(w.ctx, w.prepared[readClaimed])
+	list = make([]claimedRow, len(claimed))
+	for i, r := range claimed {
+		err = cmp.Or(err, read.GetContext(w.ctx, &list[i], r.EventID, r.EventID, r.N))
+	}
+	return list, err
+}
+
+// keyFields are the destinations of event_id, n, alias_id and bytes.
+func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.AliasID, &r.Bytes} }
 
 // oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be
 // claimed. A row is the alias, and whether events that were not released may be claimed too.
@@ -363,27 +300,33 @@ func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.Alias
 // alias instead of the beginning of its index.
 var (
 	oldestOnPostgres = newStatement(`bigint bigint`,
-		`SELECT oldest.event_id, oldest.n, oldest.alias_id FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
-			(SELECT event_id, n, alias_id FROM queue WHERE alias_id = v.valias AND CASE WHEN claim_node = '' THEN kind = 1 OR released = 1 OR v.vauto = 1 END
+		`SELECT oldest.event_id, oldest.n, oldest.alias_id, oldest.bytes FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
+			(SELECT event_id, n, alias_id, bytes FROM queue WHERE alias_id = v.valias AND CASE WHEN claim_node = '' THEN kind = 1 OR released = 1 OR v.vauto = 1 END
 				ORDER BY received_at, event_id, n LIMIT 1) oldest`)
 	oldestOnSQLite = newStatement(`bigint bigint`,
 		`WITH v (valias, vauto) AS (%s)
-			SELECT event_id, n, alias_id FROM queue WHERE alias_id = (SELECT valias FROM v) AND claim_node = ''
+			SELECT event_id, n, alias_id, bytes FROM queue WHERE alias_id = (SELECT valias FROM v) AND claim_node = ''
 				AND (kind = 1 OR released = 1 OR (SELECT vauto FROM v) = 1)
 			ORDER BY received_at, event_id, n LIMIT 1`)
 )
 
 const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = v.vstarted, released = ` + releasedWhileQueued + `
-	FROM v WHERE event_id = v.vid AND n = v.vn AND state = 0 {event_id} AND NOT EXISTS (SELECT 1 FROM queue w WHERE w.alias_id = v.valias AND w.claim_node <> '') RETURNING event_id, n, alias_id`
+	FROM v WHERE event_id = v.vid AND n = v.vn AND state = 0 {event_id} AND NOT EXISTS (SELECT 1 FROM queue w WHERE w.alias_id = v.valias AND w.claim_node <> '')
+		AND EXISTS (SELECT 1 FROM aliases al WHERE al.id = v.valias) RETURNING event_id, n, alias_id, bytes`
 
 // claimOnPostgres and claimOnSQLite claim attempts, at most one of an alias, unless another
-// one of the alias is being delivered from the queue.
+// one of the alias is being delivered from the queue. claimOnPostgres returns them with their
+// events. OFFSET 0 makes the planner look up each row by its key: without statistics it would
+// read the whole table.
 var (
 	claimOnPostgres = newStatement(`uuid bigint bigint bigint`,
-		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node),
-			q AS (UPDATE queue SET claim_node = a.claim_node FROM a WHERE queue.event_id = a.event_id AND queue.n = a.n),
-			e AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND state < 6 {id})
-			SELECT event_id, n, alias_id FROM a`)
+		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node, kind, state, received_at, started_at, actor, released),
+			waiting AS (UPDATE queue SET claim_node = a.claim_node FROM a WHERE queue.event_id = a.event_id AND queue.n = a.n),
+			delivering AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND events.state < 6 {id})
+			`+claimedColumns+` FROM a
+			CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.event_id {id} OFFSET 0) e
+			CROSS JOIN LATERAL (SELECT * FROM payloads WHERE event_id = a.event_id AND n = 0 {event_id} OFFSET 0) p
+			JOIN aliases al ON al.id = e.alias_id`)
 	claimOnSQLite = newStatement(`uuid bigint bigint bigint`, `WITH v (vid, vn, valias, vstarted) AS (%s) `+claimSQL)
 
 	// claimInQueue and eventDelivering do on SQLite what claimOnPostgres does together with the claim.

@@ -108,7 +108,7 @@ func fillQueues(b *testing.B, s *store.Store, aliases []int64) {
 func drainAlias(b *testing.B, s *store.Store, alias int64) (n int64) {
 	random := rand.New(rand.NewPCG(uint64(alias), 1))
 	next := relay.NextClaim{Alias: alias, Auto: true}
-	c, err := s.Next(b.Context(), next)
+	c, err := s.Next(next)
 	for c != nil && err == nil {
 		_, end := webhook(c.Event.ID, alias, random)
 		end.N = c.N
@@ -118,10 +118,8 @@ func drainAlias(b *testing.B, s *store.Store, alias int64) (n int64) {
 			return n
 		}
 		n++
-		if ref := claimed(); ref.N > 0 {
-			c, err = s.Claimed(b.Context(), ref)
-		} else {
-			c, err = s.Next(b.Context(), next)
+		if c = claimed(); c == nil {
+			c, err = s.Next(next)
 		}
 	}
 	if err != nil {

@@ -49,7 +49,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 		{"requeue", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Requeue(id, 1)) }},
 		{"sweep", relay.StateDelivering, true, func(relay.ID) error { _, err := s.sweep(t.Context()); return err }},
 		{"next", relay.StateQueued, false, func(relay.ID) error {
-			_, err := s.Next(t.Context(), relay.NextClaim{Alias: a.ID, Auto: true})
+			_, err := s.Next(relay.NextClaim{Alias: a.ID, Auto: true})
 			return err
 		}},
 		{"cancel", relay.StateQueued, false, func(id relay.ID) error { return s.Cancel(t.Context(), system, id) }},

@@ -182,7 +182,7 @@ func TestTwoNodes(t *testing.T) {
 		queued = append(queued, e.ID)
 	}
 	for i, id := range queued {
-		c, err := second.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
+		c, err := second.Next(relay.NextClaim{Alias: alias, Auto: true})
 		if err != nil || c == nil || c.Event.ID != id {
 			t.Fatalf("%d. out of the queue: %+v, %v", i, c, err)
 		}
@@ -359,7 +359,7 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 	for i, alias := range aliases {
 		settled(t, first.Accept(oldEvent(first, alias, "queued", relay.StateQueued)))
 		attach(first, alias, fmt.Sprint("tun_", i))
-		c, err := first.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true, Tunnel: fmt.Sprint("tun_", i)})
+		c, err := first.Next(relay.NextClaim{Alias: alias, Auto: true, Tunnel: fmt.Sprint("tun_", i)})
 		if err != nil || c == nil {
 			t.Fatalf("claimed %+v, %v", c, err)
 		}
@@ -371,7 +371,7 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 			t.Errorf("alias %d: %+v, %v; want %s", i, e, err, want)
 		}
 	}
-	c, err := second.Next(t.Context(), relay.NextClaim{Alias: aliases[0], Auto: true, Tunnel: "tun_b"})
+	c, err := second.Next(relay.NextClaim{Alias: aliases[0], Auto: true, Tunnel: "tun_b"})
 	if err != nil || c == nil || c.Event.ID != claimed[0] || c.N != 2 {
 		t.Errorf("at the new node: %+v, %v", c, err)
 	}

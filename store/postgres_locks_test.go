@@ -79,7 +79,7 @@ func TestNextWaitsForTheOldest(t *testing.T) {
 	}
 	answers := make(chan answer, 1)
 	next := func() {
-		c, err := s.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
+		c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 		answers <- answer{c, err}
 	}
 	go next()

@@ -104,7 +104,7 @@ func (m *queueModel) step() {
 		m.held = append(m.held, heldAttempt{m.accept(alias, relay.StateDelivering), 1})
 	case 6, 7, 8, 9:
 		m.note("next")
-		c, err := m.s.Next(m.Context(), relay.NextClaim{Alias: alias.ID, Auto: m.random.IntN(2) == 0})
+		c, err := m.s.Next(relay.NextClaim{Alias: alias.ID, Auto: m.random.IntN(2) == 0})
 		if c != nil {
 			m.held = append(m.held, heldAttempt{c.Event.ID, c.N})
 		} else if err != nil && relay.AsError(err).Code != relay.CodeStoreUnavailable {

@@ -29,7 +29,7 @@ func (s *Store) dropClaim(st *step) {
 	if c == nil {
 		return
 	}
-	c.got = relay.AttemptRef{}
+	c.got = nil
 	if c.tried {
 		s.Requeue(c.oldest.EventID, c.oldest.N) // a claim that it cannot take back is left to reconcile
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -52,7 +51,7 @@ func TestLostClaim(t *testing.T) {
 // claimed claims the one attempt and gives the moment of the claim.
 func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 	t.Helper()
-	c, err := s.Next(context.Background(), relay.NextClaim{Alias: alias, Auto: true})
+	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 	if err != nil || c == nil || c.Event.ID != id {
 		t.Fatalf("claimed %+v, %v", c, err)
 	}

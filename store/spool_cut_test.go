@@ -262,7 +262,7 @@ func TestSpoolOfCutConnections(t *testing.T) {
 	}
 	var last time.Time
 	for range all {
-		c, err := s.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
+		c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 		if err != nil {
 			t.Fatal(err)
 		}

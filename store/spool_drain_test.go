@@ -72,7 +72,7 @@ func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 	}
 	settle(t, s.Accept(e))
 	s.spool.filling.Store(true)
-	_, nextErr := s.Next(ctx, relay.NextClaim{Alias: alias, Auto: true})
+	_, nextErr := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 	_, replayErr := s.BeginReplay(ctx, who, e.ID, true)
 	for what, err := range map[string]error{"Next": nextErr, "BeginReplay": replayErr, "DeleteEvent": s.DeleteEvent(ctx, who, e.ID)} {
 		if err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {

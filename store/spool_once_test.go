@@ -66,7 +66,7 @@ func rounds(t *testing.T, d *drainer) {
 // nothing waits.
 func takeOut(t *testing.T, s *Store, alias int64) *relay.Claim {
 	t.Helper()
-	c, err := s.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
+	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 	if err != nil {
 		t.Fatal(err)
 	}

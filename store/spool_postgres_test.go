@@ -119,7 +119,7 @@ func TestSpoolKilled(t *testing.T) {
 	if _, err := s.Event(t.Context(), relay.System(), relay.ID{}, 0); relay.AsError(err).Code != relay.CodeStoreUnavailable || time.Since(began) > relaytest.Limit(5*time.Second, began) {
 		t.Errorf("a read says %v after %v", err, time.Since(began))
 	}
-	if _, err := s.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true}); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+	if _, err := s.Next(relay.NextClaim{Alias: alias, Auto: true}); relay.AsError(err).Code != relay.CodeStoreUnavailable {
 		t.Errorf("a claim says %v", err)
 	}
 	for _, path := range spoolFiles(t, o.DataDir) {
@@ -249,7 +249,7 @@ func TestSpoolKinds(t *testing.T) {
 	if err != nil || got.State != relay.StateQueued || !bytes.Equal(got.Request.Body.Data, want) {
 		t.Fatalf("%+v, %v", got.State, err)
 	}
-	c, err := s.Next(t.Context(), relay.NextClaim{Alias: alias, Auto: true})
+	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 	if err != nil || c == nil || c.Event.ID != e.ID {
 		t.Fatalf("claim: %+v, %v", c, err)
 	}

@@ -195,20 +195,19 @@ func (s session) runOne(st *statement, row []any) error {
 
 // prepared holds the statements of the SQLite writer that return rows. Preparing needs the only writing
 // connection, so it is done before a transaction begins.
-type prepared map[*statement]*sql.Stmt
+type prepared map[*statement]*sqlx.Stmt
 
 func (s *Store) prepare(ctx context.Context) (p prepared, err error) {
 	if s.d.isPostgres {
 		return nil, nil // prepared statements do not survive a pooler
 	}
 	p = prepared{}
-	for _, st := range []*statement{finishAttempts, oldestOnSQLite, claimOnSQLite} {
-		if p[st], err = s.write.PrepareContext(ctx, st.sqlite); err != nil {
+	for _, st := range []*statement{finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed} {
+		if p[st], err = s.write.PreparexContext(ctx, st.sqlite); err != nil {
 			return nil, fmt.Errorf("prepare journal: %w", err)
 		}
 	}
-	s.readClaimed, err = s.read.PreparexContext(ctx, claimedSQL)
-	return p, err
+	return p, nil
 }
 
 // writer runs statements of the journal within one transaction.
@@ -317,7 +316,7 @@ func (w *writer) returning(st *statement, rows [][]any, fields func(*attemptRow)
 		err = sqlx.SelectContext(w.ctx, w.q, &out, st.postgres, st.args(rows, tail...)...)
 		return out, err
 	}
-	stmt := w.tx.StmtContext(w.ctx, w.prepared[st])
+	stmt := w.tx.StmtxContext(w.ctx, w.prepared[st])
 	for _, row := range rows {
 		var r attemptRow
 		err := stmt.QueryRowContext(w.ctx, append(row[:len(row):len(row)], tail...)...).Scan(fields(&r)...)

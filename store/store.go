@@ -105,8 +105,6 @@ type Store struct {
 	lateEnds        lateEnds
 	prepared        prepared // journal statements of SQLite
 	inserts         driverStatements
-	readClaimed     *sqlx.Stmt // of Claimed, on SQLite
-	claimReader     claimReader
 	remover         remover
 	checkpointer    checkpointer
 	storage         storageUsage

@@ -20,7 +20,7 @@ func testCrash(t *testing.T, fresh func(testing.TB) store.Options) {
 	taken := b.capture(b.other, "/taken", "", 0)
 	_, err := b.Release(ctx, b.bob, "other")
 	b.must(err)
-	if c, err := b.Next(ctx, relay.NextClaim{Alias: b.other.ID}); err != nil || c == nil {
+	if c, err := b.Next(relay.NextClaim{Alias: b.other.ID}); err != nil || c == nil {
 		t.Fatal(c, err)
 	}
 	replayed := b.capture(b.hooks, "/replayed", "", 200)
@@ -57,7 +57,7 @@ func testCrash(t *testing.T, fresh func(testing.TB) store.Options) {
 			t.Errorf("new id %s is not behind %s", next, id)
 		}
 	}
-	if c, err := b.Next(ctx, relay.NextClaim{Alias: b.other.ID}); err != nil || c == nil || c.Event.ID != taken || c.N != 2 {
+	if c, err := b.Next(relay.NextClaim{Alias: b.other.ID}); err != nil || c == nil || c.Event.ID != taken || c.N != 2 {
 		t.Errorf("after the restart: %+v, %v", c, err)
 	}
 	b.must(b.Close())

@@ -19,7 +19,7 @@ func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
 
 func (b *fixture) next(auto bool) *relay.Claim {
 	b.Helper()
-	c, err := b.Next(b.Context(), relay.NextClaim{Alias: b.hooks.ID, Auto: auto})
+	c, err := b.Next(relay.NextClaim{Alias: b.hooks.ID, Auto: auto})
 	b.must(err)
 	return c
 }
@@ -144,7 +144,7 @@ func (b *fixture) oneAtATime() {
 	live := b.capture(b.hooks, "/live", "", 200)
 	c, err := b.BeginReplay(b.Context(), b.alice, live, true)
 	b.must(err)
-	_, err = b.Next(b.Context(), relay.NextClaim{Alias: b.hooks.ID, Auto: true})
+	_, err = b.Next(relay.NextClaim{Alias: b.hooks.ID, Auto: true})
 	b.want(relay.CodeStoreUnavailable, err)
 	b.ok(b.Finish(first, ended(1, relay.StateInterrupted, 0, ""), ""))
 	for n, id := range []relay.ID{first, second} {
