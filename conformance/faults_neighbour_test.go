@@ -22,7 +22,7 @@ func TestFaultNoisyNeighbour(t *testing.T) {
 		r.tunnel("noisy", hung.addr)
 		r.must(200, "PATCH", "/aliases/noisy", []byte(`{"responseTimeout":"`+hang.String()+`"}`))
 		r.tunnel("quiet", localServer(t))
-		turns, phase := size(3, 5), size(time.Second, 4*time.Second)
+		turns, phase := size(2, 5), size(time.Second, 4*time.Second)
 		r.measure(phase / 4) // warm
 		var still, noisy quiet
 		codes := map[string]int{}

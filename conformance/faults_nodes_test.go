@@ -86,6 +86,7 @@ func (r *relayServer) since(begun time.Time, what string, ok func() bool) time.D
 // Requests are queued within 5 s, what it had under way is interrupted, what was answered is
 // stored, and when it is back it serves the tunnel again; nobody restarts anything else.
 func TestFaultNodeKilled(t *testing.T) {
+	t.Parallel()
 	_, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
 	a, b, c := nodes[0], nodes[1], nodes[2]
@@ -131,10 +132,21 @@ func TestFaultNodeKilled(t *testing.T) {
 	}
 }
 
-// TestFaultNodesWithoutPostgres stops Postgres under three nodes: requests go on, also
+// TestFaultNodesWithoutPostgres takes Postgres away under three nodes. Both forms only need
+// a machine that does nothing else, for they ask that no node is called dead.
+func TestFaultNodesWithoutPostgres(t *testing.T) {
+	for name, form := range map[string]func(*testing.T){"away": postgresAway, "comes and goes": postgresComesAndGoes} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			form(t)
+		})
+	}
+}
+
+// postgresAway stops Postgres under three nodes: requests go on, also
 // through a node that has not the tunnel, and when Postgres is back nobody is called dead and
 // nothing was interrupted.
-func TestFaultNodesWithoutPostgres(t *testing.T) {
+func postgresAway(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
 	nodes[0].autossh("one", localServer(t))
@@ -162,38 +174,9 @@ func TestFaultNodesWithoutPostgres(t *testing.T) {
 	}
 }
 
-// TestFaultNodeFrozen stops the process of the node that has the tunnel for longer than it
-// takes to call it dead. When it goes on, it is a node again by itself and serves the tunnel
-// that its client kept.
-func TestFaultNodeFrozen(t *testing.T) {
-	_, databaseURL := ownPostgres(t)
-	nodes := threeNodes(t, databaseURL)
-	a, b := nodes[0], nodes[1]
-	a.autossh("one", localServer(t))
-	l := startLoad(b.knows("one"), "one", 2, slowly)
-	l.more(20, 60*time.Second)
-	begun := time.Now()
-	thaw := freeze(t, a.process.get().Cmd.Process.Pid)
-	queued := b.since(begun, "requests to be queued", func() bool { status, _, _ := b.call("one", "/queued", "x"); return status == 202 })
-	b.since(begun, "the node to be swept", func() bool { dead, _ := swept(b, nodes[2]); return dead > 0 })
-	<-time.After(time.Until(begun.Add(10 * time.Second)))
-	begun = time.Now()
-	thaw()
-	back := b.since(begun, "the tunnel to be back", func() bool { status, _, _ := b.call("one", "/back", "x"); return status == 200 })
-	for _, r := range nodes {
-		r.waitFor(10*time.Second, "three nodes again", func() bool { return r.metric("relay_store_nodes") == 3 })
-	}
-	l.end()
-	v := l.check(t)
-	figure(t, "a node frozen for 10 s: queued after %v, served again %v after it went on; %v", queued, back, v)
-	if !v.ok() || queued > bound(5*time.Second) || !strings.Contains(a.log.String(), "it serves again as a new node") {
-		t.Errorf("queued after %v, %v", queued, v)
-	}
-}
-
-// TestFaultPostgresComesAndGoes takes Postgres away every two seconds: nothing answered is
+// postgresComesAndGoes takes Postgres away every two seconds: nothing answered is
 // missing, and no node is called dead.
-func TestFaultPostgresComesAndGoes(t *testing.T) {
+func postgresComesAndGoes(t *testing.T) {
 	db, databaseURL := ownPostgres(t)
 	nodes := threeNodes(t, databaseURL)
 	nodes[0].autossh("one", localServer(t))
@@ -217,6 +200,36 @@ func TestFaultPostgresComesAndGoes(t *testing.T) {
 	figure(t, "Postgres comes and goes every 2 s: %v, by status %v, nodes swept %v, attempts swept %v", v, l.codes, dead, attempts)
 	if !v.ok() || dead+attempts > 0 {
 		t.Errorf("%v, nodes swept %v, attempts swept %v", v, dead, attempts)
+	}
+}
+
+// TestFaultNodeFrozen stops the process of the node that has the tunnel for longer than it
+// takes to call it dead. When it goes on, it is a node again by itself and serves the tunnel
+// that its client kept.
+func TestFaultNodeFrozen(t *testing.T) {
+	t.Parallel()
+	_, databaseURL := ownPostgres(t)
+	nodes := threeNodes(t, databaseURL)
+	a, b := nodes[0], nodes[1]
+	a.autossh("one", localServer(t))
+	l := startLoad(b.knows("one"), "one", 2, slowly)
+	l.more(20, 60*time.Second)
+	begun := time.Now()
+	thaw := freeze(t, a.process.get().Cmd.Process.Pid)
+	queued := b.since(begun, "requests to be queued", func() bool { status, _, _ := b.call("one", "/queued", "x"); return status == 202 })
+	b.since(begun, "the node to be swept", func() bool { dead, _ := swept(b, nodes[2]); return dead > 0 })
+	<-time.After(time.Until(begun.Add(10 * time.Second)))
+	begun = time.Now()
+	thaw()
+	back := b.since(begun, "the tunnel to be back", func() bool { status, _, _ := b.call("one", "/back", "x"); return status == 200 })
+	for _, r := range nodes {
+		r.waitFor(10*time.Second, "three nodes again", func() bool { return r.metric("relay_store_nodes") == 3 })
+	}
+	l.end()
+	v := l.check(t)
+	figure(t, "a node frozen for 10 s: queued after %v, served again %v after it went on; %v", queued, back, v)
+	if !v.ok() || queued > bound(5*time.Second) || !strings.Contains(a.log.String(), "it serves again as a new node") {
+		t.Errorf("queued after %v, %v", queued, v)
 	}
 }
 
