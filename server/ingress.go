@@ -274,11 +274,8 @@ func shownHost(head []byte) []byte {
 
 // upToBody cuts p after the first empty line, whether it ends with CRLF or LF.
 func upToBody(p []byte) []byte {
-	end := len(p)
-	for _, sep := range []string{"\n\r\n", "\n\n"} {
-		if i := bytes.Index(p[:end], []byte(sep)); i >= 0 {
-			end = i + len(sep)
-		}
+	if end := wire.HeadEnd(p, 0); end >= 0 {
+		return p[:end]
 	}
-	return p[:end]
+	return p
 }

@@ -25,6 +25,24 @@ func firstLine(head []byte) (text, rest []byte) {
 	return text, rest
 }
 
+// HeadEnd returns the index after the first empty line, whether that ends with CRLF or LF; -1
+// = there is none. The first seen bytes have none.
+func HeadEnd(p []byte, seen int) int {
+	from := min(max(seen-2, 0), len(p))
+	p = p[from:]
+	n := bytes.Index(p, []byte("\n\r\n"))
+	if n >= 0 {
+		p = p[:n+1]
+	}
+	if bare := bytes.Index(p, []byte("\n\n")); bare >= 0 {
+		return from + bare + 2
+	}
+	if n >= 0 {
+		return from + n + 3
+	}
+	return -1
+}
+
 // Fields lists the header lines of a head in order, up to the empty line. It accepts
 // any bytes, also refused heads: a line without a colon is a name without a value.
 func Fields(head []byte) []Field {
@@ -54,7 +72,7 @@ func fields(all []byte) []Field {
 			break
 		}
 		if list == nil {
-			list = make([]Field, 0, countLines(all))
+			list = make([]Field, 0, bytes.Count(all, []byte{'\n'}))
 		}
 		if isSpace(line[0]) && len(list) > 0 {
 			list[len(list)-1].Value, from = unfold(all, from, at, at+len(line))
@@ -80,18 +98,6 @@ func unfold(all []byte, from, at, end int) (value []byte, begins int) {
 	return all[from : from+len(bytes.TrimRight(all[from:end], " \t\r\n"))], from
 }
 
-// countLines counts the lines up to the empty one.
-func countLines(p []byte) (n int) {
-	for len(p) > 0 {
-		var line []byte
-		if line, p = nextLine(p); len(line) == 0 {
-			break
-		}
-		n++
-	}
-	return n
-}
-
 // StartLine returns the three parts of the first line of a head: method, target,
 // version; or version, status, reason. Missing parts are empty.
 func StartLine(head []byte) (a, b, c []byte) {
@@ -110,4 +116,52 @@ func chunkSize(line []byte) (n int64, ok bool) {
 		}
 	}
 	return n, i > 0
+}
+
+// SetHost returns a copy of a request head in which only the value bytes of the Host
+// line differ. The copy is unchanged if the head has no Host line, or if the value is
+// not valid in one.
+func SetHost(head []byte, value string) []byte {
+	from, to, ok := hostValue(head)
+	if !ok || !only([]byte(value), valueOctet) {
+		return bytes.Clone(head)
+	}
+	edited := make([]byte, 0, len(head)-(to-from)+len(value))
+	edited = append(edited, head[:from]...)
+	edited = append(edited, value...)
+	return append(edited, head[to:]...)
+}
+
+// hostValue finds the value of the first Host line.
+func hostValue(head []byte) (from, to int, ok bool) {
+	_, rest := nextLine(head)
+	for len(rest) > 0 {
+		at := len(head) - len(rest)
+		var line []byte
+		if line, rest = nextLine(rest); len(line) == 0 {
+			break
+		}
+		name, value, colon := bytes.Cut(line, []byte{':'})
+		if !colon || !fold(name, "host") {
+			continue
+		}
+		from = at + len(name) + 1 + len(value) - len(bytes.TrimLeft(value, " \t"))
+		return from, from + len(trim(value)), true
+	}
+	return 0, 0, false
+}
+
+// AddLines returns a copy of a head with complete lines inserted before its empty line.
+func AddLines(head, lines []byte) []byte {
+	at := len(head)
+	switch {
+	case bytes.HasSuffix(head, []byte("\n\r\n")):
+		at -= 2
+	case bytes.HasSuffix(head, []byte("\n\n")):
+		at--
+	}
+	edited := make([]byte, 0, len(head)+len(lines))
+	edited = append(edited, head[:at]...)
+	edited = append(edited, lines...)
+	return append(edited, head[at:]...)
 }

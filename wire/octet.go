@@ -69,19 +69,6 @@ func fold(p []byte, word string) bool {
 	return true
 }
 
-// sameFold compares two byte strings, ASCII letter case ignored.
-func sameFold(a, b []byte) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i, c := range a {
-		if lower(c) != lower(b[i]) {
-			return false
-		}
-	}
-	return true
-}
-
 func isSpace(c byte) bool { return c == ' ' || c == '\t' }
 
 // trim removes optional white space (OWS) at both ends.

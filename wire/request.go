@@ -44,7 +44,7 @@ func request(p []byte, l Limits) (*Head, error) {
 	var line start
 	var n int
 	var err error
-	if len(p) > wholeScan && !ended(p[min(max(l.Seen-2, 0), len(p)):]) {
+	if len(p) > wholeScan && HeadEnd(p, l.Seen) < 0 {
 		err = unfinished(p, l)
 	} else if line, err = requestLine(p, l.Target); err == nil {
 		n, err = headerLines(p, line.n, &m)
@@ -60,11 +60,6 @@ func request(p []byte, l Limits) (*Head, error) {
 		return nil, e
 	}
 	return h, nil
-}
-
-// ended tells whether an empty line stands anywhere in p.
-func ended(p []byte) bool {
-	return bytes.Contains(p, []byte("\n\r\n")) || bytes.Contains(p, []byte("\n\n"))
 }
 
 // unfinished looks for errors at both ends of a long head that has no empty line yet. It

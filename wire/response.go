@@ -18,7 +18,7 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	if err != nil && !errors.Is(err, ErrMore) {
 		return nil, 0, err
 	}
-	n = headEnd(p, l.Seen)
+	n = HeadEnd(p, l.Seen)
 	if l.Head > 0 && (n > l.Head || n < 0 && len(p) >= l.Head) {
 		return nil, 0, relay.Errorf(relay.CodeLocalMalformed, "the local server's answer has a head larger than %d bytes", l.Head)
 	}
@@ -34,24 +34,6 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 		return nil, 0, e
 	}
 	return h, n, nil
-}
-
-// headEnd returns the index after the first empty line, or -1. The first seen bytes have
-// none.
-func headEnd(p []byte, seen int) int {
-	from := min(max(seen-2, 0), len(p))
-	p = p[from:]
-	n := bytes.Index(p, []byte("\n\r\n"))
-	if n >= 0 {
-		p = p[:n+1]
-	}
-	if bare := bytes.Index(p, []byte("\n\n")); bare >= 0 {
-		return from + bare + 2
-	}
-	if n >= 0 {
-		return from + n + 3
-	}
-	return -1
 }
 
 // status is the first line of a response.

@@ -25,7 +25,7 @@ func checkTarget(h *Head, hasHost bool) *relay.Error {
 		return malformed("its target is neither a path nor an http or https address")
 	case !validHost(authority):
 		return malformed("the host in its target is not a host name with an optional port")
-	case hasHost && !sameFold(authority, h.Host):
+	case hasHost && !bytes.EqualFold(authority, h.Host):
 		return malformed("its target and its Host line name different hosts")
 	}
 	if !hasHost {
