@@ -509,19 +509,19 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 		return nil, relay.ErrNotSent
 	}
 	payload := ssh.Marshal(peerOpen{Node: t.rec.Node, Tunnel: t.rec.ID, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
-	o := newOpening()
-	go func() {
-		r := openChannel(pc, peerTunnel, payload)
-		if !o.answer(r) && r.err == nil {
-			go ssh.DiscardRequests(r.reqs)
-			_ = r.ch.Close()
-		}
-	}()
-	r, ok := o.wait(ctx)
+	result := make(chan opened)
+	go openChannel(ctx, result, pc, peerTunnel, payload, func(ch ssh.Channel, reqs <-chan *ssh.Request) {
+		go ssh.DiscardRequests(reqs)
+		_ = ch.Close()
+	})
+	var r opened
+	select {
+	case r = <-result:
+	case <-ctx.Done():
+		return nil, relay.ErrNotSent
+	}
 	var refused *ssh.OpenChannelError
 	switch {
-	case !ok:
-		return nil, relay.ErrNotSent
 	case r.err == nil:
 		t.srv.peers.out.Add(1)
 		return newPeerChannel(t, pc, r), nil

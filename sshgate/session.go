@@ -3,6 +3,7 @@ package sshgate
 import (
 	"context"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,8 +28,8 @@ const (
 type session struct {
 	c       *conn
 	ch      ssh.Channel
-	ctx     context.Context // ends with the channel, or when the session shall end
-	cancel  context.CancelFunc
+	ctx     context.Context // ends with the channel, or by Stop with an exitCode as its cause
+	cancel  context.CancelCauseFunc
 	notices *shell.Queue[shell.Notice]
 	screen  shell.Screen
 	work    sync.WaitGroup // goroutines of the session beside its own
@@ -42,11 +43,13 @@ type session struct {
 	eof      atomic.Bool        // of input
 
 	stuck bool // of its own goroutine: a write to stdout is left to hang
-
-	mu      sync.Mutex
-	stopped bool // somebody wants it to end
-	code    int
 }
+
+// exitCode ends a session that is to end with an exit code.
+type exitCode int
+
+// Error implements error.
+func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
 // session runs one session channel to its end.
 func (c *conn) session(open ssh.NewChannel) {
@@ -54,8 +57,8 @@ func (c *conn) session(open ssh.NewChannel) {
 		c: c, over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan inputConsumer, 1),
 		keys: make(chan string, shell.MaxKeys), closed: make(chan struct{}), notices: shell.NewNotices(false),
 	}
-	s.ctx, s.cancel = context.WithCancel(c.ctx)
-	defer s.cancel()
+	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
+	defer s.cancel(nil)
 	if !c.addSession(s) {
 		_ = open.Reject(ssh.ResourceShortage, "too many sessions on this connection")
 		return
@@ -134,7 +137,7 @@ func (s *session) requests(reqs <-chan *ssh.Request) {
 		}
 	}
 	close(s.closed)
-	s.cancel()
+	s.cancel(nil)
 }
 
 // startOf gives what a request for a shell, command or subsystem starts; nil for another
@@ -203,22 +206,13 @@ func (s *session) request(req *ssh.Request) bool {
 	return false // x11-req, auth-agent-req@openssh.com, break, …
 }
 
-// Stop asks the session to end with an exit code.
-func (s *session) Stop(code int) {
-	s.mu.Lock()
-	if !s.stopped {
-		s.stopped, s.code = true, code
-	}
-	s.mu.Unlock()
-	s.cancel()
-}
+// Stop asks the session to end with an exit code. The first call counts.
+func (s *session) Stop(code int) { s.cancel(exitCode(code)) }
 
 // Exit is the code that the session was asked to end with, or otherwise.
 func (s *session) Exit(otherwise int) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.stopped {
-		return s.code
+	if code, ok := context.Cause(s.ctx).(exitCode); ok {
+		return int(code)
 	}
 	return otherwise
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -69,39 +68,17 @@ type opened struct {
 	err  error
 }
 
-func openChannel(c ssh.Conn, kind string, payload []byte) (r opened) {
-	r.ch, r.reqs, r.err = c.OpenChannel(kind, payload)
-	return r
-}
-
-// opening is a channel open that is under way: x/crypto waits for the peer without end.
-type opening struct {
-	result chan opened
-	over   atomic.Bool // set by the first of: the asker walks away, the answer is there
-}
-
-func newOpening() *opening { return &opening{result: make(chan opened, 1)} }
-
-// answer hands the outcome over; false when nobody waits for it any more.
-func (o *opening) answer(r opened) bool {
-	if o.over.Swap(true) {
-		return false
-	}
-	o.result <- r
-	return true
-}
-
-// wait waits for the outcome until ctx ends.
-func (o *opening) wait(ctx context.Context) (r opened, ok bool) {
+// openChannel opens a channel and hands the outcome to who waits for it until ctx ends; if
+// that was before, late gets the channel. x/crypto waits for the peer without end.
+func openChannel(ctx context.Context, to chan<- opened, c ssh.Conn, kind string, payload []byte, late func(ssh.Channel, <-chan *ssh.Request)) {
+	ch, reqs, err := c.OpenChannel(kind, payload)
 	select {
-	case r = <-o.result:
-		return r, true
+	case to <- opened{ch, reqs, err}:
 	case <-ctx.Done():
+		if err == nil {
+			late(ch, reqs)
+		}
 	}
-	if o.over.Swap(true) { // the answer was faster
-		return <-o.result, true
-	}
-	return r, false
 }
 
 // originAddr is the address of a caller as channel opens name it.
@@ -121,35 +98,32 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channe
 		return nil, err
 	}
 	lastHeard := f.c.sock.heard.Load()
-	o := newOpening()
-	if !f.c.spawn(func() { f.open(o, origin) }) {
+	payload := ssh.Marshal(forwardedOpen{Bind: f.asked.Bind, Port: f.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
+	result := make(chan opened)
+	if !f.c.spawn(func() {
+		openChannel(ctx, result, f.c.sc, "forwarded-tcpip", payload, func(ch ssh.Channel, reqs <-chan *ssh.Request) {
+			_ = f.c.newChannel(ch, reqs, f.alias.Owner).Close()
+		})
+		f.c.mu.Lock()
+		defer f.c.mu.Unlock()
+		f.c.unansweredOpens--
+	}) {
 		return nil, relay.ErrNotSent
 	}
-	r, ok := o.wait(ctx)
-	var refused *ssh.OpenChannelError
-	switch {
-	case !ok:
+	select {
+	case r := <-result:
+		var refused *ssh.OpenChannelError
+		if r.err == nil {
+			return f.c.newChannel(r.ch, r.reqs, f.alias.Owner), nil
+		} else if errors.As(r.err, &refused) {
+			return nil, openRefusal(refused.Reason, record.SafeTextMax(refused.Message, 256))
+		}
+	case <-ctx.Done():
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && f.c.ctx.Err() == nil {
 			f.c.goStale(lastHeard)
 		}
-	case r.err == nil:
-		return f.c.newChannel(r.ch, r.reqs, f.alias.Owner), nil
-	case errors.As(r.err, &refused):
-		return nil, openRefusal(refused.Reason, record.SafeTextMax(refused.Message, 256))
 	}
 	return nil, relay.ErrNotSent
-}
-
-func (f *forward) open(o *opening, origin netip.AddrPort) {
-	r := openChannel(f.c.sc, "forwarded-tcpip", ssh.Marshal(forwardedOpen{
-		Bind: f.asked.Bind, Port: f.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port()),
-	}))
-	if !o.answer(r) && r.err == nil {
-		_ = f.c.newChannel(r.ch, r.reqs, f.alias.Owner).Close()
-	}
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
-	f.c.unansweredOpens--
 }
 
 // reserveOpen counts an open without an answer, or says why there can be none. A peer that
