@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -125,7 +126,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 // configure sets certmagic up without its on-demand mode, which would end an order
 // together with the handshake that asked for it.
 func (a *ACME) configure() {
-	o, log := a.opt, zap.New(zapCore{log: a.opt.Log.With("component", "certmagic")})
+	o, log := a.opt, zapLogger(a.opt.Log.With("component", "certmagic").Handler())
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return a.conf, nil },
 		RenewCheckInterval: renewInterval,
@@ -340,55 +341,15 @@ const (
 	certRefused = "refused" // the quota of new names is used up
 )
 
-// zapCore is a zapcore.Core that writes to slog. What certmagic logs at level info becomes
-// debug.
-type zapCore struct{ log *slog.Logger }
-
-func slogLevel(l zapcore.Level) slog.Level {
-	switch {
-	case l >= zapcore.ErrorLevel:
-		return slog.LevelError
-	case l == zapcore.WarnLevel:
-		return slog.LevelWarn
+// zapLogger hands what certmagic logs to slog, its fields as JSON in the message. Level info
+// becomes debug.
+func zapLogger(to slog.Handler) *zap.Logger {
+	core := func(level slog.Level, from ...zapcore.Level) zapcore.Core {
+		lines := slog.NewLogLogger(to, level).Writer()
+		return zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "message", ConsoleSeparator: " "}), zapcore.AddSync(lines),
+			zap.LevelEnablerFunc(func(l zapcore.Level) bool { return slices.Contains(from, l) && to.Enabled(context.Background(), level) }))
 	}
-	return slog.LevelDebug
-}
-
-// Enabled implements zapcore.Core.
-func (c zapCore) Enabled(l zapcore.Level) bool {
-	return c.log.Enabled(context.Background(), slogLevel(l))
-}
-
-// With implements zapcore.Core.
-func (c zapCore) With(fields []zapcore.Field) zapcore.Core {
-	return zapCore{log: c.log.With(attrs(fields)...)}
-}
-
-// Check implements zapcore.Core.
-func (c zapCore) Check(e zapcore.Entry, ce *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
-		return ce.AddCore(e, c)
-	}
-	return ce
-}
-
-// Write implements zapcore.Core.
-func (c zapCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	c.log.Log(context.Background(), slogLevel(e.Level), e.Message, attrs(fields)...)
-	return nil
-}
-
-// Sync implements zapcore.Core.
-func (c zapCore) Sync() error { return nil }
-
-func attrs(fields []zapcore.Field) []any {
-	enc := zapcore.NewMapObjectEncoder()
-	list := make([]any, 0, len(fields))
-	for _, f := range fields {
-		f.AddTo(enc)
-		if v, ok := enc.Fields[f.Key]; ok {
-			list = append(list, slog.Any(f.Key, v))
-		}
-	}
-	return list
+	return zap.New(zapcore.NewTee(
+		core(slog.LevelDebug, zap.DebugLevel, zap.InfoLevel), core(slog.LevelWarn, zap.WarnLevel), core(slog.LevelError, zap.ErrorLevel),
+	))
 }
