@@ -4,6 +4,8 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
+	"slices"
 	"time"
 )
 
@@ -53,4 +55,31 @@ func Discard(c net.Conn, most int64, deadline func(read int64) time.Time) error 
 		}
 	}
 	return nil
+}
+
+// AddrOf returns the IP address and port of a TCP address, the zero value for any other one.
+func AddrOf(a net.Addr) netip.AddrPort {
+	if t, ok := a.(*net.TCPAddr); ok {
+		ap := t.AddrPort()
+		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	}
+	return netip.AddrPort{}
+}
+
+// SourceOf returns the network that counts as one source of connections: an IPv4 address or
+// an IPv6 /64. What is no IP address has the zero value.
+func SourceOf(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := 32
+	if a.Is6() {
+		bits = 64
+	}
+	p, _ := a.Prefix(bits)
+	return p
+}
+
+// ContainsAddr tells whether an address is in one of the networks, in whatever zone.
+func ContainsAddr(networks []netip.Prefix, a netip.Addr) bool {
+	a = a.WithZone("") // networks have none
+	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })
 }

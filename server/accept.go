@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"net"
-	"net/netip"
 	"os"
 	"runtime/debug"
 	"syscall"
@@ -103,7 +102,7 @@ func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 	s.met.accepted.Inc()
 	limitUnsent(nc)
 	sock := &stallConn{Conn: nc, stall: s.opt.StallTimeout}
-	c := &conn{srv: s, sock: sock, net: sock, from: addrOf(nc.RemoteAddr())}
+	c := &conn{srv: s, sock: sock, net: sock, from: relay.AddrOf(nc.RemoteAddr())}
 	evicted, bound := s.connLimit.acquire(&sock.slot, nc, c.from.Addr())
 	if bound != "" && evicted == nil {
 		s.rejectConn(c, bound, cfg != nil)
@@ -136,15 +135,6 @@ func (c *conn) recoverPanic() {
 		c.srv.log.Error("panic while serving a connection", "from", c.from, "panic", v, "stack", string(debug.Stack()))
 		c.Abort()
 	}
-}
-
-// addrOf returns the IP address and port of a, the zero value if a has none.
-func addrOf(a net.Addr) netip.AddrPort {
-	if t, ok := a.(*net.TCPAddr); ok {
-		ap := t.AddrPort()
-		return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
-	}
-	return netip.AddrPort{}
 }
 
 func (s *Server) isClosed() bool {

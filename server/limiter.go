@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"relay"
 )
 
 const (
@@ -36,7 +38,7 @@ type connLimiter struct {
 	refused int64 // since the start
 	evicted int64 // since the start
 	all     *connList
-	sources map[netip.Addr]*connList // without empty ones
+	sources map[netip.Prefix]*connList // without empty ones
 }
 
 // connList lists connections: first those that are busy, then mark, then those that are
@@ -75,7 +77,7 @@ func newConnLimiter(limit, limitPerSource int) *connLimiter {
 	}
 	return &connLimiter{
 		max: max(limit, 0), maxPerSource: max(limitPerSource, 0),
-		all: newConnList(), sources: map[netip.Addr]*connList{},
+		all: newConnList(), sources: map[netip.Prefix]*connList{},
 	}
 }
 
@@ -93,7 +95,7 @@ func defaultConns(files int) int {
 type connSlot struct {
 	limiter    *connLimiter
 	socket     net.Conn
-	source     netip.Addr    // the zero value counts for none
+	source     netip.Prefix  // the zero value counts for none
 	inAll      *list.Element // of connLimiter.all
 	inSource   *list.Element // nil without a source
 	idle       bool
@@ -107,7 +109,10 @@ type connSlot struct {
 func (l *connLimiter) acquire(s *connSlot, socket net.Conn, from netip.Addr) (evicted net.Conn, bound string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	source := sourceOf(from)
+	var source netip.Prefix
+	if !from.IsLoopback() {
+		source = relay.SourceOf(from)
+	}
 	full, own := (*connList)(nil), l.sources[source]
 	switch {
 	case own != nil && l.maxPerSource > 0 && own.open() >= l.maxPerSource:
@@ -133,19 +138,6 @@ func (l *connLimiter) acquire(s *connSlot, socket net.Conn, from netip.Addr) (ev
 		s.inSource = l.sources[source].PushBack(s)
 	}
 	return evicted, bound
-}
-
-// sourceOf returns the source that an address belongs to, the zero value for loopback and
-// what is no IP address.
-func sourceOf(a netip.Addr) netip.Addr {
-	a = a.Unmap().WithZone("")
-	switch {
-	case !a.IsValid() || a.IsLoopback():
-		return netip.Addr{}
-	case a.Is6():
-		return netip.PrefixFrom(a, 64).Masked().Addr()
-	}
-	return a
 }
 
 // remove releases a slot. The caller holds l.mu.

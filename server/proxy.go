@@ -12,12 +12,13 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/pires/go-proxyproto"
 	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
 )
 
 const (
@@ -100,11 +101,6 @@ func (p *Proxies) Listener(ln net.Listener, guard bool) net.Listener {
 	return l
 }
 
-func (p *Proxies) trusts(a net.Addr) bool {
-	from := addrOf(a).Addr().WithZone("") // prefixes have none
-	return slices.ContainsFunc(p.opt.Trusted, func(t netip.Prefix) bool { return t.Contains(from) })
-}
-
 // acceptResult is the result of one call of Accept.
 type acceptResult struct {
 	conn net.Conn
@@ -140,7 +136,7 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 func (l *proxyListener) run() {
 	for l.ctx.Err() == nil {
 		c, err := l.Listener.Accept()
-		if err == nil && l.proxies.trusts(c.RemoteAddr()) {
+		if err == nil && relay.ContainsAddr(l.proxies.opt.Trusted, relay.AddrOf(c.RemoteAddr()).Addr()) {
 			select {
 			case l.slots <- struct{}{}:
 				go l.readHeader(c)
@@ -267,7 +263,7 @@ func readHeader(r io.Reader) (netip.AddrPort, error) {
 	if !ok {
 		return netip.AddrPort{}, errors.New("a PROXY header without addresses")
 	}
-	from := addrOf(src)
+	from := relay.AddrOf(src)
 	if !from.IsValid() || from.Addr().IsUnspecified() || from.Addr().IsMulticast() {
 		return netip.AddrPort{}, fmt.Errorf("a PROXY header with source %v, which is no host", src)
 	}

@@ -134,7 +134,7 @@ func disconnectPacket(text string) []byte {
 // shared tells whether an address stands for many people, for the machine itself, or for
 // another node.
 func (srv *Server) shared(a netip.Addr) bool {
-	return !a.IsValid() || a.IsLoopback() || containsAddr(srv.o.Trusted, a) ||
+	return !a.IsValid() || a.IsLoopback() || relay.ContainsAddr(srv.o.Trusted, a) ||
 		srv.o.Peers.Nodes != nil && slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool {
 			at, err := netip.ParseAddrPort(n.PeerAddr)
 			return err == nil && at.Addr().Unmap() == a.Unmap()
@@ -143,11 +143,7 @@ func (srv *Server) shared(a netip.Addr) bool {
 
 // penaltyExempt tells whether failed logins from an address cost nothing.
 func (srv *Server) penaltyExempt(a netip.Addr) bool {
-	return srv.o.NoPenalties || srv.shared(a) || containsAddr(srv.o.PenaltyExempt, a)
-}
-
-func containsAddr(list []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(list, func(p netip.Prefix) bool { return p.Contains(a) })
+	return srv.o.NoPenalties || srv.shared(a) || relay.ContainsAddr(srv.o.PenaltyExempt, a)
 }
 
 // forget removes a connection that has ended. Its source gets a penalty where the

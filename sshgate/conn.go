@@ -96,13 +96,11 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	}
 	c := &conn{
 		srv:      srv,
+		remote:   relay.AddrOf(tcp.RemoteAddr()),
 		sock:     newSocket(tcp, stall, userTimeout),
 		finished: make(chan struct{}),
 		targets:  map[string]relay.Target{},
 		sessions: map[*session]struct{}{},
-	}
-	if a, err := netip.ParseAddrPort(tcp.RemoteAddr().String()); err == nil {
-		c.remote = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.requests.c = c
@@ -112,7 +110,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	var peerGone context.CancelFunc
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
-	c.slot = slot{c: c, source: sourceOf(c.remote.Addr()), shared: srv.shared(c.remote.Addr())}
+	c.slot = slot{c: c, source: relay.SourceOf(c.remote.Addr()), shared: srv.shared(c.remote.Addr())}
 	c.penaltyExempt = srv.penaltyExempt(c.remote.Addr())
 	return c
 }

@@ -34,19 +34,6 @@ const (
 
 var dropReasons = []string{dropPenalty, dropTotal, dropSource, dropUnauthenticated}
 
-// sourceOf returns the network that is counted as one source.
-func sourceOf(a netip.Addr) netip.Prefix {
-	bits := 32
-	if a = a.Unmap(); a.Is6() {
-		bits = 64
-	}
-	p, err := a.WithZone("").Prefix(bits)
-	if err != nil {
-		return netip.Prefix{} // no IP address: all such peers are one source
-	}
-	return p
-}
-
 // slot is what one connection takes of the limits. Only connLimiter changes it after
 // its first use.
 type slot struct {

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay"
 )
 
 // silentSlots acquires slots for n connections whose peers have been silent, the first
@@ -16,7 +18,7 @@ func silentSlots(l *connLimiter, addr string, n int) (list []*slot) {
 	a := netip.MustParseAddr(addr)
 	for i := range n {
 		began := time.Now().Add(-time.Hour + time.Duration(i)*time.Minute)
-		s := &slot{c: &conn{sock: &socket{start: began}}, source: sourceOf(a), shared: a.IsLoopback()}
+		s := &slot{c: &conn{sock: &socket{start: began}}, source: relay.SourceOf(a), shared: a.IsLoopback()}
 		l.acquire(s)
 		list = append(list, s)
 	}
@@ -32,7 +34,7 @@ func TestBusiestSourceIsEvicted(t *testing.T) {
 	few := silentSlots(l, "203.0.113.1", 2)
 	many := silentSlots(l, "203.0.113.2", 8)
 	for n := range 6 {
-		s := &slot{source: sourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + n)}))}
+		s := &slot{source: relay.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + n)}))}
 		evicted, reason := l.acquire(s)
 		if reason != dropUnauthenticated || evicted == nil || evicted == few[0] || evicted == few[1] {
 			t.Fatalf("%d: evicted %v for %q", n, evicted, reason)
@@ -113,7 +115,7 @@ func TestLimiterForgets(t *testing.T) {
 	for i := range 50 {
 		s := &slot{
 			c:      &conn{sock: &socket{start: time.Now().Add(-time.Minute)}},
-			source: sourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 7)})),
+			source: relay.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 7)})),
 		}
 		all = append(all, s)
 		if evicted, reason := l.acquire(s); reason != "" && evicted == nil {

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay"
 )
 
 func TestPenalties(t *testing.T) {
@@ -17,11 +19,11 @@ func TestPenalties(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	p := newPenalties()
 	p.now = func() time.Time { return now }
-	a, b := sourceOf(netip.MustParseAddr("203.0.113.9")), sourceOf(netip.MustParseAddr("2001:db8::1"))
-	if b != sourceOf(netip.MustParseAddr("2001:db8::ffff")) || b == sourceOf(netip.MustParseAddr("2001:db8:0:1::1")) {
+	a, b := relay.SourceOf(netip.MustParseAddr("203.0.113.9")), relay.SourceOf(netip.MustParseAddr("2001:db8::1"))
+	if b != relay.SourceOf(netip.MustParseAddr("2001:db8::ffff")) || b == relay.SourceOf(netip.MustParseAddr("2001:db8:0:1::1")) {
 		t.Error("IPv6 goes by /64")
 	}
-	if a != sourceOf(netip.MustParseAddr("::ffff:203.0.113.9")) {
+	if a != relay.SourceOf(netip.MustParseAddr("::ffff:203.0.113.9")) {
 		t.Error("a mapped address is the IPv4 one")
 	}
 	p.add(a, penaltyRefused)
@@ -61,7 +63,7 @@ func TestPenaltiesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newPenalties()
 	for i := range maxPenalties + 1000 {
-		p.add(sourceOf(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)})), penaltySlow)
+		p.add(relay.SourceOf(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)})), penaltySlow)
 	}
 	if len(p.bySource) > maxPenalties {
 		t.Errorf("%d remembered", len(p.bySource))
