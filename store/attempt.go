@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jmoiron/sqlx"
 
@@ -50,98 +49,72 @@ const attemptColumns = `event_id, n, alias_id, kind, state, received_at, started
 
 // attemptQuery reads attempts as they are shown: with the name of the node that ran them, and
 // whether they were released while they wait.
-var attemptQuery = `SELECT ` + strings.Replace(attemptColumns, `released`, releasedWhileQueued+` AS released`, 1) + `,
-	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), '') AS node_name FROM attempts WHERE `
+const attemptQuery = `SELECT event_id, n, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
+	` + releasedWhileQueued + `, connection, identical, timing, has_response, status, response_state,
+	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), '') FROM attempts WHERE `
 
+// storedAttempt is a row of attemptQuery.
+type storedAttempt struct {
+	event relay.ID
+	relay.Attempt
+}
+
+func (a *storedAttempt) fields() []any {
+	timing := column(func(stored any) {
+		packed, _ := stored.([]byte)
+		a.Timing, a.HasTiming = unpackTiming(packed)
+	})
+	return []any{
+		&a.event, &a.N, code(&a.Kind, kinds), code(&a.State, states), (*micro)(&a.ReceivedAt), (*micro)(&a.StartedAt), (*micro)(&a.EndedAt),
+		&a.Actor, faultCode(&a.Error), faultMessage(&a.Error), &a.Released, &a.Connection, &a.Identical, timing,
+		&a.HasResponse, &a.Status, &a.ResponseState, &a.Node,
+	}
+}
+
+// attemptRow is what the store itself has to know of an attempt.
 type attemptRow struct {
-	EventID       relay.ID `db:"event_id"`
-	N             int      `db:"n"`
-	AliasID       int64    `db:"alias_id"`
-	Kind          int      `db:"kind"`
-	State         int      `db:"state"`
-	ReceivedAt    int64    `db:"received_at"`
-	StartedAt     int64    `db:"started_at"`
-	EndedAt       int64    `db:"ended_at"`
-	Actor         string   `db:"actor"`
-	ErrorCode     string   `db:"error_code"`
-	ErrorMessage  string   `db:"error_message"`
-	Released      int      `db:"released"`
-	FromQueue     int      `db:"from_queue"`
-	Connection    string   `db:"connection"`
-	Identical     *int64   `db:"identical"`
-	Timing        []byte   `db:"timing"`
-	HasResponse   int      `db:"has_response"`
-	Status        int      `db:"status"`
-	ResponseState string   `db:"response_state"`
-	ClaimNode     string   `db:"claim_node"`
-	ClaimBoot     int64    `db:"claim_boot"` // 0 since nodes have ids
-	Bytes         int64    `db:"bytes"`
-	NodeName      string   `db:"node_name"` // read by attemptQuery only
+	EventID    relay.ID `db:"event_id"`
+	N          int      `db:"n"`
+	AliasID    int64    `db:"alias_id"`
+	Kind       int      `db:"kind"`
+	State      int      `db:"state"`
+	ReceivedAt int64    `db:"received_at"`
+	StartedAt  int64    `db:"started_at"`
+	EndedAt    int64    `db:"ended_at"`
+	FromQueue  int      `db:"from_queue"`
+	ClaimNode  string   `db:"claim_node"`
+	Bytes      int64    `db:"bytes"`
 }
 
-func (r *attemptRow) attempt() relay.Attempt {
-	a := relay.Attempt{
-		N: r.N, Kind: kinds[r.Kind&1], State: states[r.State&7],
-		ReceivedAt: fromMicros(r.ReceivedAt), StartedAt: fromMicros(r.StartedAt), EndedAt: fromMicros(r.EndedAt),
-		Actor: r.Actor, Error: faultOf(r.ErrorCode, r.ErrorMessage), Released: r.Released != 0, Connection: r.Connection,
-		HasResponse: r.HasResponse != 0, Status: r.Status, ResponseState: r.ResponseState,
-		Node: r.NodeName,
-	}
-	if r.Identical != nil {
-		same := *r.Identical != 0
-		a.Identical = &same
-	}
-	a.Timing, a.HasTiming = unpackTiming(r.Timing)
-	return a
-}
+const attemptRowColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, from_queue, claim_node, bytes`
 
-func faultOf(code, message string) *relay.Fault {
-	if code == "" {
-		return nil
-	}
-	return &relay.Fault{Code: code, Message: message}
-}
-
-func faultText(f *relay.Fault) (code, message string) {
-	if f == nil {
-		return "", ""
-	}
-	return storableText(f.Code), storableText(f.Message)
-}
-
-// newAttemptRow is the row of a new attempt, whose request counts bytes in the queue. Unless it is
-// queued, the node has claimed it.
-func newAttemptRow(event relay.ID, alias int64, a *relay.Attempt, state int, node string, bytes int64) attemptRow {
+// attemptValues are those of attemptColumns for a new attempt, whose request counts bytes in the
+// queue. Unless it is queued, the node has claimed it.
+func attemptValues(e *relay.Event, a *relay.Attempt, state int, node string, bytes int64) []any {
 	if state == queued {
 		node = ""
 	}
-	r := attemptRow{
-		EventID: event, N: a.N, AliasID: alias, Kind: kindCode(a), State: state, ReceivedAt: micros(a.ReceivedAt), StartedAt: micros(a.StartedAt),
-		EndedAt: micros(a.EndedAt), Actor: storableText(a.Actor), Released: boolToInt(a.Released), Connection: storableText(a.Connection),
-		Timing: packTiming(a), HasResponse: boolToInt(a.HasResponse), Status: a.Status, ResponseState: storableText(a.ResponseState),
-		ClaimNode: node, Bytes: bytes,
-	}
-	r.ErrorCode, r.ErrorMessage = faultText(a.Error)
-	if a.Identical != nil {
-		same := int64(boolToInt(*a.Identical))
-		r.Identical = &same
-	}
-	return r
-}
-
-// values are those of attemptColumns.
-func (r *attemptRow) values() []any {
+	code, message := faultText(a.Error)
 	return []any{
-		r.EventID, r.N, r.AliasID, r.Kind, r.State, r.ReceivedAt, r.StartedAt, r.EndedAt, r.Actor, r.ErrorCode, r.ErrorMessage,
-		r.Released, r.FromQueue, r.Connection, r.Identical, r.Timing, r.HasResponse, r.Status, r.ResponseState, r.ClaimNode, r.ClaimBoot, r.Bytes,
+		e.ID, a.N, e.AliasID, kindCode(a), state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), storableText(a.Actor), code, message,
+		boolToInt(a.Released), 0, storableText(a.Connection), identical(a), packTiming(a), boolToInt(a.HasResponse), a.Status,
+		storableText(a.ResponseState), node, 0, bytes,
 	}
 }
 
-// fillAttempt adds the bytes of an attempt.
-func fillAttempt(a *relay.Attempt, p *payloadRow) {
-	a.SentHead, a.Interim = p.Extra, unpackInterim(p.Interim)
+// identical is how Identical of an attempt is stored.
+func identical(a *relay.Attempt) any {
+	if a.Identical == nil {
+		return nil
+	}
+	return boolToInt(*a.Identical)
+}
+
+// fill adds the bytes of an attempt.
+func (p *payload) fill(a *relay.Attempt) {
+	a.SentHead, a.Interim = p.extra, unpackInterim(p.interim)
 	if a.HasResponse {
-		a.Response = p.message()
+		a.Response = p.Message
 	}
 }
 
@@ -168,30 +141,22 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 		return nil, err
 	}
 	err = s.view(ctx, "read attempts", func(q session) error {
-		var rows []attemptRow
-		if err := q.all(&rows, attemptQuery+where, args...); err != nil {
+		attempts, err := rowsOf(q, (*storedAttempt).fields, attemptQuery+where, args...)
+		if err != nil {
 			return err
 		}
-		for i := range rows {
-			if ref := rows[i].ref(); asked[ref] {
-				a := rows[i].attempt()
-				heads[ref] = &a
+		for i := range attempts {
+			if ref := (relay.AttemptRef{Event: attempts[i].event, N: attempts[i].N}); asked[ref] {
+				heads[ref] = &attempts[i].Attempt
 			}
 		}
-		var payloads []struct {
-			EventID relay.ID `db:"event_id"`
-			payloadRow
-		}
-		if err := q.all(&payloads, `SELECT event_id, n, head, lines, framing, NULL AS body, parts, stored, size, sha256, state, extra, interim
-			FROM payloads WHERE `+where, args...); err != nil {
-			return err
-		}
+		payloads, err := rowsOf(q, (*payload).fields, payloadQuery+where, args...)
 		for i := range payloads {
-			if a := heads[relay.AttemptRef{Event: payloads[i].EventID, N: payloads[i].N}]; a != nil {
-				fillAttempt(a, &payloads[i].payloadRow)
+			if a := heads[relay.AttemptRef{Event: payloads[i].event, N: payloads[i].n}]; a != nil {
+				payloads[i].fill(a)
 			}
 		}
-		return nil
+		return err
 	})
 	return heads, err
 }
@@ -269,7 +234,7 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 // there were.
 func (c *writeTx) interruptSome(where string, args ...any) (int, error) {
 	var rows []attemptRow
-	if err := c.all(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
+	if err := c.all(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
 		return 0, err
 	}
 	ids := make([]relay.ID, len(rows))

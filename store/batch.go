@@ -270,9 +270,8 @@ type newRows struct{ events, attempts, payloads [][]any }
 
 func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	e, a := f.event, f.attempt
-	event, request := f.row(), newPayloadRow(0, f.request, e.ForwardedLines, nil)
-	r.events = append(r.events, event.values())
-	r.payloads = append(r.payloads, request.values(e.ID))
+	r.events = append(r.events, f.values())
+	r.payloads = append(r.payloads, payloadValues(e.ID, 0, f.request, e.ForwardedLines, nil))
 	if a == nil {
 		return nil
 	}
@@ -280,20 +279,11 @@ func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	if err != nil {
 		return err
 	}
-	attempt := newAttemptRow(e.ID, e.AliasID, a, state, by.node, requestBytes(f.request))
-	r.attempts = append(r.attempts, attempt.values())
+	r.attempts = append(r.attempts, attemptValues(e, a, state, by.node, requestBytes(f.request)))
 	if hasPayload(a) {
-		response := responseRow(a)
-		r.payloads = append(r.payloads, response.values(e.ID))
+		r.payloads = append(r.payloads, responseValues(e.ID, a))
 	}
 	return nil
-}
-
-// row is the row of the event.
-func (f *newEvent) row() eventRow {
-	e := *f.event
-	e.Request, e.Blocker = *f.request, f.blocker
-	return newEventRow(&e, f.attempt, f.state)
 }
 
 // changes returns what to publish about a new event. snapshot gives it as it is after the
@@ -340,7 +330,6 @@ func (w *writer) amend(st *step) error {
 		st.err = errPartsLost
 		return err
 	}
-	row := newPayloadRow(0, m, nil, nil)
 	var alias []int64
 	if err := w.all(&alias, `UPDATE events SET req_size = ?, blocker = CASE WHEN blocker IN ('', 'body') THEN ? ELSE blocker END
 		WHERE id = ? RETURNING alias_id`, m.Body.Size, bodyBlocker(m.Body.State), st.id); err != nil {
@@ -357,9 +346,9 @@ func (w *writer) amend(st *step) error {
 	for _, n := range before {
 		w.addUsage(alias[0], storedSize(m)-n)
 	}
-	w.do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
-		state = ? WHERE event_id = ? AND n = 0`,
-		row.Head, row.Lines, int(row.Framing), row.Body, row.Parts, row.Stored, row.Size, row.SHA256, row.State, st.id)
+	request := payloadValues(st.id, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
+	w.do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
+		state = ? WHERE event_id = ? AND n = 0`, append(request, st.id)...)
 	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.id})
 	return nil
 }

@@ -1,10 +1,10 @@
 package store
 
 import (
-	"cmp"
 	"database/sql"
 	"encoding/binary"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -64,18 +64,8 @@ func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next
 	return ticket, func() *relay.Claim { return claim.got }
 }
 
-// claimedRow is an attempt that will be delivered: its event with the request, without the
-// parts of a large body.
-type claimedRow struct {
-	eventRow
-	Request payloadRow `db:"p"`
-	Attempt attemptRow `db:"a"`
-}
-
-const claimedColumns = `SELECT ` + listColumns + `, p.head AS "p.head", p.lines AS "p.lines", p.framing AS "p.framing", p.body AS "p.body",
-		p.parts AS "p.parts", p.stored AS "p.stored", p.size AS "p.size", p.sha256 AS "p.sha256", p.state AS "p.state", p.extra AS "p.extra",
-		a.n AS "a.n", a.kind AS "a.kind", a.state AS "a.state", a.received_at AS "a.received_at", a.started_at AS "a.started_at",
-		a.actor AS "a.actor", a.released AS "a.released"`
+const claimedColumns = `SELECT ` + listColumns + `, p.head, p.lines, p.framing, p.body, p.parts, p.stored, p.size, p.sha256, p.state,
+		p.extra, a.n, a.kind, a.state, a.received_at, a.started_at, a.actor, a.released`
 
 const claimedSQL = claimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
 	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
@@ -83,15 +73,21 @@ const claimedSQL = claimedColumns + ` FROM events e JOIN aliases al ON al.id = e
 // readClaimed is claimedSQL, prepared on SQLite.
 var readClaimed = &statement{sqlite: claimedSQL}
 
-// claim gives the row. The statement that claims on Postgres reads the event as it was before.
-func (r *claimedRow) claim() *relay.Claim {
-	if r.State < rejected && r.Attempts == r.Attempt.N {
-		r.State = r.Attempt.State
-	}
-	e := r.event()
-	e.Request, e.ForwardedLines = r.Request.message(), r.Request.Extra
-	e.Attempts = []relay.Attempt{r.Attempt.attempt()}
-	return &relay.Claim{Event: &e, N: r.Attempt.N}
+// claimFields are the destinations of claimedColumns: an attempt that will be delivered, and its
+// event with the request, without the parts of a large body. The statement that claims on
+// Postgres reads the event as it was before.
+func claimFields(c *relay.Claim) []any {
+	c.Event = &relay.Event{Attempts: make([]relay.Attempt, 1)}
+	e, a := c.Event, &c.Event.Attempts[0]
+	state := code(&a.State, states)
+	return slices.Concat(eventFields(e), messageFields(&e.Request), []any{
+		&e.ForwardedLines, &a.N, code(&a.Kind, kinds), column(func(stored any) {
+			state(stored)
+			if c.N = a.N; e.AttemptCount == a.N && e.State != relay.StateRejected && e.State != relay.StateIncomplete {
+				e.State = a.State
+			}
+		}), (*micro)(&a.ReceivedAt), (*micro)(&a.StartedAt), &a.Actor, &a.Released,
+	})
 }
 
 // claimsOf returns the steps with claims, at most one for an alias: another one fails.
@@ -163,7 +159,7 @@ func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) 
 	if w.d.isPostgres {
 		oldest = oldestOnPostgres
 	}
-	found, err := w.returning(oldest, rows, (*attemptRow).keyFields)
+	found, err := returning(w, oldest, rows, (*attemptRow).keyFields)
 	var ids []relay.ID
 	size := int64(0)
 	for _, r := range found {
@@ -213,22 +209,21 @@ func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
 		return false, nil
 	}
 	c.tried = false
-	var row claimedRow
-	err := w.get(&row, claimedSQL+` AND a.state = 1 AND a.claim_node = ? AND a.started_at = ?`,
+	claim, err := rowOf(w.session, claimFields, claimedSQL+` AND a.state = 1 AND a.claim_node = ? AND a.started_at = ?`,
 		c.oldest.EventID, c.oldest.EventID, c.oldest.N, w.target.node, c.started)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
 	}
 	if err == nil {
-		w.claimed(c, &row)
+		w.claimed(c, &claim)
 	}
 	return true, err
 }
 
 // claimed gives a claim its result.
-func (w *writer) claimed(c *queueClaim, row *claimedRow) {
-	c.tried, c.got, c.err = true, row.claim(), nil
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: row.ID, N: row.Attempt.N},
+func (w *writer) claimed(c *queueClaim, got *relay.Claim) {
+	c.tried, c.got, c.err = true, got, nil
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: got.Event.ID, N: got.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: c.Alias})
 }
 
@@ -255,7 +250,7 @@ func (w *writer) claimCandidates(claims []*step) error {
 		return err
 	}
 	for i := range list {
-		w.claimed(byID[relay.AttemptRef{Event: list[i].ID, N: list[i].Attempt.N}], &list[i])
+		w.claimed(byID[relay.AttemptRef{Event: list[i].Event.ID, N: list[i].N}], &list[i])
 	}
 	for _, st := range claims {
 		if st.kind == stepClaim {
@@ -266,28 +261,25 @@ func (w *writer) claimCandidates(claims []*step) error {
 }
 
 // claimRows claims attempts and reads them with their requests.
-func (w *writer) claimRows(rows [][]any) (list []claimedRow, err error) {
+func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 	if w.d.isPostgres {
-		err = sqlx.SelectContext(w.ctx, w.q, &list, claimOnPostgres.postgres, claimOnPostgres.args(rows, w.target.node)...)
-		return list, err
+		return returning(w, claimOnPostgres, rows, claimFields, w.target.node)
 	}
-	claimed, err := w.returning(claimOnSQLite, rows, (*attemptRow).keyFields, w.target.node)
-	if err != nil || len(claimed) == 0 {
+	claimed, err := returning(w, claimOnSQLite, rows, (*attemptRow).keyFields, w.target.node)
+	if err != nil {
 		return nil, err
 	}
-	taken := make([][]any, len(claimed))
+	taken, read := make([][]any, len(claimed)), make([][]any, len(claimed))
 	for i, r := range claimed {
-		taken[i] = []any{r.EventID, r.N, w.target.node}
+		taken[i], read[i] = []any{r.EventID, r.N, w.target.node}, []any{r.EventID, r.EventID, r.N}
 	}
 	if err = w.run(claimInQueue, taken); err == nil {
 		err = w.run(eventDelivering, taken)
 	}
-	read := w.tx.StmtxContext(w.ctx, w.prepared[readClaimed])
-	list = make([]claimedRow, len(claimed))
-	for i, r := range claimed {
-		err = cmp.Or(err, read.GetContext(w.ctx, &list[i], r.EventID, r.EventID, r.N))
+	if err != nil {
+		return nil, err
 	}
-	return list, err
+	return returning(w, readClaimed, read, claimFields)
 }
 
 // keyFields are the destinations of event_id, n, alias_id and bytes.

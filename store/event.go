@@ -15,10 +15,10 @@ const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
 
-// listColumns are those of a list row, with the alias' name beside.
+// listColumns are those of eventFields.
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
-	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.attempts, e.blocker, e.req_size, al.name AS alias`
+	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL, e.attempts, e.blocker, e.req_size, al.name AS alias`
 
 // markedColumns are listColumns with what a person noted about the event. They need marksJoin.
 const (
@@ -26,104 +26,91 @@ const (
 	marksJoin     = ` LEFT JOIN event_marks em ON em.event_id = e.id`
 )
 
-type eventRow struct {
-	ID               relay.ID `db:"id"`
-	AliasID          int64    `db:"alias_id"`
-	Alias            string   `db:"alias"`
-	ReceivedAt       int64    `db:"received_at"`
-	AskedAt          int64    `db:"asked_at"`
-	Remote           string   `db:"remote"`
-	TLS              int      `db:"tls"`
-	Method           string   `db:"method"`
-	Target           []byte   `db:"target"`
-	HTTPMinor        int      `db:"http_minor"`
-	Host             string   `db:"host"`
-	ProviderName     string   `db:"provider_name"`
-	ProviderType     string   `db:"provider_type"`
-	ProviderDelivery string   `db:"provider_delivery"`
-	SignedAt         int64    `db:"signed_at"`
-	Tolerance        int64    `db:"tolerance_us"`
-	State            int      `db:"state"`
-	ErrorCode        string   `db:"error_code"`
-	ErrorMessage     string   `db:"error_message"`
-	Status           int      `db:"status"`
-	Latency          *int64   `db:"latency_us"`
-	Attempts         int      `db:"attempts"`
-	EndedN           int      `db:"ended_n"`
-	Blocker          string   `db:"blocker"`
-	Size             int64    `db:"req_size"`
-	Pinned           int      `db:"pinned"`
-	Label            string   `db:"label"`
-	Note             string   `db:"note"`
+// eventFields are the destinations of the columns of a list row.
+func eventFields(e *relay.Event) []any {
+	p := &e.Provider
+	remote := column(func(stored any) {
+		address, _ := stored.(string)
+		e.Remote, _ = netip.ParseAddrPort(address)
+	})
+	return []any{
+		&e.ID, &e.AliasID, (*micro)(&e.ReceivedAt), (*micro)(&e.LastReceivedAt), remote, &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
+		&p.Name, &p.EventType, &p.DeliveryID, (*micro)(&p.SignedAt), period(&p.Tolerance),
+		code(&e.State, states), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, period(&e.Latency), &e.HasLatency, &e.AttemptCount,
+		&e.Blocker, &e.Request.Body.Size, &e.Alias,
+	}
 }
 
-func (r *eventRow) event() relay.Event {
-	e := relay.Event{
-		ID: r.ID, AliasID: r.AliasID, Alias: r.Alias, ReceivedAt: fromMicros(r.ReceivedAt), LastReceivedAt: fromMicros(r.AskedAt),
-		TLS: r.TLS != 0, Method: r.Method, Target: r.Target, HTTPMinor: r.HTTPMinor, Host: r.Host,
-		Provider: relay.Provider{
-			Name: r.ProviderName, EventType: r.ProviderType, DeliveryID: r.ProviderDelivery,
-			SignedAt: fromMicros(r.SignedAt), Tolerance: time.Duration(r.Tolerance) * time.Microsecond,
-		},
-		State: states[r.State&7], Error: faultOf(r.ErrorCode, r.ErrorMessage), Status: r.Status, AttemptCount: r.Attempts,
-		Blocker: r.Blocker, Mark: relay.Mark{Pinned: r.Pinned != 0, Label: r.Label, Note: r.Note},
+// markedFields are those of markedColumns.
+func markedFields(e *relay.Event) []any {
+	return append(eventFields(e), &e.Mark.Pinned, &e.Mark.Label, &e.Mark.Note)
+}
+
+// stored is the event as its row is read back: with the outcome of its attempt, times in
+// microseconds, and texts that both engines take.
+func (f *newEvent) stored() relay.Event {
+	e, a := *f.event, f.attempt
+	e.ReceivedAt, e.State, e.Blocker = storedTime(e.ReceivedAt), states[f.state], blockerOf(f)
+	e.LastReceivedAt, e.Target = e.ReceivedAt, nonNil(e.Target)
+	e.Request, e.ForwardedLines, e.Attempts = relay.Message{Body: relay.Body{Size: f.request.Body.Size}}, nil, nil
+	p := &e.Provider
+	for _, text := range []*string{&e.Method, &e.Host, &p.Name, &p.EventType, &p.DeliveryID} {
+		*text = storableText(*text)
 	}
-	e.Remote, _ = netip.ParseAddrPort(r.Remote)
-	if r.Latency != nil {
-		e.Latency, e.HasLatency = time.Duration(*r.Latency)*time.Microsecond, true
+	p.SignedAt, p.Tolerance = storedTime(p.SignedAt), p.Tolerance.Truncate(time.Microsecond)
+	e.Status, e.Latency, e.HasLatency, e.AttemptCount = 0, 0, false, 0
+	if a != nil {
+		e.LastReceivedAt, e.AttemptCount, e.Error = storedTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
+		if f.ended() {
+			e.Status, e.HasLatency = a.Status, a.HasTiming
+			e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
+		}
 	}
-	e.Request.Body.Size = r.Size
+	if e.Error != nil {
+		code, message := faultText(e.Error)
+		e.Error = &relay.Fault{Code: code, Message: message}
+	}
 	return e
 }
 
-// newEventRow is the row of a new event, whose attempt is nil for none.
-func newEventRow(e *relay.Event, a *relay.Attempt, state int) eventRow {
-	p, fault := e.Provider, e.Error
-	r := eventRow{
-		ID: e.ID, AliasID: e.AliasID, Alias: e.Alias, ReceivedAt: micros(e.ReceivedAt), AskedAt: micros(e.ReceivedAt), Remote: e.Remote.String(),
-		TLS: boolToInt(e.TLS), Method: storableText(e.Method), Target: nonNil(e.Target), HTTPMinor: e.HTTPMinor, Host: storableText(e.Host),
-		ProviderName: storableText(p.Name), ProviderType: storableText(p.EventType), ProviderDelivery: storableText(p.DeliveryID),
-		SignedAt: micros(p.SignedAt), Tolerance: p.Tolerance.Microseconds(), State: state, Blocker: blockerOf(e, state), Size: e.Request.Body.Size,
-	}
-	if a != nil {
-		r.AskedAt, r.Attempts = micros(a.ReceivedAt), a.N
-		if a.State != relay.StateQueued && a.State != relay.StateDelivering {
-			r.EndedN, r.Status, r.Latency = a.N, a.Status, latencyMicros(a)
-		}
-		fault = cmp.Or(fault, a.Error)
-	}
-	r.ErrorCode, r.ErrorMessage = faultText(fault)
-	return r
+// ended reports whether the first attempt has ended.
+func (f *newEvent) ended() bool {
+	return f.attempt != nil && f.attempt.State != relay.StateQueued && f.attempt.State != relay.StateDelivering
 }
 
 // values are those of eventColumns.
-func (r *eventRow) values() []any {
+func (f *newEvent) values() []any {
+	e, endedN, latency := f.stored(), 0, any(nil)
+	if f.ended() {
+		endedN, latency = f.attempt.N, latencyMicros(f.attempt)
+	}
+	p := &e.Provider
+	code, message := faultText(e.Error)
 	return []any{
-		r.ID, r.AliasID, r.ReceivedAt, r.AskedAt, r.Remote, r.TLS, r.Method, r.Target, r.HTTPMinor, r.Host,
-		r.ProviderName, r.ProviderType, r.ProviderDelivery, r.SignedAt, r.Tolerance,
-		r.State, r.ErrorCode, r.ErrorMessage, r.Status, r.Latency, r.Attempts, r.EndedN, r.Blocker, r.Size,
+		e.ID, e.AliasID, micros(e.ReceivedAt), micros(e.LastReceivedAt), e.Remote.String(), boolToInt(e.TLS), e.Method, e.Target, e.HTTPMinor, e.Host,
+		p.Name, p.EventType, p.DeliveryID, micros(p.SignedAt), p.Tolerance.Microseconds(),
+		f.state, code, message, e.Status, latency, e.AttemptCount, endedN, e.Blocker, e.Request.Body.Size,
 	}
 }
 
-func latencyMicros(a *relay.Attempt) *int64 {
+func latencyMicros(a *relay.Attempt) any {
 	if !a.HasTiming {
 		return nil
 	}
-	us := max(a.Timing.Latency().Microseconds(), 0)
-	return &us
+	return max(a.Timing.Latency().Microseconds(), 0)
 }
 
 // blockerOf says why a new event may not be replayed, "" when it may.
-func blockerOf(e *relay.Event, state int) string {
+func blockerOf(f *newEvent) string {
 	switch {
-	case state == rejected:
+	case f.state == rejected:
 		return relay.BlockedRejected
-	case state == incomplete:
+	case f.state == incomplete:
 		return relay.BlockedIncomplete
-	case e.Blocker != "":
-		return storableText(e.Blocker)
+	case f.blocker != "":
+		return storableText(f.blocker)
 	}
-	return bodyBlocker(e.Request.Body.State)
+	return bodyBlocker(f.request.Body.State)
 }
 
 func bodyBlocker(state string) string {
@@ -193,13 +180,8 @@ func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody
 // event reads the row of an event that the actor may see.
 func (q session) event(who relay.Actor, id relay.ID) (relay.Event, error) {
 	may, args := q.eventAccess(who)
-	var row eventRow
-	err := q.get(&row, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+`
+	return rowOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+`
 		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
-	if err != nil {
-		return relay.Event{}, err
-	}
-	return row.event(), nil
 }
 
 // ownEvent reads the row of an event of an alias that the actor owns: members may
@@ -218,37 +200,31 @@ func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
 
 // fill adds request and attempts to the row of an event.
 func (q session) fill(e *relay.Event, maxBody int) error {
-	var attempts []attemptRow
-	if err := q.all(&attempts, attemptQuery+`event_id = ? ORDER BY n`, e.ID); err != nil {
+	attempts, err := rowsOf(q, (*storedAttempt).fields, attemptQuery+`event_id = ? ORDER BY n`, e.ID)
+	if err != nil {
 		return err
 	}
-	var list []payloadRow
-	if err := q.all(&list, `SELECT n, head, lines, framing, parts, stored, size, sha256, state, extra, interim
-		FROM payloads WHERE event_id = ? ORDER BY n`, e.ID); err != nil {
+	list, err := rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? ORDER BY n`, e.ID)
+	if err != nil {
 		return err
 	}
-	payloads, byN := make([]*payloadRow, len(list)), make(map[int]*payloadRow, len(list))
+	if err := q.fillBodies(e.ID, list, maxBody, budgetOf(maxBody)); err != nil {
+		return err
+	}
+	byN := make(map[int]*payload, len(list))
 	for i := range list {
-		payloads[i], byN[list[i].N] = &list[i], &list[i]
-	}
-	if err := q.fillBodies(e.ID, payloads, maxBody, budgetOf(maxBody)); err != nil {
-		return err
+		byN[list[i].n] = &list[i]
 	}
 	if p := byN[0]; p != nil {
-		e.Request, e.ForwardedLines = p.message(), p.Extra
-	}
-	e.Attempts = make([]relay.Attempt, len(attempts))
-	for i := range attempts {
-		a := &e.Attempts[i]
-		*a = attempts[i].attempt()
-		if p := byN[a.N]; p != nil {
-			fillAttempt(a, p)
-		}
+		e.Request, e.ForwardedLines = p.Message, p.extra
 	}
 	var waiting []relay.AttemptRef
 	for _, a := range attempts {
-		if a.State == queued {
-			waiting = append(waiting, a.ref())
+		if p := byN[a.N]; p != nil {
+			p.fill(&a.Attempt)
+		}
+		if e.Attempts = append(e.Attempts, a.Attempt); a.State == relay.StateQueued {
+			waiting = append(waiting, relay.AttemptRef{Event: e.ID, N: a.N})
 		}
 	}
 	if len(waiting) == 0 {
@@ -256,7 +232,7 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 	}
 	positions, err := q.queuePositions(e.AliasID, waiting)
 	for i := range e.Attempts {
-		e.Attempts[i].Position = positions[attempts[i].ref()]
+		e.Attempts[i].Position = positions[relay.AttemptRef{Event: e.ID, N: e.Attempts[i].N}]
 	}
 	return err
 }
@@ -266,19 +242,23 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error) {
 	var out []relay.Event
 	for some := range slices.Chunk(ids, 200) {
-		var rows []eventRow
-		if err := s.view(ctx, "read summaries", func(q session) error {
-			return q.allIn(&rows, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE e.id IN (?)`, some)
-		}); err != nil {
+		in, args, err := columnIn(`e.id`, some)
+		if err != nil {
 			return nil, err
 		}
-		byID := map[relay.ID]*eventRow{}
+		rows, err := read(ctx, s, "read summaries", func(q session) ([]relay.Event, error) {
+			return rowsOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE `+in, args...)
+		})
+		if err != nil {
+			return nil, err
+		}
+		byID := map[relay.ID]*relay.Event{}
 		for i := range rows {
 			byID[rows[i].ID] = &rows[i]
 		}
 		for _, id := range some {
-			if row := byID[id]; row != nil {
-				out = append(out, row.event())
+			if e := byID[id]; e != nil {
+				out = append(out, *e)
 			}
 		}
 	}

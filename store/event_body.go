@@ -32,23 +32,23 @@ func budgetOf(most int) int64 {
 // of all left. When they are too much together, that of the request comes first, then
 // those of the first attempt and of the last ones; what does not fit comes without its
 // bytes.
-func (q session) fillBodies(id relay.ID, rows []*payloadRow, most int, left int64) error {
+func (q session) fillBodies(id relay.ID, rows []payload, most int, left int64) error {
 	if most <= 0 || len(rows) == 0 {
 		return nil
 	}
-	inline := make(map[int]*payloadRow, len(rows))
+	inline := make(map[int]*payload, len(rows))
 	for i := range rows {
-		p := rows[i]
+		p := &rows[i]
 		if i > 1 { // 0, 1, then from the end
-			p = rows[len(rows)+1-i]
+			p = &rows[len(rows)+1-i]
 		}
-		want := min(p.Stored, int64(most))
+		want := min(p.Body.Stored, int64(most))
 		if want == 0 || want > left {
 			continue
 		}
 		left -= want
-		if p.Parts == 0 {
-			inline[p.N] = p
+		if p.Body.Parts == 0 {
+			inline[p.n] = p
 		} else if err := q.readParts(id, p, int(want)); err != nil {
 			return err
 		}
@@ -57,26 +57,30 @@ func (q session) fillBodies(id relay.ID, rows []*payloadRow, most int, left int6
 }
 
 // readParts reads the start of a large body.
-func (q session) readParts(id relay.ID, p *payloadRow, want int) error {
-	for i := 0; i < p.Parts && len(p.Body) < want; i++ {
+func (q session) readParts(id relay.ID, p *payload, want int) error {
+	b := &p.Body
+	for i := 0; i < b.Parts && len(b.Data) < want; i++ {
 		var part []byte
-		if err := q.get(&part, partQuery, id, p.N, i); err != nil {
+		if err := q.get(&part, partQuery, id, p.n, i); err != nil {
 			return err
 		}
-		p.Body = append(p.Body, part[:min(len(part), want-len(p.Body))]...)
+		b.Data = append(b.Data, part[:min(len(part), want-len(b.Data))]...)
 	}
 	return nil
 }
 
 // readInline reads the bodies that are in the rows, by n.
-func (q session) readInline(id relay.ID, rows map[int]*payloadRow, most int) error {
+func (q session) readInline(id relay.ID, rows map[int]*payload, most int) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(rows)), inlineSlice) {
-		var got []payloadRow
+		var got []struct {
+			N    int
+			Body []byte
+		}
 		if err := q.allIn(&got, `SELECT n, SUBSTR(body, 1, ?) AS body FROM payloads WHERE event_id = ? AND n IN (?)`, most, id, some); err != nil {
 			return err
 		}
-		for i := range got {
-			rows[got[i].N].Body = got[i].Body
+		for _, g := range got {
+			rows[g.N].Body.Data = g.Body
 		}
 	}
 	return nil

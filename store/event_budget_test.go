@@ -23,21 +23,17 @@ func TestBodiesWithinABudget(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := s.view(t.Context(), "", func(q session) error {
-		var list []payloadRow
-		if err := q.all(&list, `SELECT n, parts, stored FROM payloads WHERE event_id = ? ORDER BY n`, id); err != nil {
+		rows, err := rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? ORDER BY n`, id)
+		if err != nil {
 			return err
-		}
-		rows := make([]*payloadRow, len(list))
-		for i := range list {
-			rows[i] = &list[i]
 		}
 		if err := q.fillBodies(id, rows, relay.InlineBody+1, fit*size+size/2); err != nil {
 			return err
 		}
 		for n, p := range rows {
 			whole := n < 2 || n > attempts-(fit-2)
-			if whole != (len(p.Body) == size) || !whole && len(p.Body) > 0 {
-				t.Errorf("body %d: %d bytes", n, len(p.Body))
+			if whole != (len(p.Body.Data) == size) || !whole && len(p.Body.Data) > 0 {
+				t.Errorf("body %d: %d bytes", n, len(p.Body.Data))
 			}
 		}
 		return nil

@@ -405,9 +405,9 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	if l.content != nil {
 		room = l.search // some of them may turn out not to fit
 	}
-	var rows []eventRow
-	if err := l.all(&rows, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = `+alias+marksJoin+`
-		WHERE e.id < ? AND e.id >= ? AND `+may+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...); err != nil {
+	rows, err := rowsOf(l.session, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = `+alias+marksJoin+`
+		WHERE e.id < ? AND e.id >= ? AND `+may+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...)
+	if err != nil {
 		return false, bound, err
 	}
 	if l.content != nil {
@@ -421,8 +421,8 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 			page.Next = page.Events[l.limit-1].ID.String()
 			return true, bound, nil
 		}
-		page.Events = append(page.Events, rows[i].event())
-		page.SearchedBackTo = fromMicros(rows[i].ReceivedAt)
+		page.Events = append(page.Events, rows[i])
+		page.SearchedBackTo = rows[i].ReceivedAt
 	}
 	return false, bound, nil
 }

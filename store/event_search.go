@@ -48,7 +48,7 @@ type contentRow struct {
 
 // contents reads the messages of the first rows, as many as searchBytes allows, by event,
 // and returns how many rows these are.
-func (l *listing) contents(rows []eventRow) (byEvent map[relay.ID][]contentRow, n int, err error) {
+func (l *listing) contents(rows []relay.Event) (byEvent map[relay.ID][]contentRow, n int, err error) {
 	which := ``
 	if l.content.texts.Found() { // there is no text to look for: only the request matters
 		which = ` AND n = 0`
@@ -80,7 +80,7 @@ func (l *listing) contents(rows []eventRow) (byEvent map[relay.ID][]contentRow, 
 
 // contentRows reads columns of the messages of events. The range beside the list of ids
 // lets Postgres pass over the partitions of other days.
-func (l *listing) contentRows(to *[]contentRow, rows []eventRow, columns, which string) error {
+func (l *listing) contentRows(to *[]contentRow, rows []relay.Event, columns, which string) error {
 	ids := make([]relay.ID, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
@@ -187,7 +187,7 @@ func (s *searchReader) Read(p []byte) (int, error) {
 // full then. An event whose bodies take longer than the budget becomes the first of the
 // next page; the first of a page is searched a little longer, and what is left of its
 // bodies then is not searched.
-func (l *listing) siftContent(page *relay.Page, rows []eventRow) (full bool, err error) {
+func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, err error) {
 	last := l.before
 	for len(rows) > 0 {
 		byEvent, n, err := l.contents(rows)
@@ -195,7 +195,7 @@ func (l *listing) siftContent(page *relay.Page, rows []eventRow) (full bool, err
 			return false, err
 		}
 		for i := range rows[:n] {
-			e := rows[i].event()
+			e := &rows[i]
 			if len(page.Events) == l.limit {
 				page.Next = page.Events[l.limit-1].ID.String()
 				return true, nil
@@ -206,7 +206,7 @@ func (l *listing) siftContent(page *relay.Page, rows []eventRow) (full bool, err
 			} else if first {
 				until = until.Add(searchOver)
 			}
-			fits, err := l.matches(&e, byEvent[e.ID], until)
+			fits, err := l.matches(e, byEvent[e.ID], until)
 			switch {
 			case errors.Is(err, errSearchTime) && !first:
 				page.Next = last.String()
@@ -214,7 +214,7 @@ func (l *listing) siftContent(page *relay.Page, rows []eventRow) (full bool, err
 			case err != nil && !errors.Is(err, errSearchTime):
 				return false, err
 			case fits:
-				page.Events = append(page.Events, e)
+				page.Events = append(page.Events, *e)
 			}
 			last, page.SearchedBackTo = e.ID, e.ReceivedAt
 			if !time.Now().Before(l.until) {

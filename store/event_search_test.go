@@ -73,7 +73,7 @@ func TestSearchInLargeBodies(t *testing.T) {
 			return err
 		}
 		e := &page.Events[0]
-		byEvent, n, err := l.contents([]eventRow{{ID: e.ID}})
+		byEvent, n, err := l.contents([]relay.Event{{ID: e.ID}})
 		if err != nil || n != 1 {
 			t.Fatalf("%d events, %v", n, err)
 		}

@@ -18,7 +18,7 @@ func (w *writer) finish(steps []*step) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	ended, err := w.returning(finishAttempts, rows, func(r *attemptRow) []any {
+	ended, err := returning(w, finishAttempts, rows, func(r *attemptRow) []any {
 		return []any{&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes}
 	}, w.target.node, w.target.former)
 	if err != nil {
@@ -72,10 +72,10 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 		st.err = errPartsLost
 		return nil, err
 	}
-	r := newAttemptRow(st.id, 0, a, state, "", 0)
+	code, message := faultText(a.Error)
 	return []any{
-		r.EventID, r.N, r.State, r.StartedAt, r.EndedAt, r.ErrorCode, r.ErrorMessage, r.Connection, r.Identical, r.Timing,
-		r.HasResponse, r.Status, r.ResponseState,
+		st.id, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, storableText(a.Connection), identical(a), packTiming(a),
+		boolToInt(a.HasResponse), a.Status, storableText(a.ResponseState),
 	}, nil
 }
 
@@ -111,8 +111,7 @@ func (w *writer) storeEnds(steps []*step) error {
 			if a.ResponseState == relay.ResponseUpgraded { // the second Finish replaces what the first one stored at the 101
 				w.do(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.id, a.N)
 			}
-			response := responseRow(a)
-			payloads = append(payloads, response.values(st.id))
+			payloads = append(payloads, responseValues(st.id, a))
 		}
 		state, _ := finishState(st) // finishArgs has checked it
 		code, message := faultText(a.Error)

@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -14,50 +15,45 @@ import (
 // and received.
 const payloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
 
-type payloadRow struct {
-	N       int    `db:"n"`
-	Head    []byte `db:"head"`
-	Lines   []byte `db:"lines"`
-	Framing uint8  `db:"framing"`
-	Body    []byte `db:"body"`
-	Parts   int    `db:"parts"`
-	Stored  int64  `db:"stored"`
-	Size    int64  `db:"size"`
-	SHA256  []byte `db:"sha256"`
-	State   string `db:"state"`
-	Extra   []byte `db:"extra"`
-	Interim []byte `db:"interim"`
-}
+// messageColumns are those of messageFields. Readers of a body ask for it on its own.
+const messageColumns = `head, lines, framing, NULL AS body, parts, stored, size, sha256, state`
 
-// message gives the stored message without the parts of a large body.
-func (r *payloadRow) message() relay.Message {
-	m := relay.Message{Head: r.Head, Lines: r.Lines, Framing: relay.Framing(r.Framing)}
-	m.Body = relay.Body{Data: r.Body, Parts: r.Parts, Stored: r.Stored, Size: r.Size, State: r.State}
-	copy(m.Body.SHA256[:], r.SHA256)
-	return m
-}
-
-// newPayloadRow is the row of a message.
-func newPayloadRow(n int, m *relay.Message, extra, interim []byte) payloadRow {
+// messageFields are the destinations of the columns of a stored message.
+func messageFields(m *relay.Message) []any {
 	b := &m.Body
-	r := payloadRow{
-		N: n, Head: m.Head, Lines: m.Lines, Framing: uint8(m.Framing), Parts: b.Parts, Stored: b.Stored, Size: b.Size, SHA256: b.SHA256[:],
-		State: storableText(b.State), Extra: extra, Interim: interim,
-	}
-	if b.Parts == 0 {
-		r.Body, r.Stored = b.Data, int64(len(b.Data))
-	}
-	return r
+	return []any{&m.Head, &m.Lines, &m.Framing, &b.Data, &b.Parts, &b.Stored, &b.Size, digest(&b.SHA256), &b.State}
 }
 
-// responseRow is the row of what an attempt sent and received.
-func responseRow(a *relay.Attempt) payloadRow {
-	return newPayloadRow(a.N, &a.Response, a.SentHead, packInterim(a.Interim))
+// payload is a request (n = 0), or what attempt n sent and received.
+type payload struct {
+	event relay.ID
+	n     int
+	relay.Message
+	extra   []byte // Forwarded header lines of a request, or the head that an attempt sent
+	interim []byte
 }
 
-// values are those of payloadColumns.
-func (r *payloadRow) values(event relay.ID) []any {
-	return []any{event, r.N, r.Head, r.Lines, int(r.Framing), 0, r.Body, r.Parts, r.Stored, r.Size, r.SHA256, r.State, r.Extra, r.Interim}
+const payloadQuery = `SELECT event_id, n, ` + messageColumns + `, extra, interim FROM payloads WHERE `
+
+func (p *payload) fields() []any {
+	return slices.Concat([]any{&p.event, &p.n}, messageFields(&p.Message), []any{&p.extra, &p.interim})
+}
+
+// payloadValues are those of payloadColumns.
+func payloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byte) []any {
+	b := &m.Body
+	body, stored := b.Data, int64(len(b.Data))
+	if b.Parts > 0 {
+		body, stored = nil, b.Stored
+	}
+	return []any{
+		event, n, m.Head, m.Lines, int(m.Framing), 0, body, b.Parts, stored, b.Size, b.SHA256[:], storableText(b.State), extra, interim,
+	}
+}
+
+// responseValues are those of what an attempt sent and received.
+func responseValues(event relay.ID, a *relay.Attempt) []any {
+	return payloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
 }
 
 // requestBytes is how many bytes a request counts in the queue.
@@ -133,6 +129,9 @@ func fromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
+// storedTime is a time as it is read back.
+func storedTime(t time.Time) time.Time { return fromMicros(micros(t)) }
+
 // micro is a time that a row holds as micros gives it.
 type micro time.Time
 
@@ -144,6 +143,62 @@ func (t *micro) Scan(stored any) error {
 	}
 	*t = micro(fromMicros(us))
 	return nil
+}
+
+// column is the destination of a column whose value is converted.
+type column func(stored any)
+
+// Scan implements sql.Scanner.
+func (c column) Scan(stored any) error {
+	c(stored)
+	return nil
+}
+
+// code is a name that a row holds as its place in a list, whose length is a power of 2.
+func code(to *string, names []string) column {
+	return func(stored any) {
+		n, _ := stored.(int64)
+		*to = names[int(n)&(len(names)-1)]
+	}
+}
+
+// period is a duration in microseconds; NULL is 0.
+func period(to *time.Duration) column {
+	return func(stored any) {
+		us, _ := stored.(int64)
+		*to = time.Duration(us) * time.Microsecond
+	}
+}
+
+func digest(to *[32]byte) column {
+	return func(stored any) {
+		sum, _ := stored.([]byte)
+		copy(to[:], sum)
+	}
+}
+
+// faultCode and faultMessage are a fault in two columns, the code first; "" is none.
+func faultCode(to **relay.Fault) column {
+	return func(stored any) {
+		if code, _ := stored.(string); code != "" {
+			*to = &relay.Fault{Code: code}
+		}
+	}
+}
+
+func faultMessage(to **relay.Fault) column {
+	return func(stored any) {
+		if *to != nil {
+			(*to).Message, _ = stored.(string)
+		}
+	}
+}
+
+func faultText(f *relay.Fault) (code, message string) {
+	if f == nil {
+		return "", ""
+	}
+	return storableText(f.Code), storableText(f.Message)
 }
 
 // boolToInt is how a bool is stored.

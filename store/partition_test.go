@@ -167,8 +167,8 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	dropPartitions(t, s, today(0))
 	dropPartitions(t, s, today(1))
 	q := session{t.Context(), s.direct, &s.d, &s.clock}
-	row := newEventRow(&relay.Event{ID: lowestID(time.Now()), AliasID: 1}, nil, queued)
-	if err := q.runOne(insertEvents, row.values()); err != nil {
+	e := newEvent{event: &relay.Event{ID: lowestID(time.Now()), AliasID: 1}, request: &relay.Message{}, state: queued}
+	if err := q.runOne(insertEvents, e.values()); err != nil {
 		t.Fatal(err)
 	}
 	makePartitions(t, s)

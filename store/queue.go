@@ -18,7 +18,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 	if err := s.caughtUp(); err != nil {
 		return nil, err
 	}
-	var row claimedRow
+	var claim relay.Claim
 	err := s.update(ctx, "begin replay", func(c *writeTx) error {
 		e, err := c.event(who, id)
 		if err != nil {
@@ -45,7 +45,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 			c.enqueueAttempt(id, n)
 			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
-		if err := c.get(&row, claimedSQL, id, id, n); err != nil {
+		if claim, err = rowOf(c.session, claimFields, claimedSQL, id, id, n); err != nil {
 			return err
 		}
 		return c.auditOfAlias(who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
@@ -53,7 +53,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 	if err != nil {
 		return nil, err
 	}
-	return row.claim(), nil
+	return &claim, nil
 }
 
 // queueColumns are the columns of queue that have the same name and value in attempts. An

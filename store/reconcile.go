@@ -62,7 +62,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	node, former := s.claimant()
 	var claims []attemptRow
 	err := s.view(ctx, "read claims", func(q session) error {
-		return q.all(&claims, `SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?, ?)
+		return q.all(&claims, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?, ?)
 			ORDER BY started_at LIMIT 1000`, node, former)
 	})
 	if err != nil {

@@ -14,8 +14,7 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	if f.event.Alias == "" {
 		return nil, nil
 	}
-	row := f.row()
-	e, a := row.event(), f.attempt
+	e, a := f.stored(), f.attempt
 	if a == nil || a.State == relay.StateQueued { // its position is known to the queue only
 		return &e, nil
 	}
@@ -43,13 +42,23 @@ func attemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	for _, head := range a.Interim {
 		heads += len(head)
 	}
-	state, err := stateCode(a.State)
-	if heads > snapshotHead || err != nil {
+	if heads > snapshotHead {
 		return nil
 	}
-	row, payload := newAttemptRow(relay.ID{}, 0, a, state, "", 0), responseRow(a)
-	payload.Body, row.NodeName = nil, node
-	out := row.attempt()
-	fillAttempt(&out, &payload)
+	out := *a
+	out.ReceivedAt, out.StartedAt, out.EndedAt = storedTime(a.ReceivedAt), storedTime(a.StartedAt), storedTime(a.EndedAt)
+	out.Actor, out.Connection, out.ResponseState, out.Node = storableText(a.Actor), storableText(a.Connection), storableText(a.ResponseState), node
+	out.Timing, out.HasTiming = unpackTiming(packTiming(a))
+	if a.Error != nil {
+		code, message := faultText(a.Error)
+		out.Error = &relay.Fault{Code: code, Message: message}
+	}
+	b := &out.Response.Body
+	if b.Parts == 0 {
+		b.Stored = int64(len(b.Data))
+	}
+	if b.Data, b.State = nil, storableText(b.State); !a.HasResponse {
+		out.Response = relay.Message{}
+	}
 	return &out
 }

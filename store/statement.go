@@ -195,7 +195,7 @@ func (s session) runOne(st *statement, row []any) error {
 
 // prepared holds the statements of the SQLite writer that return rows. Preparing needs the only writing
 // connection, so it is done before a transaction begins.
-type prepared map[*statement]*sqlx.Stmt
+type prepared map[*statement]*sql.Stmt
 
 func (s *Store) prepare(ctx context.Context) (p prepared, err error) {
 	if s.d.isPostgres {
@@ -203,7 +203,7 @@ func (s *Store) prepare(ctx context.Context) (p prepared, err error) {
 	}
 	p = prepared{}
 	for _, st := range []*statement{finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed} {
-		if p[st], err = s.write.PreparexContext(ctx, st.sqlite); err != nil {
+		if p[st], err = s.write.PrepareContext(ctx, st.sqlite); err != nil {
 			return nil, fmt.Errorf("prepare journal: %w", err)
 		}
 	}
@@ -308,17 +308,16 @@ func (d *driverStatements) run(ctx context.Context, conn any, st *statement, row
 
 // returning executes a statement for rows and returns the rows of its result. fields are the
 // destinations of the columns.
-func (w *writer) returning(st *statement, rows [][]any, fields func(*attemptRow) []any, tail ...any) (out []attemptRow, err error) {
+func returning[T any](w *writer, st *statement, rows [][]any, fields func(*T) []any, tail ...any) (out []T, err error) {
 	if len(rows) == 0 {
 		return nil, nil
 	}
 	if w.d.isPostgres {
-		err = sqlx.SelectContext(w.ctx, w.q, &out, st.postgres, st.args(rows, tail...)...)
-		return out, err
+		return rowsOf(w.session, fields, st.postgres, st.args(rows, tail...)...)
 	}
-	stmt := w.tx.StmtxContext(w.ctx, w.prepared[st])
+	stmt := w.tx.StmtContext(w.ctx, w.prepared[st])
 	for _, row := range rows {
-		var r attemptRow
+		var r T
 		err := stmt.QueryRowContext(w.ctx, append(row[:len(row):len(row)], tail...)...).Scan(fields(&r)...)
 		if err == nil {
 			out = append(out, r)

@@ -185,7 +185,7 @@ func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
 		return err
 	}
 	var rows []attemptRow
-	if err := c.allIn(&rows, `SELECT `+attemptColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, ids); err != nil {
+	if err := c.allIn(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, ids); err != nil {
 		return err
 	}
 	rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return r.ClaimNode != former[r.AliasID] })
