@@ -35,9 +35,9 @@ func atOtherNode(t *testing.T, f func(b *fixture, remote *memRemote), options ..
 		defer remote.cutAll()
 		b.elsewhere("tun_1", relay.TunnelOnline)
 		f(b, remote)
-	}, append(options, func(b *fixture) {
+	}, append([]func(*fixture){func(b *fixture) {
 		b.opt.Remote = func(relay.TunnelRecord) relay.RemoteTunnel { return remote }
-	})...)
+	}}, options...)...)
 }
 
 // elsewhere stores a tunnel of the other node, and tells of it.
@@ -89,6 +89,33 @@ func TestRequestThroughAnotherNode(t *testing.T) {
 		b.elsewhere("", "")
 		if b.state() != relay.TunnelOffline {
 			t.Errorf("the alias without a tunnel is %s", b.state())
+		}
+	})
+}
+
+// The other node says that it has the tunnel no more before this node was told where it is:
+// the request is served by the next tunnel.
+func TestMovedTunnelIsLookedUp(t *testing.T) {
+	next := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		defer next.wg.Wait()
+		defer next.cutAll()
+		remote.mu.Lock()
+		remote.openErr = relay.ErrTunnelMoved
+		remote.mu.Unlock()
+		b.s.mu.Lock()
+		b.s.tunnels[7] = relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_2"}, Alias: 7, Node: "elsewhere", State: relay.TunnelOnline}
+		b.s.mu.Unlock()
+		out, _ := b.send(post)
+		b.want("an answer of our own", code(out), "")
+		b.want("channels of the next tunnel", next.count(), 1)
+	}, func(b *fixture) {
+		first := b.opt.Remote
+		b.opt.Remote = func(r relay.TunnelRecord) relay.RemoteTunnel {
+			if r.ID == "tun_2" {
+				return next
+			}
+			return first(r)
 		}
 	})
 }
