@@ -9,6 +9,20 @@ import (
 	"time"
 )
 
+// Accept returns the next connection of a listener, and an error only once that is closed. After
+// any other error, of which the usual ones say that descriptors or memory are short, it calls
+// failed and tries again after a pause.
+func Accept(ln net.Listener, failed func(err error, pause time.Duration)) (net.Conn, error) {
+	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		c, err := ln.Accept()
+		if err == nil || errors.Is(err, net.ErrClosed) {
+			return c, err
+		}
+		failed(err, pause)
+		time.Sleep(pause)
+	}
+}
+
 // KernelConn returns the connection below everything that wraps it and says so by a method
 // NetConn, such as what reads a proxy's header.
 func KernelConn(c net.Conn) net.Conn {

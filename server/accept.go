@@ -26,9 +26,7 @@ func (s *Server) ServeTLS(ln net.Listener, cfg *tls.Config) error {
 	return s.acceptLoop(ln, s.byServerName(cfg))
 }
 
-// acceptLoop accepts connections until the listener is closed. After any other error
-// it tries again after a pause, because the usual ones, no descriptors or memory left,
-// go away.
+// acceptLoop accepts connections until the listener is closed.
 func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 	defer func() { _ = ln.Close() }()
 	s.baseOnce.Do(func() {
@@ -46,32 +44,15 @@ func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 		defer s.mu.Unlock()
 		delete(s.listeners, ln)
 	}()
-	var pause time.Duration
 	for {
-		nc, err := ln.Accept()
+		nc, err := relay.Accept(ln, s.acceptFailed)
 		switch {
 		case err == nil:
-			pause = 0
 			s.admit(nc, cfg)
 		case s.ctx.Err() != nil || s.isClosed():
 			return nil
-		case errors.Is(err, net.ErrClosed):
-			return err
 		default:
-			s.met.failed.Inc()
-			freed := s.evictForResources(err)
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			if suppressed, ok := s.acceptLog.allow(); ok {
-				s.log.Warn("connections cannot be accepted; raise the limit of open files (LimitNOFILE=, ulimit -n)",
-					"err", err, "retry_in", pause, "idle_closed", freed, "suppressed", suppressed)
-			}
-			select {
-			case <-time.After(pause):
-			case <-s.ctx.Done():
-			}
-			if s.isClosed() {
-				return nil
-			}
+			return err
 		}
 	}
 }
@@ -80,20 +61,23 @@ func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 // the system has no descriptors or memory left.
 const evictPerFailure = 16
 
-// evictForResources closes idle connections if err says that descriptors or memory are
-// short, and returns how many.
-func (s *Server) evictForResources(err error) int {
+// acceptFailed closes idle connections if err says that descriptors or memory are short.
+func (s *Server) acceptFailed(err error, retryIn time.Duration) {
+	s.met.failed.Inc()
+	var evicted []net.Conn
 	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
 		if errors.Is(err, e) {
-			evicted := s.connLimit.evict(evictPerFailure)
-			for _, nc := range evicted {
-				_ = nc.Close()
-			}
-			s.met.evicted[boundFiles].Add(float64(len(evicted)))
-			return len(evicted)
+			evicted = s.connLimit.evict(evictPerFailure)
 		}
 	}
-	return 0
+	for _, nc := range evicted {
+		_ = nc.Close()
+	}
+	s.met.evicted[boundFiles].Add(float64(len(evicted)))
+	if suppressed, ok := s.acceptLog.allow(); ok {
+		s.log.Warn("connections cannot be accepted; raise the limit of open files (LimitNOFILE=, ulimit -n)",
+			"err", err, "retry_in", retryIn, "idle_closed", len(evicted), "suppressed", suppressed)
+	}
 }
 
 // admit takes a slot for a connection and starts to serve it, or refuses it. Every

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"relay"
@@ -181,7 +180,7 @@ func (c *conn) handOver() {
 		give = h
 	}
 	c.sock.slot.setHandedOver()
-	c.handed = c.srv.handoff.deliver(give)
+	c.handed = c.srv.handoff.deliver(give, nil)
 }
 
 // handedConn is a connection of which some bytes were read already.
@@ -210,41 +209,49 @@ func (h *handedConn) CloseWrite() error {
 	return h.conn.CloseWrite()
 }
 
-// handoff is the listener of the base server. It accepts the connections that deliver
-// was called with.
+// handoff is a listener that accepts what deliver is called with: connections that were read
+// from already.
 type handoff struct {
-	conns chan net.Conn
-	done  chan struct{}
-	once  sync.Once
+	accepted chan acceptResult
+	ctx      context.Context // ends with Close
+	cancel   context.CancelFunc
+}
+
+// acceptResult is the result of one call of Accept.
+type acceptResult struct {
+	conn net.Conn
+	err  error
 }
 
 func newHandoff() *handoff {
-	return &handoff{conns: make(chan net.Conn), done: make(chan struct{})}
+	h := &handoff{accepted: make(chan acceptResult)}
+	h.ctx, h.cancel = context.WithCancel(context.Background())
+	return h
 }
 
-// deliver hands a connection to the server; false when the server has ended.
-func (h *handoff) deliver(c net.Conn) bool {
+// deliver waits for Accept to take a result; false when the listener was closed.
+func (h *handoff) deliver(c net.Conn, err error) bool {
 	select {
-	case h.conns <- c:
+	case h.accepted <- acceptResult{c, err}:
 		return true
-	case <-h.done:
+	case <-h.ctx.Done():
 		return false
 	}
 }
 
-// Accept waits for a connection.
+// Accept waits for a result.
 func (h *handoff) Accept() (net.Conn, error) {
 	select {
-	case c := <-h.conns:
-		return c, nil
-	case <-h.done:
+	case a := <-h.accepted:
+		return a.conn, a.err
+	case <-h.ctx.Done():
 		return nil, net.ErrClosed
 	}
 }
 
 // Close ends Accept and deliver. It may be called more than once.
 func (h *handoff) Close() error {
-	h.once.Do(func() { close(h.done) })
+	h.cancel()
 	return nil
 }
 

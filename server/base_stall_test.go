@@ -34,7 +34,7 @@ type h2Viewer struct {
 func viewH2(t *testing.T, ln *handoff, cfg *tls.Config, window uint32) *h2Viewer {
 	t.Helper()
 	mine, theirs := net.Pipe()
-	ln.deliver(theirs)
+	ln.deliver(theirs, nil)
 	cfg = cfg.Clone()
 	cfg.ServerName, cfg.NextProtos = "relay.test", []string{"h2"}
 	v := &h2Viewer{t: t, c: tls.Client(mine, cfg), resets: make(chan uint32, 200), ended: make(chan uint32, 200)}

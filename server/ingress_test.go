@@ -118,7 +118,7 @@ func piped(t *testing.T, change func(*Options), f func(t *testing.T, dial func()
 		f(t, func() net.Conn {
 			mine, theirs := net.Pipe()
 			t.Cleanup(func() { _ = mine.Close() })
-			ln.deliver(theirs)
+			ln.deliver(theirs, nil)
 			return mine
 		})
 		stop(t, s, done)
@@ -305,7 +305,7 @@ func TestLingeringClose(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { done <- s.Serve(ln) }()
 				c, theirs := net.Pipe()
-				ln.deliver(ending{theirs})
+				ln.deliver(ending{theirs}, nil)
 				send(t, c, "POST / HTTP/1.1\r\nHost: nobody.hooks.test\r\nContent-Length: 1000\r\n\r\n")
 				readAnswer(t, bufio.NewReader(c), "POST")
 				begun := time.Now()

@@ -198,7 +198,7 @@ func TestBoundOfASource(t *testing.T) {
 		mine, theirs := net.Pipe()
 		all = append(all, mine)
 		_ = mine.SetDeadline(time.Now().Add(patience))
-		ln.deliver(fromAddr{theirs, addr})
+		ln.deliver(fromAddr{theirs, addr}, nil)
 		return mine
 	}
 	for _, addr := range []string{"[2001:db8::1]:1", "[2001:db8::2:0:0:2]:1"} {

@@ -93,49 +93,34 @@ func (p *Proxies) Listener(ln net.Listener, guard bool) net.Listener {
 	if len(p.opt.Trusted) == 0 && !guard {
 		return ln
 	}
-	l := &proxyListener{
-		Listener: ln, proxies: p, guard: guard,
-		accepted: make(chan acceptResult), slots: make(chan struct{}, maxPendingHeaders),
-	}
-	l.ctx, l.cancel = context.WithCancel(context.Background())
-	return l
-}
-
-// acceptResult is the result of one call of Accept.
-type acceptResult struct {
-	conn net.Conn
-	err  error
+	return &proxyListener{handoff: newHandoff(), inner: ln, proxies: p, guard: guard, slots: make(chan struct{}, maxPendingHeaders)}
 }
 
 // proxyListener accepts connections in a goroutine of its own, reads the headers of
 // trusted sources, and passes the connections on to its Accept.
 type proxyListener struct {
-	net.Listener
+	*handoff
+	inner     net.Listener
 	proxies   *Proxies
 	guard     bool
 	startOnce sync.Once
-	accepted  chan acceptResult
-	slots     chan struct{}   // one element for each header that is being read
-	ctx       context.Context // ends with Close
-	cancel    context.CancelFunc
+	slots     chan struct{} // one element for each header that is being read
 }
+
+// Addr returns the address of the inner listener.
+func (l *proxyListener) Addr() net.Addr { return l.inner.Addr() }
 
 // Accept returns the next connection whose source is known.
 func (l *proxyListener) Accept() (net.Conn, error) {
 	l.startOnce.Do(func() { go l.run() })
-	select {
-	case a := <-l.accepted:
-		return a.conn, a.err
-	case <-l.ctx.Done():
-		return nil, net.ErrClosed
-	}
+	return l.handoff.Accept()
 }
 
 // run accepts connections. It delivers an error before it tries again, so that it
 // pauses after errors as the user of Accept does.
 func (l *proxyListener) run() {
 	for l.ctx.Err() == nil {
-		c, err := l.Listener.Accept()
+		c, err := l.inner.Accept()
 		if err == nil && relay.ContainsAddr(l.proxies.opt.Trusted, relay.AddrOf(c.RemoteAddr()).Addr()) {
 			select {
 			case l.slots <- struct{}{}:
@@ -149,21 +134,16 @@ func (l *proxyListener) run() {
 		if err == nil && l.guard {
 			c = &rejectHeaderConn{Conn: c, proxies: l.proxies}
 		}
-		l.deliver(c, err)
+		l.deliverOrClose(c, err)
 		if errors.Is(err, net.ErrClosed) {
 			_ = l.Close()
 		}
 	}
 }
 
-// deliver waits for Accept to take a result, or for Close.
-func (l *proxyListener) deliver(c net.Conn, err error) {
-	select {
-	case l.accepted <- acceptResult{c, err}:
-	case <-l.ctx.Done():
-		if c != nil {
-			_ = c.Close()
-		}
+func (l *proxyListener) deliverOrClose(c net.Conn, err error) {
+	if !l.deliver(c, err) && c != nil {
+		_ = c.Close()
 	}
 }
 
@@ -201,14 +181,14 @@ func (l *proxyListener) readHeader(c net.Conn) {
 	if from.IsValid() {
 		c = &proxiedConn{Conn: c, from: net.TCPAddrFromAddrPort(from)}
 	}
-	l.deliver(c, nil)
+	l.deliverOrClose(c, nil)
 }
 
 // Close ends Accept and closes the connections whose header is being read. It may be
 // called more than once.
 func (l *proxyListener) Close() error {
 	l.cancel()
-	return l.Listener.Close()
+	return l.inner.Close()
 }
 
 // proxiedConn is a connection whose source a PROXY header has named.

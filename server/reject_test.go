@@ -125,14 +125,14 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	for i := range idle {
 		mine, theirs := net.Pipe()
 		t.Cleanup(func() { _ = mine.Close() })
-		ln.deliver(theirs)
+		ln.deliver(theirs, nil)
 		idle[i] = mine
 	}
 	until(t, func() bool { return waiting(s) == len(idle) })
 	ln.times <- &net.OpError{Op: "accept", Net: "tcp", Err: fmt.Errorf("accept4: %w", syscall.EMFILE)}
 	mine, theirs := net.Pipe()
 	defer func() { _ = mine.Close() }()
-	ln.deliver(theirs) // the accept under way; the next one fails, and is tried again
+	ln.deliver(theirs, nil) // the accept under way; the next one fails, and is tried again
 	until(t, func() bool { return count(t, s.met.failed) == 1 })
 	for _, c := range idle[:evictPerFailure] {
 		if got := rest(t, c); got != "" {
@@ -143,7 +143,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	readAnswer(t, bufio.NewReader(idle[evictPerFailure]), "POST")
 	mine2, theirs2 := net.Pipe()
 	defer func() { _ = mine2.Close() }()
-	ln.deliver(theirs2)
+	ln.deliver(theirs2, nil)
 	send(t, mine2, hello)
 	readAnswer(t, bufio.NewReader(mine2), "POST")
 }
@@ -181,7 +181,7 @@ func TestLingeringCloseForgetsTheHead(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.Serve(ln) }()
 		c, theirs := net.Pipe()
-		ln.deliver(ending{theirs})
+		ln.deliver(ending{theirs}, nil)
 		go func() {
 			_, _ = io.WriteString(c, "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\nX: "+strings.Repeat("x", o.MaxHead))
 		}()

@@ -230,7 +230,7 @@ func TestSilentHandshake(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- s.ServeTLS(ln, &tls.Config{}) }()
 		mine, theirs := net.Pipe()
-		ln.deliver(theirs)
+		ln.deliver(theirs, nil)
 		begun := time.Now()
 		if got, took := rest(t, mine), time.Since(begun); got != "" || took != 10*time.Second {
 			t.Errorf("got %q after %v", got, took)

@@ -1,7 +1,6 @@
 package sshgate
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net"
@@ -179,14 +178,9 @@ type retryListener struct {
 
 // Accept returns an error only when the listener is closed.
 func (l *retryListener) Accept() (net.Conn, error) {
-	for pause := 5 * time.Millisecond; ; pause = min(2*pause, time.Second) {
-		c, err := l.Listener.Accept()
-		if err == nil || errors.Is(err, net.ErrClosed) {
-			return c, err
-		}
+	return relay.Accept(l.Listener, func(err error, _ time.Duration) {
 		l.srv.acceptErrors.Do(func() {
 			l.srv.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
 		})
-		time.Sleep(pause)
-	}
+	})
 }
