@@ -102,12 +102,13 @@ func (p *fills) deliver(f relay.Fill) {
 	p.filled <- f // it has space: no other Fill is outstanding
 }
 
-// paused is called when the channel has had no Fill for pauseAfter.
+// paused is called when the channel has had no Fill for pauseAfter. A call that has waited for
+// mu while a Fill was served comes too early, and another one follows it.
 func (p *fills) paused() {
 	defer p.panics("pause")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.filling || p.closed || p.ahead || p.err != nil {
+	if p.filling || p.closed || p.ahead || p.err != nil || p.reserved || p.dropped {
 		return
 	}
 	if len(p.buf) == 0 {

@@ -103,6 +103,28 @@ func TestClosedChannelReservesNothing(t *testing.T) {
 	}
 }
 
+// TestPauseReservesOnce: on a busy machine the timer of a pause could fire while a Fill was
+// served, and again after it. The second reservation was never given back, or was refused, and
+// the channel was cut.
+func TestPauseReservesOnce(t *testing.T) {
+	t.Parallel()
+	budget := relay.NewBudget(64 << 20)
+	b := newFixture(t, func(o *Options) { o.Budget = budget })
+	c := b.mustDial(b.alice)
+	answering(t, c, random(3<<20, 4))
+	forwards(t, c, "a", 80)
+	ch := open(t, b.online("a")).(*channel)
+	eventually(t, 30*time.Second, "a reservation", func() bool { return budget.Stats().Used == pausedBytes })
+	ch.paused()
+	if s := budget.Stats(); s.Used != pausedBytes {
+		t.Errorf("paused again: %+v", s)
+	}
+	_ = ch.Close()
+	if s := budget.Stats(); s.Used != 0 {
+		t.Errorf("closed: %+v", s)
+	}
+}
+
 // TestPausesKeepTheBytes: whatever was read ahead in a pause comes in its place, an idle
 // pause reserves nothing, and the end comes after the last byte.
 func TestPausesKeepTheBytes(t *testing.T) {
