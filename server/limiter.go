@@ -37,6 +37,7 @@ type connLimiter struct {
 	mu      sync.Mutex
 	refused int64 // since the start
 	evicted int64 // since the start
+	base    int   // connections that net/http owns
 	all     *connList
 	sources map[netip.Prefix]*connList // without empty ones
 }
@@ -144,6 +145,9 @@ func (l *connLimiter) acquire(s *connSlot, socket net.Conn, from netip.Addr) (ev
 func (l *connLimiter) remove(s *connSlot) {
 	s.released = true
 	l.all.Remove(s.inAll)
+	if s.handedOver {
+		l.base--
+	}
 	if s.inSource != nil {
 		own := l.sources[s.source]
 		if own.Remove(s.inSource); own.open() == 0 {
@@ -181,14 +185,8 @@ func (s *Server) Stats() ConnStats {
 	l := s.connLimit
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	base := 0
-	for e := l.all.Front(); e != nil; e = e.Next() {
-		if s, ok := e.Value.(*connSlot); ok && s.handedOver {
-			base++
-		}
-	}
 	return ConnStats{
-		Connections: l.all.open(), Base: base, Sources: len(l.sources), Max: l.max, MaxPerSource: l.maxPerSource,
+		Connections: l.all.open(), Base: l.base, Sources: len(l.sources), Max: l.max, MaxPerSource: l.maxPerSource,
 		Refused: l.refused, Evicted: l.evicted,
 	}
 }
@@ -235,7 +233,12 @@ func (s *connSlot) setBusy() bool {
 }
 
 // setHandedOver notes that net/http owns the connection from now on.
-func (s *connSlot) setHandedOver() { s.update(func(s *connSlot) { s.handedOver = true }) }
+func (s *connSlot) setHandedOver() {
+	s.update(func(s *connSlot) {
+		s.handedOver = true
+		s.limiter.base++
+	})
+}
 
 // release gives the slot back. It may be called more than once.
 func (s *connSlot) release() { s.update(func(s *connSlot) { s.limiter.remove(s) }) }

@@ -23,7 +23,7 @@ const askTime = 5 * time.Second
 
 // conn is one SSH connection, from the accept to the end of its last goroutine.
 //
-// Global requests and the starts of sessions go through jobs, one after another;
+// Global requests and the starts of sessions go through post, one after another;
 // calls from other packages and timers take mu for a moment.
 type conn struct {
 	srv      *Server
@@ -52,7 +52,7 @@ type conn struct {
 	user     string
 	client   string
 	log      *slog.Logger // changed once by start, with mu held
-	requests requestQueue
+	requests atomic.Int64 // jobs that wait or run, see post
 	lazy     atomic.Bool
 	pulse    pulse
 
@@ -66,7 +66,8 @@ type conn struct {
 
 	mu              sync.Mutex
 	started         bool
-	dead            bool // the socket is closed: no new goroutines
+	lastRequest     chan struct{} // closed when the job that was posted last has ended
+	dead            bool          // the socket is closed: no new goroutines
 	loggedIn        bool
 	result          loginResult // why nobody has logged in
 	loginDeadline   time.Time   // when the time for the login is over
@@ -103,7 +104,6 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		sessions: map[*session]struct{}{},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.requests.c = c
 	c.log = srv.o.Log.With("remote", c.remote.String())
 	c.sock.onClose = c.end
 	c.sock.onHeard = c.noteByte
@@ -262,7 +262,7 @@ func (c *conn) end() {
 func (c *conn) closeIdle() {
 	c.mu.Lock()
 	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && c.moving == nil && !c.dead
-	if unused && c.requests.busy() {
+	if unused && c.requests.Load() > 0 {
 		unused = false
 		c.idle.Reset(time.Second)
 	}
@@ -301,55 +301,27 @@ func clientName(version []byte) string {
 // one for each -R, all at once.
 const maxQueuedRequests = 256
 
-// requestQueue runs jobs one after another, in the order in which they were posted. Its
-// goroutine runs while there are jobs: those ask the store, which makes its stack grow, and
-// most connections have none for hours.
-type requestQueue struct {
-	c *conn
-
-	mu      sync.Mutex
-	jobs    []func()
-	running bool
-}
-
-// post adds a job and never blocks. More than maxQueuedRequests end the connection.
-func (m *requestQueue) post(job func()) {
-	m.mu.Lock()
-	full, start := len(m.jobs) >= maxQueuedRequests, !m.running
-	if !full {
-		m.jobs, m.running = append(m.jobs, job), true
+// post runs a job after those that were posted before it, and never blocks. More than
+// maxQueuedRequests end the connection.
+func (c *conn) post(job func()) {
+	if c.requests.Add(1) > maxQueuedRequests {
+		c.log.Warn("too many unanswered ssh requests")
+		_ = c.sock.Close()
+		return
 	}
-	m.mu.Unlock()
-	switch {
-	case full:
-		m.c.log.Warn("too many unanswered ssh requests")
-		_ = m.c.sock.Close()
-	case start:
-		m.c.spawn(func() {
-			for job := m.next(); job != nil; job = m.next() {
-				job()
-			}
-		})
-	}
-}
-
-// busy tells whether a request waits or runs.
-func (m *requestQueue) busy() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.running
-}
-
-// next takes a job, nil when there is none or the connection has ended.
-func (m *requestQueue) next() (job func()) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.running = len(m.jobs) > 0 && m.c.ctx.Err() == nil; !m.running {
-		m.jobs = nil
-		return nil
-	}
-	job = m.jobs[0]
-	m.jobs[0] = nil
-	m.jobs = m.jobs[1:]
-	return job
+	done := make(chan struct{})
+	c.mu.Lock()
+	before := c.lastRequest
+	c.lastRequest = done
+	c.mu.Unlock()
+	c.spawn(func() {
+		defer close(done)
+		defer c.requests.Add(-1)
+		if before != nil {
+			<-before
+		}
+		if c.ctx.Err() == nil {
+			job()
+		}
+	})
 }

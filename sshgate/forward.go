@@ -72,7 +72,7 @@ func (c *conn) request(req *ssh.Request) {
 	if !req.WantReply && !slices.Contains(served, req.Type) {
 		return
 	}
-	c.requests.post(func() {
+	c.post(func() {
 		ok, payload, then := false, []byte(nil), func() {}
 		switch req.Type {
 		case "tcpip-forward":

@@ -118,23 +118,18 @@ func greetLines(words []string) string {
 
 // greetState is state and queue of an alias in a few words each.
 func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
-	var words []string
-	switch t := st.Tunnel; {
-	case (st.State == relay.TunnelOnline || st.State == relay.TunnelStale) && t != nil:
-		state := "online"
-		if st.State == relay.TunnelStale {
-			state = "silent"
-		}
-		words = append(words,
-			fmt.Sprintf("%s from %s since %s", state, t.Remote.Addr(), t.Since.Local().Format(time.TimeOnly)),
-			"by "+record.SafeTextMax(t.User, 24)+", "+record.SafeTextMax(t.Client, 32)+"; a new forward takes over")
-	default:
-		words = append(words, map[relay.TunnelState]string{
-			relay.TunnelOnline: "online", relay.TunnelStale: "silent", relay.TunnelNever: "never online yet",
-		}[st.State])
-		if words[0] == "" {
-			words[0] = "offline"
-		}
+	words := []string{"offline"}
+	switch st.State {
+	case relay.TunnelOnline:
+		words[0] = "online"
+	case relay.TunnelStale:
+		words[0] = "silent"
+	case relay.TunnelNever:
+		words[0] = "never online yet"
+	}
+	if t := st.Tunnel; t != nil && (st.State == relay.TunnelOnline || st.State == relay.TunnelStale) {
+		words[0] += fmt.Sprintf(" from %s since %s", t.Remote.Addr(), t.Since.Local().Format(time.TimeOnly))
+		words = append(words, "by "+record.SafeTextMax(t.User, 24)+", "+record.SafeTextMax(t.Client, 32)+"; a new forward takes over")
 	}
 	if a.Settings.Paused {
 		words = append(words, "paused: all is queued until this is switched off in the dashboard")

@@ -269,7 +269,7 @@ func (s *session) SubscribeNotices() (online, refused []shell.Notice) {
 }
 
 // RequestsPending implements shell.Session.
-func (s *session) RequestsPending() bool { return s.c.requests.busy() }
+func (s *session) RequestsPending() bool { return s.c.requests.Load() > 0 }
 
 // Holds implements shell.Session.
 func (s *session) Holds(alias int64) bool {
@@ -294,7 +294,7 @@ func (s *session) Stopping() bool {
 // ordered waits until the requests that came before the session are done.
 func (s *session) ordered() {
 	turn := make(chan struct{})
-	s.c.requests.post(func() { close(turn) })
+	s.c.post(func() { close(turn) })
 	select {
 	case <-turn:
 	case <-s.ctx.Done():
