@@ -19,7 +19,7 @@ func (s *server) addStreamRoute() {
 	s.registerRaw(route{
 		tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveList, query: query,
 		answers: map[string]*huma.Response{"200": answer("A stream without end", "text/event-stream", textSchema)},
-	}.on("GET /stream", "stream", "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again). Filters select events, as in the list"), s.stream)
+	}.on("GET /stream", "stream", "Server-sent events: event (a summary), attempt, tunnel (an alias record), resync (read again). Filters select events and attempts, as in the list"), s.stream)
 }
 
 func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
@@ -67,12 +67,19 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 // matchItem tells whether a filter selects an item; those that are not about an event are
 // always selected.
 func matchItem(ctx context.Context, match *record.LiveMatcher, item *relay.FeedItem) record.Verdict {
-	var e record.Summary
-	if item.Name != "event" {
+	var err error
+	var m record.AttemptMessage
+	switch item.Name {
+	case "event":
+		m.Event = &record.Summary{}
+		err = json.Unmarshal(item.Data, m.Event)
+	case "attempt":
+		err = json.Unmarshal(item.Data, &m)
+	default:
 		return record.Hit
 	}
-	if err := json.Unmarshal(item.Data, &e); err != nil {
-		return record.Unknown
+	if err != nil || m.Event == nil {
+		return record.Miss
 	}
-	return match.Match(ctx, &e)
+	return match.Match(ctx, m.Event)
 }

@@ -39,18 +39,18 @@ type Message struct {
 	// Of a request, as much as AttemptLine needs.
 	Event   *record.Summary `json:"-"`
 	Attempt *record.Attempt `json:"-"`
-	// Of a request, what the stream has sent: the summary, and the item with the attempt.
-	rawEvent, rawItem []byte
+	item    []byte          // of a request, as the stream has sent it
 }
 
 // MarshalJSON encodes event and attempt of a request as the relay has sent them: a newer one
 // may send fields that this program does not know.
 func (m *Message) MarshalJSON() ([]byte, error) {
-	var item struct {
-		Attempt json.RawMessage `json:"attempt"`
+	var sent struct {
+		Event   json.RawMessage `json:"event,omitempty"`
+		Attempt json.RawMessage `json:"attempt,omitempty"`
 	}
-	if m.rawItem != nil {
-		if err := json.Unmarshal(m.rawItem, &item); err != nil {
+	if m.item != nil {
+		if err := json.Unmarshal(m.item, &sent); err != nil {
 			return nil, err
 		}
 	}
@@ -59,28 +59,20 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 		*fields
 		Event   json.RawMessage `json:"event,omitempty"`
 		Attempt json.RawMessage `json:"attempt,omitempty"`
-	}{(*fields)(m), m.rawEvent, item.Attempt})
+	}{(*fields)(m), sent.Event, sent.Attempt})
 }
 
 // Transient reports whether a refused alias is asked for again, because the reason may
 // pass.
 func (m *Message) Transient() bool { return m.Type == TypeRefused && !permanent(m.Code) }
 
-// maxLogged is how many events and attempts the request log remembers.
+// maxLogged is how many attempts the request log remembers.
 const maxLogged = 512
 
 // requestLog makes messages of the ended attempts of a stream. It is used by one goroutine.
 type requestLog struct {
-	last    string                  // id of the last item of the stream
-	events  map[string]*loggedEvent // by id
-	waiting map[string][]*Message   // attempts whose event has not come, by its id
-	logged  map[attemptKey]bool
-}
-
-// loggedEvent is what is known of an event.
-type loggedEvent struct {
-	raw []byte
-	record.Summary
+	last   string // id of the last item of the stream
+	logged map[attemptKey]bool
 }
 
 type attemptKey struct {
@@ -88,50 +80,21 @@ type attemptKey struct {
 	number int
 }
 
-func newRequestLog() *requestLog {
-	return &requestLog{events: map[string]*loggedEvent{}, waiting: map[string][]*Message{}, logged: map[attemptKey]bool{}}
-}
-
-// take takes an item of the stream and returns the messages that it leads to. The summary
-// of an event may come after its attempt.
-func (l *requestLog) take(name string, data []byte) []*Message {
-	switch name {
-	case "event":
-		return l.event(data)
-	case "attempt":
-		return l.attempt(data)
-	}
-	return nil
-}
-
-func (l *requestLog) event(data []byte) (ended []*Message) {
-	// Decoding the whole summary, and below the whole attempt, took a seventh of the CPU of
-	// a request, and a line shows little of them.
-	var item struct {
-		ID     string `json:"id"`
-		Alias  string `json:"alias"`
-		Method string `json:"method"`
-		Path   string `json:"path"`
-	}
-	if json.Unmarshal(data, &item) != nil {
+// take takes an item of the stream and returns its message, nil unless it is an attempt that
+// has ended and is new.
+func (l *requestLog) take(name string, data []byte) *Message {
+	if name != "attempt" {
 		return nil
 	}
-	if len(l.events) >= maxLogged {
-		clear(l.events)
-	}
-	e := &loggedEvent{bytes.Clone(data), record.Summary{ID: item.ID, Alias: item.Alias, Method: item.Method, Path: item.Path}}
-	l.events[e.ID] = e
-	ended = l.waiting[e.ID]
-	delete(l.waiting, e.ID)
-	for _, m := range ended {
-		m.Event, m.rawEvent = &e.Summary, e.raw
-	}
-	return ended
-}
-
-func (l *requestLog) attempt(data []byte) []*Message {
+	// Decoding the whole summary and the whole attempt took a seventh of the CPU of a
+	// request, and a line shows little of them.
 	var item struct {
-		EventID string `json:"eventId"`
+		Event *struct {
+			ID     string `json:"id"`
+			Alias  string `json:"alias"`
+			Method string `json:"method"`
+			Path   string `json:"path"`
+		} `json:"event"`
 		Attempt *struct {
 			Number     int          `json:"number"`
 			Kind       string       `json:"kind"`
@@ -145,16 +108,16 @@ func (l *requestLog) attempt(data []byte) []*Message {
 			} `json:"response"`
 		} `json:"attempt"`
 	}
-	if json.Unmarshal(data, &item) != nil || item.Attempt == nil {
+	if json.Unmarshal(data, &item) != nil || item.Event == nil || item.Attempt == nil {
 		return nil
 	}
-	a := item.Attempt
+	e, a := item.Event, item.Attempt
 	switch a.State {
 	case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
 	default:
 		return nil
 	}
-	key := attemptKey{item.EventID, a.Number}
+	key := attemptKey{e.ID, a.Number}
 	if l.logged[key] {
 		return nil
 	}
@@ -162,19 +125,15 @@ func (l *requestLog) attempt(data []byte) []*Message {
 		clear(l.logged)
 	}
 	l.logged[key] = true
-	m := &Message{Type: TypeRequest, rawItem: bytes.Clone(data), Attempt: &record.Attempt{
-		Number: a.Number, Kind: a.Kind, State: a.State, ReceivedAt: a.ReceivedAt, StartedAt: a.StartedAt, Error: a.Error, LatencyMs: a.LatencyMs,
-	}}
+	m := &Message{
+		Type: TypeRequest, item: bytes.Clone(data),
+		Event: &record.Summary{ID: e.ID, Alias: e.Alias, Method: e.Method, Path: e.Path},
+		Attempt: &record.Attempt{
+			Number: a.Number, Kind: a.Kind, State: a.State, ReceivedAt: a.ReceivedAt, StartedAt: a.StartedAt, Error: a.Error, LatencyMs: a.LatencyMs,
+		},
+	}
 	if a.Response != nil {
 		m.Attempt.Response = &record.Response{Status: a.Response.Status}
 	}
-	if e := l.events[item.EventID]; e != nil {
-		m.Event, m.rawEvent = &e.Summary, e.raw
-		return []*Message{m}
-	}
-	if len(l.waiting) >= maxLogged {
-		clear(l.waiting)
-	}
-	l.waiting[item.EventID] = append(l.waiting[item.EventID], m)
-	return nil
+	return m
 }

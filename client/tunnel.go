@@ -246,7 +246,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 			if name == "resync" && resumed {
 				t.post(ctx, &Message{Type: TypeMissed})
 			}
-			for _, m := range log.take(name, data) {
+			if m := log.take(name, data); m != nil {
 				t.post(ctx, m)
 			}
 			log.last, resumed = id, resumed || name != ""

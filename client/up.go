@@ -81,7 +81,7 @@ func (u *Up) Run(ctx context.Context) error {
 	defer u.leaving.Wait()
 	defer cancel()
 	u.active.Store(&u.Forwards)
-	u.monitor, u.log = newTargetMonitor(u.Local), newRequestLog()
+	u.monitor, u.log = newTargetMonitor(u.Local), &requestLog{logged: map[attemptKey]bool{}}
 	var tries backoff
 	for {
 		begun := time.Now()

@@ -78,7 +78,7 @@ func TestFeedFromMemory(t *testing.T) {
 		id := events[i].ID
 		sameJSON(t, "event", last[fmt.Sprintf("event %s", id)], record.Summarise(&events[i], relay.Site{}, time.Now()))
 		sameJSON(t, "attempt", last[fmt.Sprintf("attempt %s", id)], &record.AttemptMessage{
-			EventID: id.String(), Alias: "hook", Attempt: record.OfAttempt(heads[relay.AttemptRef{Event: id, N: 1}], false),
+			EventID: id.String(), Alias: "hook", Event: record.Summarise(&events[i], relay.Site{}, time.Now()), Attempt: record.OfAttempt(heads[relay.AttemptRef{Event: id, N: 1}], false),
 		})
 	}
 }

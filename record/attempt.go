@@ -35,10 +35,11 @@ type Attempt struct {
 }
 
 // AttemptMessage is what the live feed says about an attempt that was added or
-// changed. Its response comes without the body.
+// changed, with its event. Its response comes without the body.
 type AttemptMessage struct {
 	EventID string   `json:"eventId"`
 	Alias   string   `json:"alias"`
+	Event   *Summary `json:"event"` // null = the event is gone
 	Attempt *Attempt `json:"attempt" nullable:"false"`
 }
 

@@ -5,10 +5,13 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"io"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	"relay"
 	"relay/record"
@@ -150,4 +153,34 @@ func BenchmarkTextSearch(b *testing.B) {
 			}
 		})
 	}
+}
+
+// TestLiveMatcherReadsABoundedNumber: of many events at once the list has to be read again,
+// and an event that was found is not read twice.
+func TestLiveMatcherReadsABoundedNumber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		reads, hit := 0, false
+		m := &record.LiveMatcher{Filter: relay.Filter{Texts: []relay.TextFilter{{Text: "x"}}}, Look: func(context.Context, relay.ID) (bool, error) {
+			reads++
+			return hit, nil
+		}}
+		got := map[record.Verdict]int{}
+		for range 30 {
+			got[m.Match(t.Context(), &record.Summary{ID: id(t).String()})]++
+		}
+		if reads != 20 || got[record.Miss] != 20 || got[record.Unknown] != 10 {
+			t.Errorf("%d reads, %v", reads, got)
+		}
+		time.Sleep(time.Second)
+		reads, hit = 0, true
+		found := &record.Summary{ID: id(t).String()}
+		for range 30 {
+			if m.Match(t.Context(), found) != record.Hit {
+				t.Fatal("the event is not found")
+			}
+		}
+		if reads != 1 {
+			t.Errorf("one event was read %d times", reads)
+		}
+	})
 }

@@ -20,12 +20,13 @@ import (
 // attemptEnded gives the feed items of the end of an event's first attempt.
 func attemptEnded(t *testing.T, b *fixture, e *relay.Event) []relay.FeedItem {
 	t.Helper()
-	summary, err := json.Marshal(record.Summarise(e, b.srv.o.Site, time.Now()))
+	event := record.Summarise(e, b.srv.o.Site, time.Now())
+	summary, err := json.Marshal(event)
 	if err != nil {
 		t.Fatal(err)
 	}
 	attempt, err := json.Marshal(record.AttemptMessage{
-		EventID: e.ID.String(), Alias: e.Alias, Attempt: record.OfAttempt(&e.Attempts[0], false),
+		EventID: e.ID.String(), Alias: e.Alias, Event: event, Attempt: record.OfAttempt(&e.Attempts[0], false),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -102,6 +102,14 @@ func (r *reading) position(ctx context.Context, changed *change) (int, error) {
 	return r.positions[alias][changed.ref()], nil
 }
 
+// summary returns the summary of an event that has changed, nil if the event is gone.
+func (r *reading) summary(id relay.ID) *record.Summary {
+	if e := r.events[id]; e != nil {
+		return record.Summarise(e, r.f.Site, time.Now())
+	}
+	return nil
+}
+
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.
 func coalesce(changes []change) []change {
 	type key struct {
@@ -144,11 +152,11 @@ func (r *reading) item(ctx context.Context, i int) (item relay.FeedItem, err err
 	var value any
 	switch c.Kind {
 	case relay.ChangeEvent:
-		e := r.events[c.Event]
-		if e == nil {
+		summary := r.summary(c.Event)
+		if summary == nil {
 			return item, nil
 		}
-		item.Name, value = itemEvent, record.Summarise(e, f.Site, time.Now())
+		item.Name, value = itemEvent, summary
 	case relay.ChangeAttempt:
 		if c.attempt == nil && !c.read {
 			if err := r.readAttempts(ctx, i); err != nil {
@@ -164,7 +172,7 @@ func (r *reading) item(ctx context.Context, i int) (item relay.FeedItem, err err
 				return item, err
 			}
 		}
-		message := &record.AttemptMessage{EventID: c.Event.String(), Attempt: record.OfAttempt(a, false)}
+		message := &record.AttemptMessage{EventID: c.Event.String(), Event: r.summary(c.Event), Attempt: record.OfAttempt(a, false)}
 		if alias != nil {
 			message.Alias = alias.Name
 		}

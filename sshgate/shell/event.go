@@ -141,13 +141,13 @@ func (k *call) more(out *output, log *follower, items []relay.FeedItem, f *relay
 		}
 		return
 	}
-	requests, missed := log.take(items)
+	ended, missed := log.take(items)
 	if missed {
 		out.line(requestsMissed)
 	}
-	for _, r := range requests {
-		if k.fits(f, &r.event) {
-			out.line(k.s.Screen.line(record.AttemptLine(&r.event, &r.attempt)))
+	for _, m := range ended {
+		if k.fits(f, m.Event) {
+			out.line(k.s.Screen.line(record.AttemptLine(m.Event, m.Attempt)))
 		}
 	}
 }

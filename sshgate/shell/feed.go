@@ -2,28 +2,18 @@ package shell
 
 import (
 	"encoding/json"
-	"time"
 
 	"relay"
 	"relay/record"
 )
 
-// memory is how many events and printed attempts a follower remembers, memoryBytes
-// how large their encoded form may be together.
-const memory, memoryBytes = 512, 1 << 20
+// memory is how many printed attempts a follower remembers.
+const memory = 512
 
-// endedAttempt is an attempt that has come to its end, with its event.
-type endedAttempt struct {
-	event   record.Summary
-	attempt record.Attempt
-}
-
-// follower makes ended attempts out of feed items. It is used by one goroutine.
+// follower picks the attempts that have ended out of feed items. It is used by one goroutine.
 type follower struct {
 	s       *Shell
 	only    int64 // alias; 0 = those of the connection
-	events  map[string]record.Summary
-	size    int // of what events was made of, in bytes
 	printed map[printedKey]bool
 }
 
@@ -33,43 +23,32 @@ type printedKey struct {
 }
 
 func newFollower(s *Shell) *follower {
-	return &follower{s: s, events: map[string]record.Summary{}, printed: map[printedKey]bool{}}
+	return &follower{s: s, printed: map[printedKey]bool{}}
 }
 
 // take reads a batch. missed tells that something is missing before it.
-func (f *follower) take(items []relay.FeedItem) (requests []endedAttempt, missed bool) {
+func (f *follower) take(items []relay.FeedItem) (ended []record.AttemptMessage, missed bool) {
 	for _, item := range items {
-		if item.Name == "event" && f.wants(item.Alias) {
-			var e record.Summary
-			if json.Unmarshal(item.Data, &e) == nil {
-				f.remember(e, len(item.Data))
-			}
-		}
-	}
-	for _, item := range items {
-		switch item.Name {
-		case "resync":
+		switch {
+		case item.Name == "resync":
 			missed = true
-		case "attempt":
-			if f.wants(item.Alias) {
-				if r, ok := f.attempt(item.Data); ok {
-					requests = append(requests, r)
-				}
+		case item.Name == "attempt" && f.wants(item.Alias):
+			var m record.AttemptMessage
+			if json.Unmarshal(item.Data, &m) != nil || m.Event == nil || m.Attempt == nil || !hasEnded(m.Attempt.State) {
+				continue
 			}
+			key := printedKey{m.EventID, m.Attempt.Number}
+			if f.printed[key] {
+				continue
+			}
+			if len(f.printed) >= memory {
+				clear(f.printed)
+			}
+			f.printed[key] = true
+			ended = append(ended, m)
 		}
 	}
-	return requests, missed
-}
-
-// remember keeps an event; when there are too many, all others go: what is not known
-// any more can be looked up.
-func (f *follower) remember(e record.Summary, size int) {
-	if len(f.events) >= memory || f.size+size > memoryBytes {
-		clear(f.events)
-		f.size = 0
-	}
-	f.events[e.ID] = e
-	f.size += size
+	return ended, missed
 }
 
 func (f *follower) wants(alias int64) bool {
@@ -88,29 +67,4 @@ func (f *follower) listed(e *record.Summary) {
 // hasEnded tells whether an attempt in this state is shown.
 func hasEnded(state string) bool {
 	return state == relay.StateDelivered || state == relay.StateFailed || state == relay.StateInterrupted
-}
-
-// attempt reads one attempt; false unless it has ended and is new.
-func (f *follower) attempt(data []byte) (r endedAttempt, ok bool) {
-	var m record.AttemptMessage
-	if json.Unmarshal(data, &m) != nil || m.Attempt == nil || !hasEnded(m.Attempt.State) {
-		return r, false
-	}
-	key := printedKey{m.EventID, m.Attempt.Number}
-	if f.printed[key] {
-		return r, false
-	}
-	r.attempt = *m.Attempt
-	if r.event, ok = f.events[m.EventID]; !ok { // its summary did not pass by
-		e := f.s.event(m.EventID, 0)
-		if e == nil {
-			return r, false
-		}
-		r.event = *record.Summarise(e, f.s.Site, time.Now())
-	}
-	if len(f.printed) >= memory {
-		clear(f.printed)
-	}
-	f.printed[key] = true
-	return r, true
 }

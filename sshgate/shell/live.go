@@ -201,10 +201,10 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 				feed = nil
 				continue
 			}
-			requests, missed := log.take(items)
-			for _, r := range requests {
-				v.out.line(v.Screen.line(record.AttemptLine(&r.event, &r.attempt)))
-				v.warnHostRefused(&r)
+			ended, missed := log.take(items)
+			for _, m := range ended {
+				v.out.line(v.Screen.line(record.AttemptLine(m.Event, m.Attempt)))
+				v.warnHostRefused(&m)
 			}
 			if missed {
 				v.out.line(requestsMissed)
@@ -295,13 +295,13 @@ const maxHostChecks, hostCheckBytes = 20, 16 << 10
 
 // warnHostRefused says once per session that the local server refuses the Host header.
 // The live feed has no bodies, so an answer that may say so is read from the store.
-func (v *live) warnHostRefused(r *endedAttempt) {
-	answer := r.attempt.Response
+func (v *live) warnHostRefused(m *record.AttemptMessage) {
+	answer := m.Attempt.Response
 	if answer == nil || answer.Status != http.StatusForbidden && answer.Status != http.StatusBadRequest || v.hostChecks >= maxHostChecks {
 		return
 	}
 	v.hostChecks++
-	e := v.event(r.event.ID, hostCheckBytes)
+	e := v.event(m.EventID, hostCheckBytes)
 	if e == nil {
 		return
 	}

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -69,14 +70,16 @@ func TestLinesAreBoundedInBytes(t *testing.T) {
 	}
 }
 
-// TestFollowerIsBounded: what it remembers does not grow with the events that pass.
+// TestFollowerIsBounded: what it remembers does not grow with the attempts that pass.
 func TestFollowerIsBounded(t *testing.T) {
 	t.Parallel()
 	f := newFollower(nil)
+	f.only = 1
 	for i := range 5000 {
-		f.remember(record.Summary{ID: strings.Repeat("i", i%700), Path: strings.Repeat("p", 16<<10)}, 17<<10)
-		if len(f.events) > memory || f.size > memoryBytes {
-			t.Fatalf("%d events of %d bytes", len(f.events), f.size)
+		data := fmt.Sprintf(`{"eventId":"evt_%d","event":{},"attempt":{"number":1,"state":"delivered"}}`, i)
+		ended, _ := f.take([]relay.FeedItem{{Name: "attempt", Alias: 1, Data: []byte(data)}})
+		if len(ended) != 1 || len(f.printed) > memory {
+			t.Fatalf("%d attempts ended, %d are remembered", len(ended), len(f.printed))
 		}
 	}
 }
