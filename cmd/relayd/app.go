@@ -141,7 +141,7 @@ func (a *app) open(ctx context.Context) error {
 // listen opens all listeners, so that a port in use is found before anything runs, and puts
 // their real addresses into the settings: a port may have been left to the system.
 func (a *app) listen() error {
-	handed, err := a.systemd.handedOver(a.cli.getenv)
+	listeners, err := a.systemd.inherited(a.cli.getenv)
 	if err != nil {
 		return err
 	}
@@ -155,7 +155,7 @@ func (a *app) listen() error {
 		{"ssh-addr", "ssh", &a.cfg.SSHAddr, &a.sshLn},
 		{"admin-addr", "admin", &a.cfg.AdminAddr, &a.adminLn},
 	} {
-		ln, err := a.openListener(l.what, *l.addr, handed)
+		ln, err := a.openListener(l.what, *l.addr, listeners)
 		if err != nil {
 			return listenError(l.what, *l.addr, l.flag, err)
 		}

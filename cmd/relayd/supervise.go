@@ -16,8 +16,8 @@ import (
 
 // openListener returns the listener of a setting: the one that the relayd before this one
 // left with systemd, if it listens on that address, else a new one.
-func (a *app) openListener(name, addr string, handed map[string]net.Listener) (net.Listener, error) {
-	if ln := handed[name]; ln != nil {
+func (a *app) openListener(name, addr string, listeners map[string]net.Listener) (net.Listener, error) {
+	if ln := listeners[name]; ln != nil {
 		if addr != "" && sameAddress(ln.Addr(), addr) {
 			a.inherited = true
 			return ln, nil

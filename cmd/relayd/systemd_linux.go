@@ -68,11 +68,11 @@ func (m *serviceManager) keep(name string, ln net.Listener) error {
 	return err
 }
 
-// firstHandedOver is the first descriptor that systemd passes: SD_LISTEN_FDS_START.
-const firstHandedOver = 3
+// firstInherited is the first descriptor that systemd passes: SD_LISTEN_FDS_START.
+const firstInherited = 3
 
-// handedOver returns the listeners that systemd passes to this process, by name.
-func (m *serviceManager) handedOver(getenv func(string) string) (map[string]net.Listener, error) {
+// inherited returns the listeners that systemd passes to this process, by name.
+func (m *serviceManager) inherited(getenv func(string) string) (map[string]net.Listener, error) {
 	n, err := strconv.Atoi(getenv("LISTEN_FDS"))
 	if err != nil || !isThisProcess(getenv("LISTEN_PID")) || getenv("LISTEN_PID") == "" {
 		return nil, nil
@@ -84,7 +84,7 @@ func (m *serviceManager) handedOver(getenv func(string) string) (map[string]net.
 		if i < len(names) {
 			name = names[i]
 		}
-		file := os.NewFile(uintptr(firstHandedOver+i), name)
+		file := os.NewFile(uintptr(firstInherited+i), name)
 		ln, err := net.FileListener(file) // a duplicate, closed on exec
 		_ = file.Close()
 		if err != nil {

@@ -15,6 +15,6 @@ func newServiceManager(func(string) string) *serviceManager { return &serviceMan
 func (*serviceManager) present() bool                   { return false }
 func (*serviceManager) notify(string, ...int) error     { return nil }
 func (*serviceManager) keep(string, net.Listener) error { return nil }
-func (*serviceManager) handedOver(func(string) string) (map[string]net.Listener, error) {
+func (*serviceManager) inherited(func(string) string) (map[string]net.Listener, error) {
 	return nil, nil
 }
