@@ -29,6 +29,8 @@ func (offlineDeliverer) Status(_ context.Context, aliases []relay.Alias) ([]rela
 	return make([]relay.AliasStatus, len(aliases)), nil
 }
 
+func (offlineDeliverer) FeedID() string { return "" }
+
 // accountFixture is the pages on a real store: alice and bob are developers, root is an
 // admin, each with a browser that is logged in.
 type accountFixture struct {

@@ -387,6 +387,8 @@ type viewer struct {
 	Admin bool
 	Path  string // of the page shown
 	Theme string // one of themes
+	// FeedID is where the live feed was before anything of the page was read.
+	FeedID string
 
 	// sidebar lists the aliases beside the page; only whole pages ask for it.
 	sidebar func(ctx context.Context, current string) (list []record.Alias, more int)
@@ -396,7 +398,7 @@ type viewerKey struct{}
 
 func (p *pages) withViewer(r *http.Request, who relay.Actor) context.Context {
 	return context.WithValue(r.Context(), viewerKey{}, viewer{
-		User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themeOf(r),
+		User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themeOf(r), FeedID: p.Deliver.FeedID(),
 		sidebar: func(ctx context.Context, current string) ([]record.Alias, int) { return p.sidebar(ctx, who, current) },
 	})
 }

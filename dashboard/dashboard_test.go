@@ -28,6 +28,8 @@ type fakeStore struct {
 	down            error
 }
 
+func (h *fakeStore) FeedID() string { return "" }
+
 func (h *fakeStore) LoginLink(_ context.Context, secret string) (relay.Account, error) {
 	if name, ok := h.links[secret]; ok {
 		return relay.Account{Name: name}, nil

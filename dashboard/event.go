@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"fmt"
-	"hash/fnv"
 	"io"
 	"net/http"
 	"strconv"
@@ -49,7 +48,6 @@ type eventView struct {
 	Diff         *diffView
 	Shares       sharesView
 	Mark         relay.Mark
-	Version      string
 	Back         string // address of the list
 	Newer, Older string // addresses of the events above and below in the list, "" = not known
 
@@ -104,7 +102,7 @@ func (p *pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head 
 		if err != nil {
 			return nil, err
 		}
-		list.addLinks(r, &head, page)
+		list.addLinks(r, page)
 		newer, older, _ = list.neighbours(v.ID)
 	}
 	list.Selected, v.Newer, v.Older = v.ID, newer, older
@@ -135,7 +133,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	v = eventView{
 		Summary: s, AliasState: head.State, At: e.ReceivedAt,
 		pill: pillOf(s.State, s.Status), Note: stateNote(s), Latency: optionalMillis(s.LatencyMs),
-		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now), Version: eventVersion(e),
+		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
 		Back: withQuery(aliasPath(e.Alias), filter.query()),
 	}
 	if e.LastReceivedAt.After(e.ReceivedAt) {
@@ -157,17 +155,6 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	p.addAttempts(r, who, &v, e)
 	v.Shares, v.Mark = p.readShares(r, who, e, a), e.Mark
 	return v, head, nil
-}
-
-// eventVersion names what the page of an event shows.
-func eventVersion(e *relay.Event) string {
-	h := fnv.New64a()
-	fmt.Fprint(h, e.State, e.LastReceivedAt.UnixMilli(), e.Request.Body.State, e.Mark)
-	for i := range e.Attempts {
-		a := &e.Attempts[i]
-		fmt.Fprint(h, a.N, a.State, a.Position, a.Status, a.ResponseState)
-	}
-	return strconv.FormatUint(h.Sum64(), 36)
 }
 
 // blockerText says why an event cannot be replayed, as a sentence; "" where it can.

@@ -20,7 +20,6 @@ const (
 	liveAlias   = "alias"   // the panel of the alias
 	liveSide    = "side"    // one alias of the sidebar
 	liveSidebar = "sidebar" // all aliases of the sidebar
-	liveEvent   = "event"   // the event of the page has changed: read it again
 	liveTouch   = "touch"   // some alias has changed: read the list of aliases again
 	liveResync  = "resync"  // updates were missed: read the list again
 )
@@ -28,8 +27,8 @@ const (
 // noData is the data of updates that have none; without any they would be no events.
 var noData = []byte("{}")
 
-// lastID is where a viewer goes on: what its browser says after a broken
-// connection, or the script after a pause.
+// lastID is where a viewer goes on: what its browser says after a broken connection, the script
+// after a pause, or else the page, whose data was read after that.
 func lastID(r *http.Request) string {
 	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
 }
@@ -67,7 +66,7 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 	match := &record.LiveMatcher{Filter: filter.Filter, Look: func(ctx context.Context, id relay.ID) (bool, error) {
 		return p.Events.Matches(ctx, who, id, filter.Filter)
 	}}
-	err = record.ServeStream(w, r, func(l *record.EventStream) error { return p.liveStart(r, who, a, l) }, func(l *record.EventStream, from int, items []relay.FeedItem) error {
+	err = record.ServeStream(w, r, func(l *record.EventStream) error { return p.liveStart(r, a, l) }, func(l *record.EventStream, from int, items []relay.FeedItem) error {
 		for i := range items {
 			var err error
 			if from == 0 {
@@ -90,32 +89,16 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 	return nil, nil
 }
 
-// liveStart tells what has happened between the making of a page and the beginning of its
-// live updates.
-func (p *pages) liveStart(r *http.Request, who relay.Actor, a *relay.Alias, l *record.EventStream) error {
-	if lastID(r) != "" {
-		return nil // the feed tells
-	}
-	q := r.URL.Query()
-	if a == nil {
+// liveStart makes a page read its data again of which it is not known where the feed was when
+// the page was made. For the others the feed tells what has happened since.
+func (p *pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
+	switch {
+	case lastID(r) != "":
+		return nil
+	case a == nil:
 		l.Write("", liveTouch, noData)
-	} else if version := q.Get("v"); version != "" {
-		head, err := p.aliasHead(r, a)
-		if err != nil {
-			return err
-		}
-		list := listView{Alias: a.Name, Filter: filterOf(q, a.Name)}
-		if _, err := p.readList(r.Context(), who, &list); err != nil {
-			return err
-		}
-		if list.version(&head) != version {
-			l.Write("", liveResync, noData)
-		}
-	}
-	if id, err := relay.ParseID(q.Get("event")); err == nil {
-		if e, err := p.Events.Event(r.Context(), who, id, 0); err != nil || eventVersion(e) != q.Get("ev") {
-			l.Write("", liveEvent, noData)
-		}
+	default:
+		l.Write("", liveResync, noData)
 	}
 	return writeComponent(r.Context(), l, "", liveSidebar, sidebar(viewerOf(r.Context()), r.PathValue("alias")))
 }

@@ -107,6 +107,8 @@ type Deliverer interface {
 	// Cancel cancels what waits of an event; conflict when nothing does.
 	Cancel(ctx context.Context, who relay.Actor, id relay.ID) (*relay.Event, error)
 	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)
+	// FeedID returns the id of the last item of the feed, for Subscribe.
+	FeedID() string
 }
 
 // Enrolments are keys that wait to be let in. store satisfies it.

@@ -16,7 +16,7 @@ func TestDrainIsShown(t *testing.T) {
 		r.send(post("/late", "{}"))
 	}
 	page := r.submit("/aliases/hook/replay-queued", nil, 200)
-	contains(t, "offline", page, `data-waiting="3"`, "3 queued deliveries: sent when the tunnel is back online", `max="3" value="0"`, "0 of 3", "/aliases/hook/live?released=3")
+	contains(t, "offline", page, `data-waiting="3"`, "3 queued deliveries: sent when the tunnel is back online", `max="3" value="0"`, "0 of 3", "/aliases/hook/live?after=", "&amp;released=3")
 	live := r.listen(liveOf(t, page))
 	r.hear(live, ": connected")
 	asked, goOn := make(chan struct{}, 3), make(chan struct{})

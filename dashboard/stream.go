@@ -3,7 +3,6 @@ package dashboard
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
 	"net/http"
 	"net/url"
 	"slices"
@@ -127,7 +126,7 @@ func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listVie
 	if err != nil {
 		return v, err
 	}
-	v.addLinks(r, head, page)
+	v.addLinks(r, page)
 	if v.Choices, err = p.Events.Choices(r.Context(), who, v.Alias); err != nil {
 		return v, err
 	}
@@ -159,16 +158,15 @@ func (p *pages) readList(ctx context.Context, who relay.Actor, v *listView) (rel
 }
 
 // addLinks adds where the list leads on.
-func (v *listView) addLinks(r *http.Request, head *aliasHead, page relay.Page) {
+func (v *listView) addLinks(r *http.Request, page relay.Page) {
 	path := aliasPath(v.Alias)
 	q := v.query()
 	live := v.query()
+	live.Set("after", viewerOf(r.Context()).FeedID)
 	if n := released(r); n > 0 {
 		live.Set("released", strconv.Itoa(n))
 	}
-	if v.Filter.Cursor == "" {
-		live.Set("v", v.version(head))
-	} else {
+	if v.Filter.Cursor != "" {
 		first := v.query()
 		first.Del("cursor")
 		v.Newest = withQuery(path, first)
@@ -224,18 +222,6 @@ func (v *listView) neighbours(id string) (newer, older string, found bool) {
 		older = v.Rows[at+1].Link
 	}
 	return newer, older, at >= 0
-}
-
-// version names what the page shows, so that the live updates can tell whether
-// something happened between the page and their own beginning.
-func (v *listView) version(head *aliasHead) string {
-	h := fnv.New64a()
-	fmt.Fprint(h, head.State, head.Settings.Paused, head.Queued, head.QueuedEvents)
-	for i := range v.Rows {
-		row := &v.Rows[i]
-		fmt.Fprint(h, row.ID, row.ReceivedAt.UnixMilli(), row.State, row.Outcome, row.AttemptCount, row.Pinned, textOf(row.Label))
-	}
-	return strconv.FormatUint(h.Sum64(), 36)
 }
 
 // rowOf is the one row of a summary, in lists and in live updates; query is the filter of

@@ -191,9 +191,10 @@ func TestLiveRowsArrive(t *testing.T) {
 	r.hear(messages, "event: alias", `data-state="offline"`, "ssh -N -R hook")
 
 	// What happened between the page and its live updates is not missed.
-	r.hear(r.listen(live), "event: resync")
+	r.hear(r.listen(live), "event: row", "/live")
 	id, _, _ := strings.Cut(strings.TrimPrefix(m, "id: "), "\n")
-	r.hear(r.listen(live+"&after="+url.QueryEscape(id)), "event: row", first.String())
+	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(id)), "event: row", first.String())
+	r.hear(r.listen("/aliases/hook/live"), "event: resync") // it is not known since when
 
 	filtered := r.listen("/aliases/hook/live?path=%2Fother")
 	r.hear(filtered, ": connected")
@@ -210,7 +211,7 @@ func TestLoginLeadsWhereOneWanted(t *testing.T) {
 	must(t, err)
 	r.client = &http.Client{Jar: jar}
 	contains(t, "stranger", r.get("/aliases/hook?path=%2Fa", 401), "login")
-	contains(t, "after login", r.submit("/login/"+link, nil, 200), `data-live="/aliases/hook/live?path=%2Fa`)
+	contains(t, "after login", r.submit("/login/"+link, nil, 200), `data-live="/aliases/hook/live?after=`, "&amp;path=%2Fa")
 
 	// Only pages of this site are gone to.
 	link, err = r.s.CreateLoginLink(context.Background(), relay.System(), "alice", time.Minute)
@@ -242,6 +243,7 @@ func TestLiveBeginsWithWhatIs(t *testing.T) {
 	r.hear(messages, "event: touch")
 	r.hear(messages, "event: sidebar", `id="side-hook"`, `data-state="online"`)
 	r.hear(r.listen(events), "event: sidebar", `id="side-hook"`, `data-state="online"`)
+	r.hear(r.listen(events), "event: resync")
 }
 
 // Live updates tell their id at once, so that a browser that is cut off before the first

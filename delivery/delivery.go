@@ -231,6 +231,10 @@ func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, 
 	return d.feed.Subscribe(ctx, who, alias, lastID)
 }
 
+// FeedID returns the id of the last item of the live feed. Subscribe with it tells every change
+// that a read which began later may not have seen.
+func (d *Delivery) FeedID() string { return d.feed.LastID() }
+
 // Close begins nothing new and waits for the exchanges that run until ctx ends. After that it
 // cuts them and stores them as interrupted. It returns an error if it had to cut one.
 func (d *Delivery) Close(ctx context.Context) error {

@@ -89,7 +89,7 @@ async function open(url, push = true) {
 	const another = id !== currentID(), listChanged = !isEvent && content.getElementById("stream")?.dataset.self !== $("#stream")?.dataset.self;
 	if (!swap(content, listChanged ? ["list", "detail"] : ["detail"])) return;
 	if (push) history.pushState(null, "", url);
-	if (listChanged) connect();
+	if (listChanged) connect("");
 	if (another && !isWide.matches) scrollTo(0, 0);
 	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
 }
@@ -99,7 +99,7 @@ const filterKey = href => { const url = new URL(href, location.href); for (const
 async function followFilter(up) {
 	if (filterKey(up.href) === filterKey($("#stream").dataset.self)) return;
 	swap(await fetchPart(up.href), ["list"]);
-	connect();
+	connect("");
 }
 async function send(url, body) {
 	const before = latestAttempt(), content = await fetchPart(url, { method: "POST", body });
@@ -264,7 +264,6 @@ const receivers = {
 	alias: e => { pendingPanel = e.data; schedule(); },
 	side: e => receiveSide(e.data),
 	sidebar: e => morph($("#sidebar"), parse(e.data).firstElementChild),
-	event: () => rereadEvent(),
 	touch: () => { if ($("#aliases")) rereadAliases(); },
 	resync: () => { listIsStale = true; if ($("#event")) rereadEvent(); schedule(); },
 };
@@ -285,12 +284,13 @@ function showConnection(text = connection) {
 	if (link) { setText(link, text); link.dataset.is = text; }
 }
 let source;
-function connect() {
+// connect asks for what came after an item: "" = all since the list of the page was read.
+function connect(after = lastID) {
 	source?.close();
+	lastID = after;
 	if (document.hidden && !isWatching && !wantsNotices() || !$("#sidebar")) return;
-	const url = new URL($("[data-live]")?.dataset.live || "/live", location.href), event = $("#event");
+	const url = new URL($("[data-live]")?.dataset.live || "/live", location.href);
 	if (lastID) url.searchParams.set("after", lastID);
-	else if (event) { url.searchParams.set("event", event.dataset.eventId); url.searchParams.set("ev", event.dataset.version); }
 	source = new EventSource(url);
 	source.onopen = () => showConnection("live");
 	source.onerror = async e => {

@@ -327,6 +327,13 @@ func (f *Feed) deliver(items []relay.FeedItem, left []change) {
 
 func (f *Feed) id(seq uint64) string { return f.boot + "-" + strconv.FormatUint(seq, 10) }
 
+// LastID returns the id of the last item.
+func (f *Feed) LastID() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.id(f.seq)
+}
+
 // since returns the items after the last one that a viewer received. ok is false when the
 // viewer has to read its data again.
 func (f *Feed) since(lastID string, v *viewer) (items []relay.FeedItem, ok bool) {
