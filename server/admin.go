@@ -1,9 +1,8 @@
 package server
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/pprof"
 	"net/netip"
@@ -32,7 +31,6 @@ type AdminOptions struct {
 	// Pprof adds /debug/pprof/, without its cmdline page: the arguments of the process
 	// may hold a database password.
 	Pprof bool
-	Log   *slog.Logger // nil = discarded
 }
 
 // Stats are the counts of other packages in /debug/stats.
@@ -66,21 +64,8 @@ type processStats struct {
 
 // Admin returns the handler of /metrics, /debug/stats and, with Pprof, /debug/pprof/.
 func Admin(o AdminOptions) http.Handler {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Registry == nil {
-		o.Registry = prometheus.NewRegistry()
-	}
-	for _, c := range []prometheus.Collector{
-		collectors.NewGoCollector(),
-		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-	} {
-		var twice prometheus.AlreadyRegisteredError
-		if err := o.Registry.Register(c); err != nil && !errors.As(err, &twice) {
-			o.Log.Warn("runtime metrics cannot be registered", "err", err)
-		}
-	}
+	o.Registry = cmp.Or(o.Registry, prometheus.NewRegistry())
+	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {

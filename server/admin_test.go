@@ -23,7 +23,6 @@ func TestAdmin(t *testing.T) {
 		Registry: reg,
 		Loopback: true,
 	}
-	Admin(o) // twice on one registry is fine
 	h := Admin(o)
 	get := func(host, path string) *httptest.ResponseRecorder {
 		r := httptest.NewRequest("GET", path, nil)
@@ -54,7 +53,7 @@ func TestAdmin(t *testing.T) {
 			t.Errorf("%s without Pprof: got %d", path, w.Code)
 		}
 	}
-	o.Pprof = true
+	o.Pprof, o.Registry = true, nil
 	h = Admin(o)
 	for path, want := range map[string]int{
 		"/debug/pprof/": 200, "/debug/pprof/goroutine?debug=1": 200, "/debug/pprof/symbol": 200, "/debug/pprof/cmdline": 404,

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
 )
@@ -57,24 +58,22 @@ type metrics struct {
 
 // newMetrics makes the counters and registers them; nothing is registered on nil.
 func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
-	register := func(c prometheus.Collector) {
-		if reg == nil {
-			return
-		}
-		if err := reg.Register(c); err != nil {
-			s.log.Warn("http metrics cannot be registered", "err", err)
-		}
-	}
+	f := promauto.With(reg)
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
-		vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
-		register(vec)
-		return vec
+		return f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
 	}
 	answered := counter("relay_http_requests_total", "Requests answered, by who made the answer and, for relay-made ones, its code.", "answer", "code")
 	refused := counter("relay_http_refused_total", "Connections refused because a bound was reached and no connection was idle, by bound.", "bound")
 	evicted := counter("relay_http_evicted_total", "Idle connections closed to make way for others, by the bound that was reached.", "bound")
 	rejected := counter("relay_http_rejected_total", "Requests to aliases that were refused before delivery, by code.", "code")
-	register(phaseCollector{s})
+	connections := func(phase string, count func() int) { // counted when the metrics are read, so that requests need not
+		o := prometheus.GaugeOpts{Name: "relay_http_connections", Help: "Connections now, by phase.", ConstLabels: prometheus.Labels{"phase": phase}}
+		f.NewGaugeFunc(o, func() float64 { return float64(count()) })
+	}
+	for phase, name := range phaseNames {
+		connections(name, func() int { return s.inPhase(int32(phase)) })
+	}
+	connections("base", func() int { return s.Stats().Base }) // those that net/http owns
 	return &metrics{
 		accepted: counter("relay_http_accepted_total", "Connections accepted by the HTTP and TLS listeners, refused ones included.").WithLabelValues(),
 		failed:   counter("relay_http_accept_failures_total", "Accepts that failed, for example because no file descriptors were left.").WithLabelValues(),
@@ -97,33 +96,19 @@ func byLabel(vec *prometheus.CounterVec, values ...string) counterByLabel {
 	return m
 }
 
-// phaseCollector counts the connections by phase when the metrics are read, so that
-// requests do not have to.
-type phaseCollector struct{ srv *Server }
-
-var phaseDesc = prometheus.NewDesc("relay_http_connections",
-	"Connections now, by phase.", []string{"phase"}, nil)
-
-// phaseNames is indexed by the phases of conn. The last one is for connections that
-// net/http owns.
+// phaseNames is indexed by the phases of conn.
 var phaseNames = [...]string{
 	phaseNew: "new", phaseIdle: "idle", phaseHead: "head", phaseBusy: "busy", phaseLinger: "linger",
-	phaseLinger + 1: "base",
 }
 
-// Describe implements prometheus.Collector.
-func (p phaseCollector) Describe(to chan<- *prometheus.Desc) { to <- phaseDesc }
-
-// Collect implements prometheus.Collector.
-func (p phaseCollector) Collect(to chan<- prometheus.Metric) {
-	var n [len(phaseNames)]int
-	p.srv.mu.Lock()
-	for c := range p.srv.conns {
-		n[c.phase.Load()]++
+// inPhase counts the connections that are in a phase.
+func (s *Server) inPhase(phase int32) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		if c.phase.Load() == phase {
+			n++
+		}
 	}
-	p.srv.mu.Unlock()
-	n[len(n)-1] = p.srv.Stats().Base
-	for i, name := range phaseNames {
-		to <- prometheus.MustNewConstMetric(phaseDesc, prometheus.GaugeValue, float64(n[i]), name)
-	}
+	return n
 }

@@ -89,15 +89,3 @@ func TestMetricsOfCaptures(t *testing.T) {
 		}
 	}
 }
-
-// Two servers on one registry is a mistake, but not a deadly one.
-func TestMetricsTwice(t *testing.T) {
-	t.Parallel()
-	o := testOptions(t, &upstream{})
-	o.Registry = prometheus.NewRegistry()
-	New(o)
-	_, addr := start(t, o)
-	c := dial(t, addr)
-	send(t, c, hello)
-	readAnswer(t, bufio.NewReader(c), "POST")
-}

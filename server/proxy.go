@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/pires/go-proxyproto"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
 )
@@ -66,21 +68,14 @@ type Proxies struct {
 
 // NewProxies makes Proxies; Listener applies them.
 func NewProxies(o ProxyOptions) *Proxies {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Timeout <= 0 {
 		o.Timeout = proxyHeaderTimeout
 	}
-	vec := prometheus.NewCounterVec(prometheus.CounterOpts{
+	vec := promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 		Name: "relay_proxy_headers_total",
 		Help: "Connections from trusted proxies, and PROXY headers from other sources, by what became of them.",
 	}, []string{"result"})
-	if o.Registry != nil {
-		if err := o.Registry.Register(vec); err != nil {
-			o.Log.Warn("proxy metrics cannot be registered", "err", err)
-		}
-	}
 	return &Proxies{opt: o, met: byLabel(vec, headerResults...), log: newLogLimiter(1, logInterval)}
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
 )
@@ -75,36 +76,30 @@ func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 	for _, r := range loginResults {
 		logins = append(logins, r.name)
 	}
+	f := promauto.With(reg)
 	m := &metrics{
-		channelsCut: prometheus.NewCounter(prometheus.CounterOpts{
+		channelsCut: f.NewCounter(prometheus.CounterOpts{
 			Name: "relay_sshgate_channels_cut_total",
 			Help: "Tunnel channels closed because what their peer sent found no buffer space.",
 		}),
-		drops:    vector("relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", dropReasons),
-		logins:   vector("relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result", logins),
-		refusals: vector("relay_sshgate_forwards_refused_total", "Forwards refused, by code.", "code", forwardCodes),
-		enrolls:  vector("relay_sshgate_enrolments_total", "Keys that asked to be let in, by how that ended.", "result", enrolEnds),
+		drops:    vector(f, "relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", dropReasons),
+		logins:   vector(f, "relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result", logins),
+		refusals: vector(f, "relay_sshgate_forwards_refused_total", "Forwards refused, by code.", "code", forwardCodes),
+		enrolls:  vector(f, "relay_sshgate_enrolments_total", "Keys that asked to be let in, by how that ended.", "result", enrolEnds),
 	}
-	if reg == nil {
-		return m
-	}
-	for _, c := range append(m.counted(srv), m.channelsCut, m.drops, m.logins, m.refusals, m.enrolls) {
-		if err := reg.Register(c); err != nil {
-			srv.o.Log.Warn("register metrics of the ssh server", "err", err)
-		}
-	}
+	m.counted(srv, f)
 	return m
 }
 
-// counted are the figures that are counted when somebody looks.
-func (m *metrics) counted(srv *Server) (list []prometheus.Collector) {
+// counted makes the figures that are counted when somebody looks.
+func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	gauge := func(name, help string, labels prometheus.Labels, count func() int) {
 		o := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}
-		list = append(list, prometheus.NewGaugeFunc(o, func() float64 { return float64(count()) }))
+		f.NewGaugeFunc(o, func() float64 { return float64(count()) })
 	}
 	counter := func(name, help string, labels prometheus.Labels, count func() int64) {
 		o := prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels}
-		list = append(list, prometheus.NewCounterFunc(o, func() float64 { return float64(count()) }))
+		f.NewCounterFunc(o, func() float64 { return float64(count()) })
 	}
 	state := func(s string) prometheus.Labels { return prometheus.Labels{"state": s} }
 	direction := func(d string) prometheus.Labels { return prometheus.Labels{"direction": d} }
@@ -126,12 +121,11 @@ func (m *metrics) counted(srv *Server) (list []prometheus.Collector) {
 	gauge("relay_buffer_bytes", "Bytes reserved for what peers sent and nobody took yet.", nil, func() int { return int(buffer().Used) })
 	gauge("relay_buffer_limit_bytes", "Most bytes that may be reserved so.", nil, func() int { return int(buffer().Limit) })
 	counter("relay_buffer_refused_total", "Reservations refused, of new requests and of answers under way.", nil, func() int64 { return buffer().Refused })
-	return list
 }
 
 // vector makes counters for every value that a label can have.
-func vector(name, help, label string, values []string) *prometheus.CounterVec {
-	v := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
+func vector(f promauto.Factory, name, help, label string, values []string) *prometheus.CounterVec {
+	v := f.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, []string{label})
 	for _, value := range values {
 		v.WithLabelValues(value)
 	}

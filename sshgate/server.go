@@ -128,9 +128,7 @@ type Server struct {
 
 // New makes a Server; Serve starts it.
 func New(o Options) *Server {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Limits == nil {
 		o.Limits = noLimits{}
 	}

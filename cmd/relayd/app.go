@@ -281,7 +281,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	a.server = server.New(options)
 	a.admin = &http.Server{
 		Handler: a.withLog(server.Admin(server.AdminOptions{
-			Stats: a.stats, Registry: registry, Loopback: isLoopback(c.AdminAddr), Pprof: c.Pprof, Log: a.log,
+			Stats: a.stats, Registry: registry, Loopback: isLoopback(c.AdminAddr), Pprof: c.Pprof,
 		})),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

@@ -1,6 +1,7 @@
 package certs
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -23,6 +24,7 @@ import (
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
 )
@@ -88,9 +90,7 @@ type ACME struct {
 // NewACME makes an ACME. The error is about Dir. Call Stop also if Start was never
 // called.
 func NewACME(o ACMEOptions) (*ACME, error) {
-	if o.Log == nil {
-		o.Log = slog.New(slog.DiscardHandler)
-	}
+	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	var storage certmagic.Storage
 	if o.Files != nil {
 		storage = newSharedStorage(o.Files)
@@ -105,15 +105,10 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	}
 	a := &ACME{
 		opt: o, base: plainName(o.Site.Base.Hostname()), domain: plainName(o.Site.AliasDomain), storage: storage, quota: &quota{storage},
-		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: prometheus.NewCounterVec(prometheus.CounterOpts{
+		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "relay_acme_certificates_total", Help: "Certificates that were needed and not in memory, by result.",
 		}, []string{"result"}),
 		issuances: map[string]*issuance{}, ended: make(chan struct{}),
-	}
-	if o.Registry != nil {
-		if err := o.Registry.Register(a.met); err != nil {
-			o.Log.Warn("certificate metrics cannot be registered", "err", err)
-		}
 	}
 	for _, r := range []string{certIssued, certLoaded, certFailed, certRefused} {
 		a.met.WithLabelValues(r) // so that each result is there before its first time

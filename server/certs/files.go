@@ -4,6 +4,7 @@
 package certs
 
 import (
+	"cmp"
 	"crypto/tls"
 	"fmt"
 	"log/slog"
@@ -20,9 +21,7 @@ import (
 // change the time of a file. The error is that of the first read. The function is safe
 // for concurrent use.
 func Files(cert, key string, log *slog.Logger) (func(*tls.ClientHelloInfo) (*tls.Certificate, error), error) {
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
+	log = cmp.Or(log, slog.New(slog.DiscardHandler))
 	f := &filePair{cert: cert, key: key, log: log}
 	stamp := f.readStamp()
 	if err := f.load(stamp); err != nil {
