@@ -168,7 +168,7 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 // chunk that still waits, by event. A claim is not taken together with a step that puts an attempt
 // back into a queue, which may be the one that it has to claim.
 func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
-	var rest []*step
+	rest := l.steps[:0] // it never has more of them than were looked at
 	var bytes int64
 	requeued := false
 	for i, st := range l.steps {
@@ -188,6 +188,7 @@ func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
 		taken, bytes = append(taken, st), bytes+st.size
 		l.out += l.cost(st)
 	}
+	clear(l.steps[len(rest):])
 	l.steps = rest
 	return taken
 }

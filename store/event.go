@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -29,12 +28,8 @@ const (
 // eventFields are the destinations of the columns of a list row.
 func eventFields(e *relay.Event) []any {
 	p := &e.Provider
-	remote := column(func(stored any) {
-		address, _ := stored.(string)
-		e.Remote, _ = netip.ParseAddrPort(address)
-	})
 	return []any{
-		&e.ID, &e.AliasID, (*micro)(&e.ReceivedAt), (*micro)(&e.LastReceivedAt), remote, &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
+		&e.ID, &e.AliasID, (*micro)(&e.ReceivedAt), (*micro)(&e.LastReceivedAt), (*addrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
 		&p.Name, &p.EventType, &p.DeliveryID, (*micro)(&p.SignedAt), period(&p.Tolerance),
 		code(&e.State, states), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, period(&e.Latency), &e.HasLatency, &e.AttemptCount,
 		&e.Blocker, &e.Request.Body.Size, &e.Alias,
@@ -66,10 +61,7 @@ func (f *newEvent) stored() relay.Event {
 			e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
 		}
 	}
-	if e.Error != nil {
-		code, message := faultText(e.Error)
-		e.Error = &relay.Fault{Code: code, Message: message}
-	}
+	e.Error = storedFault(e.Error)
 	return e
 }
 

@@ -43,13 +43,7 @@ func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f rel
 		if err != nil {
 			return false, err
 		}
-		next := id
-		for i := len(next) - 1; i >= 0; i-- {
-			if next[i]++; next[i] != 0 {
-				break
-			}
-		}
-		if less(next, l.before) {
+		if next := id.Next(); less(next, l.before) {
 			l.before = next
 		}
 		if less(l.floor, id) {

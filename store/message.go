@@ -3,6 +3,7 @@ package store
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -145,6 +146,17 @@ func (t *micro) Scan(stored any) error {
 	return nil
 }
 
+// addrPort is an address that a row holds as text. A text that is no address is none.
+type addrPort netip.AddrPort
+
+// Scan implements sql.Scanner.
+func (a *addrPort) Scan(stored any) error {
+	text, _ := stored.(string)
+	addr, _ := netip.ParseAddrPort(text)
+	*a = addrPort(addr)
+	return nil
+}
+
 // column is the destination of a column whose value is converted.
 type column func(stored any)
 
@@ -199,6 +211,15 @@ func faultText(f *relay.Fault) (code, message string) {
 		return "", ""
 	}
 	return storableText(f.Code), storableText(f.Message)
+}
+
+// storedFault is a fault as it is read back.
+func storedFault(f *relay.Fault) *relay.Fault {
+	code, message := faultText(f)
+	if code == "" {
+		return nil
+	}
+	return &relay.Fault{Code: code, Message: message}
 }
 
 // boolToInt is how a bool is stored.

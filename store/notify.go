@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -280,11 +281,7 @@ func (s *Store) startNotices(ctx context.Context) error {
 	if len(s.noticeChannel) > 63 { // of an identifier
 		s.noticeChannel = fmt.Sprintf("relay_%x", schema)[:63]
 	}
-	by := s.opt.URL
-	if s.opt.DirectURL != "" {
-		by = s.opt.DirectURL
-	}
-	address, err := postgresDSN(by, slowConnectTimeout)
+	address, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 	if err != nil {
 		return err
 	}

@@ -29,10 +29,7 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("database URL: %w", err)
 	}
-	by := s.opt.URL
-	if s.opt.DirectURL != "" {
-		by = s.opt.DirectURL
-	}
+	by := cmp.Or(s.opt.DirectURL, s.opt.URL)
 	direct, err := postgresDSN(by, connectTimeout)
 	if err != nil {
 		return fmt.Errorf("direct database URL: %w", err)

@@ -3,9 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"maps"
-	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -87,16 +85,6 @@ func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.Ref
 		return rowsOf(q, fields, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
 			WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, micros(q.now().Add(-refusedLife)), maxRefusedPerAccount)
 	})
-}
-
-// addrPort is an address that a row holds as text; what is none is the zero address.
-type addrPort netip.AddrPort
-
-// Scan implements sql.Scanner.
-func (a *addrPort) Scan(stored any) error {
-	addr, _ := netip.ParseAddrPort(fmt.Sprintf("%s", stored))
-	*a = addrPort(addr)
-	return nil
 }
 
 // flushRefused writes the queue, best effort.

@@ -48,11 +48,8 @@ func attemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	out := *a
 	out.ReceivedAt, out.StartedAt, out.EndedAt = storedTime(a.ReceivedAt), storedTime(a.StartedAt), storedTime(a.EndedAt)
 	out.Actor, out.Connection, out.ResponseState, out.Node = storableText(a.Actor), storableText(a.Connection), storableText(a.ResponseState), node
+	out.Error = storedFault(a.Error)
 	out.Timing, out.HasTiming = unpackTiming(packTiming(a))
-	if a.Error != nil {
-		code, message := faultText(a.Error)
-		out.Error = &relay.Fault{Code: code, Message: message}
-	}
 	b := &out.Response.Body
 	if b.Parts == 0 {
 		b.Stored = int64(len(b.Data))

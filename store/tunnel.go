@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"maps"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -20,20 +19,9 @@ const tunnelColumns = `alias_id, tunnel_id, node_id, account_id, user_name, sinc
 // tunnelFields are where tunnelColumns go.
 func tunnelFields(r *relay.TunnelRecord) []any {
 	return []any{
-		&r.Alias, &r.ID, &r.Node, &r.Account, &r.User, (*micro)(&r.Since), &r.Client, (*addrText)(&r.Remote), &r.Target, &r.HostHeader,
+		&r.Alias, &r.ID, &r.Node, &r.Account, &r.User, (*micro)(&r.Since), &r.Client, (*addrPort)(&r.Remote), &r.Target, &r.HostHeader,
 		&r.LazyDial, &r.State, &r.Requests,
 	}
-}
-
-// addrText is an address that a row holds as text.
-type addrText netip.AddrPort
-
-// Scan implements sql.Scanner. A text that is no address is none.
-func (a *addrText) Scan(stored any) error {
-	text, _ := stored.(string)
-	addr, _ := netip.ParseAddrPort(text)
-	*a = addrText(addr)
-	return nil
 }
 
 // StoreTunnels writes which tunnels this node has, many in one transaction, and returns the
