@@ -125,9 +125,9 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 			return nil, 0, err
 		}
 	}
-	c.phase.Store(phaseHead)
 	c.arrived = time.Now()
 	c.deadline(c.srv.opt.HeadTimeout)
+	c.phase.Store(phaseHead) // from now on closeRemaining sets a shorter deadline
 	limits := c.srv.limits
 	for {
 		h, n, err = wire.Request(c.buf[c.r:c.w], limits)
