@@ -127,7 +127,6 @@ type call struct {
 	flags map[string]string
 	code  int
 
-	raw         []string   // the words of the command line as they were typed
 	filterWords []string   // of a command with filters, what stands behind its argument
 	filterFlags url.Values // and its flags that are filters
 }
@@ -136,26 +135,27 @@ type call struct {
 func usage(text string) error { return relay.Errorf(relay.CodeValidationFailed, "%s", text) }
 
 // dispatch runs a command line and gives its exit code.
-func (k *call) dispatch(words []string) int {
+func (k *call) dispatch(words []word) int {
 	asksHelp := false
 	for _, w := range words {
-		k.json = k.json || w == "--json"
-		asksHelp = asksHelp || w == "--help" || w == "-h"
+		k.json = k.json || w.text == "--json"
+		asksHelp = asksHelp || w.text == "--help" || w.text == "-h"
 	}
-	for len(words) > 1 && words[0] == "--json" {
+	for len(words) > 1 && words[0].text == "--json" {
 		words = words[1:]
 	}
+	name, words := words[0], words[1:]
 	switch {
-	case asksHelp && !strings.HasPrefix(words[0], "-"):
-		words = []string{"help", words[0]}
-	case asksHelp, words[0] == "?":
-		words = []string{"help"}
-	case words[0] == "--version":
-		words = []string{"version"}
+	case asksHelp && !strings.HasPrefix(name.text, "-"):
+		name, words = word{text: "help"}, []word{name}
+	case asksHelp, name.text == "?":
+		name, words = word{text: "help"}, nil
+	case name.text == "--version":
+		name, words = word{text: "version"}, nil
 	}
-	c, err := find(words[0])
+	c, err := find(name.text)
 	if err == nil {
-		err = k.parse(c, words[1:])
+		err = k.parse(c, words)
 	}
 	if err == nil {
 		err = c.run(k)
@@ -167,31 +167,31 @@ func (k *call) dispatch(words []string) int {
 }
 
 // parse separates flags from arguments and counts those.
-func (k *call) parse(c command, words []string) error {
-	raw := k.raw[max(0, len(k.raw)-len(words)):]
+func (k *call) parse(c command, words []word) error {
+	all := c.allFlags()
 	for i, only := 0, false; i < len(words); i++ {
-		word := words[i]
-		switch {
-		case (only || len(word) < 2 || word[0] != '-') && c.filters && len(k.words) > 0 && len(raw) == len(words):
-			k.filterWords = append(k.filterWords, filterWord(word, raw[i]))
-		case only || len(word) < 2 || word[0] != '-':
-			k.words = append(k.words, word)
-		case word == "--":
+		text := words[i].text
+		switch argument := only || len(text) < 2 || text[0] != '-'; {
+		case argument && c.filters && len(k.words) > 0:
+			k.filterWords = append(k.filterWords, words[i].forSearch())
+		case argument:
+			k.words = append(k.words, text)
+		case text == "--":
 			only = true
-		case word == "--json":
+		case text == "--json":
 		default:
-			name, value, given := strings.Cut(strings.TrimLeft(word, "-"), "=")
-			at := slices.IndexFunc(c.allFlags(), func(f flag) bool { return name != "" && (name == f.name || name == f.also) })
+			name, value, given := strings.Cut(strings.TrimLeft(text, "-"), "=")
+			at := slices.IndexFunc(all, func(f flag) bool { return name != "" && (name == f.name || name == f.also) })
 			if at < 0 {
-				return c.unknownFlag(word, name)
+				return c.unknownFlag(text, name)
 			}
-			f := c.allFlags()[at]
+			f := all[at]
 			switch {
 			case f.value == "" && given:
 				return usage("the flag " + dashed(f.name) + " takes no value")
 			case f.value != "" && !given && i+1 < len(words):
 				i++
-				value = words[i]
+				value = words[i].text
 			}
 			if f.value != "" && value == "" && !(f.empty && given) {
 				return usage(fmt.Sprintf("the flag %s needs a value: %s", dashed(f.name), f))
@@ -325,15 +325,30 @@ func (k *call) interruptible() {
 // maxCommand is the longest command line that is read.
 const maxCommand = 4096
 
+// word is one word of a command line.
+type word struct {
+	text string
+	raw  string // as it was typed, with quotes
+}
+
+// forSearch returns a word as it is typed in a search: what was in quotes stays text in its
+// letter case.
+func (w word) forSearch() string {
+	if !strings.Contains(w.raw, "'") {
+		return w.raw
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(w.text) + `"`
+}
+
 // splitWords splits a command line at white space. Quotes (single or double) and
 // backslashes work as in a shell; nothing else does: no variables, no patterns, no
-// commands within commands. raw has the words as they were typed.
-func splitWords(line string) (words, raw []string, err error) {
+// commands within commands.
+func splitWords(line string) (words []word, err error) {
 	if len(line) > maxCommand {
-		return nil, nil, errors.New("the command is too long")
+		return nil, errors.New("the command is too long")
 	}
 	var (
-		word   strings.Builder
+		text   strings.Builder
 		inWord bool
 		start  int
 		quote  byte
@@ -347,37 +362,37 @@ func splitWords(line string) (words, raw []string, err error) {
 		c := line[i]
 		switch {
 		case c == 0:
-			return nil, nil, errors.New("the command contains a NUL byte")
+			return nil, errors.New("the command contains a NUL byte")
 		case quote != 0 && c == quote:
 			quote = 0
 		case c == '\\' && quote != '\'':
 			begin(i)
 			if i++; i == len(line) {
-				return nil, nil, errors.New("the command ends with a backslash")
+				return nil, errors.New("the command ends with a backslash")
 			}
-			word.WriteByte(line[i])
+			text.WriteByte(line[i])
 		case quote != 0:
-			word.WriteByte(c)
+			text.WriteByte(c)
 		case c == '\'' || c == '"':
 			begin(i)
 			quote = c
 		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
 			if inWord {
-				words, raw, inWord = append(words, word.String()), append(raw, line[start:i]), false
-				word.Reset()
+				words, inWord = append(words, word{text.String(), line[start:i]}), false
+				text.Reset()
 			}
 		default:
 			begin(i)
-			word.WriteByte(c)
+			text.WriteByte(c)
 		}
 	}
 	if quote != 0 {
-		return nil, nil, errors.New("a quote is not closed")
+		return nil, errors.New("a quote is not closed")
 	}
 	if inWord {
-		words, raw = append(words, word.String()), append(raw, line[start:])
+		words = append(words, word{text.String(), line[start:]})
 	}
-	return words, raw, nil
+	return words, nil
 }
 
 // dial is how people reach this relay.
@@ -424,20 +439,21 @@ func (s *Config) helpOf(c command) string {
 	return b.String()
 }
 
-// helpEntry is a command as a program reads it.
-type helpEntry struct {
-	Name        string     `json:"name"`
-	Usage       string     `json:"usage"`
-	Description string     `json:"description"`
-	Flags       []helpFlag `json:"flags"`
-	Examples    []string   `json:"examples"`
-}
-
-type helpFlag struct {
-	Name        string `json:"name"`
-	Value       string `json:"value,omitempty"`
-	Description string `json:"description"`
-}
+// helpFlag is a flag as a program reads it, helpEntry a command.
+type (
+	helpFlag struct {
+		Name        string `json:"name"`
+		Value       string `json:"value,omitempty"`
+		Description string `json:"description"`
+	}
+	helpEntry struct {
+		Name        string     `json:"name"`
+		Usage       string     `json:"usage"`
+		Description string     `json:"description"`
+		Flags       []helpFlag `json:"flags"`
+		Examples    []string   `json:"examples"`
+	}
+)
 
 func (s *Config) helpEntry(c command) helpEntry {
 	e := helpEntry{Name: c.name, Usage: c.usage(), Description: c.does, Flags: []helpFlag{}, Examples: []string{}}
@@ -510,15 +526,6 @@ func (k *call) fits(f *relay.Filter, e *record.Summary) bool {
 		k.s.Log.Warn("match a live event", "event", e.ID, "err", err)
 	}
 	return fits
-}
-
-// filterWord returns a word of a command line as it is typed in a search: what was in
-// quotes stays text in its letter case.
-func filterWord(word, raw string) string {
-	if !strings.Contains(raw, "'") {
-		return raw
-	}
-	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(word) + `"`
 }
 
 // diff compares two responses or two requests.

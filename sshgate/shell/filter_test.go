@@ -47,15 +47,15 @@ func TestFiltersOfCommands(t *testing.T) {
 }
 
 func filterOfLine(line string) (relay.Filter, error) {
-	words, raw, err := splitWords(line)
+	words, err := splitWords(line)
 	if err != nil {
 		return relay.Filter{}, err
 	}
-	c, err := find(words[0])
+	c, err := find(words[0].text)
 	if err != nil {
 		return relay.Filter{}, err
 	}
-	k := &call{s: &Shell{Config: &Config{}}, raw: raw, flags: map[string]string{}, filterFlags: map[string][]string{}}
+	k := &call{s: &Shell{Config: &Config{}}, flags: map[string]string{}, filterFlags: map[string][]string{}}
 	if err := k.parse(c, words[1:]); err != nil {
 		return relay.Filter{}, err
 	}

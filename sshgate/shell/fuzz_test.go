@@ -16,7 +16,8 @@ func FuzzCommand(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, line string) {
-		words, raw, err := splitWords(line)
+		split, err := splitWords(line)
+		words, raw := texts(split)
 		if err != nil {
 			if words != nil || strings.ContainsFunc(record.SafeText(err.Error()), unicode.IsControl) {
 				t.Errorf("%q: %q, %v", line, words, err)
@@ -33,9 +34,16 @@ func FuzzCommand(f *testing.F) {
 		if len(raw) != len(words) || len(strings.Join(raw, "")) > len(line) {
 			t.Errorf("%q: %q", line, raw)
 		}
-		again, _, err := splitWords(strings.Join(quoted, " "))
-		if err == nil && !slices.Equal(again, words) {
+		split, err = splitWords(strings.Join(quoted, " "))
+		if again, _ := texts(split); err == nil && !slices.Equal(again, words) {
 			t.Errorf("%q: %q, then %q", line, words, again)
 		}
 	})
+}
+
+func texts(words []word) (texts, raw []string) {
+	for _, w := range words {
+		texts, raw = append(texts, w.text), append(raw, w.raw)
+	}
+	return texts, raw
 }

@@ -138,14 +138,13 @@ type Shell struct {
 func (s *Shell) Run(command string) int {
 	s.Stdout, s.Stderr = s.Screen.Writer(s.Stdout), s.Screen.Writer(s.Stderr)
 	k := &call{s: s, flags: map[string]string{}, filterFlags: map[string][]string{}}
-	words, raw, err := splitWords(command)
+	words, err := splitWords(command)
 	switch {
 	case err != nil:
 		return k.fail(usage(err.Error()))
 	case len(words) == 0:
 		return (&live{Shell: s, out: newOutput(), shown: map[string]bool{}}).run()
 	}
-	k.raw = raw
 	return k.dispatch(words)
 }
 
