@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -45,9 +44,6 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 		}
 	}
 	expires, err := parseExpiry(b.ExpiresIn)
-	if err == nil {
-		err = checkTokenLimits(c.who, scopes, expires)
-	}
 	if err != nil {
 		return out, err
 	}
@@ -69,40 +65,9 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 	return record.OfToken(token, secret), err
 }
 
-// checkTokenLimits keeps a new token within the limits of the token that creates it. The
-// store checks the same; this check explains what would be accepted.
-func checkTokenLimits(who relay.Actor, scopes relay.Scope, expires time.Time) error {
-	if who.Kind != relay.ActorToken {
-		return nil
-	}
-	if more := scopes &^ who.Scopes; more != 0 {
-		return relay.Errorf(relay.CodeForbidden, "a token cannot make one with more scopes than its own; leave out %s", strings.Join(more.Names(), " "))
-	}
-	if end := who.ExpiresAt; !end.IsZero() && (expires.IsZero() || expires.After(end)) {
-		return relay.Errorf(relay.CodeForbidden, "a token cannot make one that lasts longer than itself; give an expiresIn below %s",
-			relay.FormatDuration(max(time.Until(end).Truncate(time.Second), time.Second)))
-	}
-	return nil
-}
-
 type keyBody struct {
 	Name string `json:"name,omitempty" maxLength:"100"`
 	Key  string `json:"key" maxLength:"20000" doc:"a line as in authorized_keys"`
-}
-
-// checkName refuses a name that cannot be shown; without one the comment of the line is it.
-func (b *keyBody) checkName() error {
-	if fault := record.NameFault(b.Name); fault != "" {
-		return invalid("body.name", fault, nil)
-	}
-	if b.Name != "" {
-		return nil
-	}
-	_, comment, _, _, err := ssh.ParseAuthorizedKey([]byte(b.Key))
-	if fault := record.NameFault(comment); err == nil && fault != "" {
-		return invalid("body.key", "the comment of the line "+fault+", or give a name", nil)
-	}
-	return nil // what is wrong with the key itself is said by the store
 }
 
 func (s *server) addKeyRoutes() {
@@ -112,8 +77,13 @@ func (s *server) addKeyRoutes() {
 	})
 	addJSON(s, keys.on("POST /keys", "create-key", "Register an SSH key", 201, 409),
 		func(ctx context.Context, c *requestInfo, in *jsonBody[keyBody]) (key record.Key, err error) {
-			if err := in.Body.checkName(); err != nil {
-				return key, err
+			if fault := record.NameFault(in.Body.Name); fault != "" {
+				return key, invalid("body.name", fault, nil)
+			}
+			// Without a name the comment is it. What is wrong with the key itself, the store says.
+			_, comment, _, _, _ := ssh.ParseAuthorizedKey([]byte(in.Body.Key))
+			if fault := record.NameFault(comment); in.Body.Name == "" && fault != "" {
+				return key, invalid("body.key", "the comment of the line "+fault+", or give a name", nil)
 			}
 			if err := s.Limits.Create(c.who); err != nil {
 				return key, err

@@ -220,19 +220,10 @@ func secretKey(secret string) string {
 	return string(sum[:])
 }
 
-// sourceKey is an IPv4 address, or the /64 of an IPv6 address: the smallest block that
-// one party usually controls.
+// sourceKey names the source of host:port; all that are no IP address are one source.
 func sourceKey(remote string) string {
-	at, err := netip.ParseAddrPort(remote)
-	if err != nil {
-		return "unknown"
-	}
-	addr := at.Addr().Unmap().WithZone("")
-	if addr.Is4() {
-		return addr.String()
-	}
-	net, _ := addr.Prefix(64) // cannot fail for an IPv6 address
-	return net.String()
+	at, _ := netip.ParseAddrPort(remote)
+	return relay.SourceOf(at.Addr()).String()
 }
 
 // LimitStats count what was limited since the start.

@@ -90,8 +90,8 @@ func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
 func TestSources(t *testing.T) {
 	t.Parallel()
 	for remote, want := range map[string]string{
-		"203.0.113.9:1": "203.0.113.9", "[::ffff:203.0.113.9]:1": "203.0.113.9", "[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64",
-		"[fe80::1%eth0]:1": "fe80::/64", "": "unknown", "@": "unknown",
+		"203.0.113.9:1": "203.0.113.9/32", "[::ffff:203.0.113.9]:1": "203.0.113.9/32", "[2001:db8:1:2:3:4:5:6]:1": "2001:db8:1:2::/64",
+		"[fe80::1%eth0]:1": "fe80::/64", "": "invalid Prefix", "@": "invalid Prefix",
 	} {
 		if got := sourceKey(remote); got != want {
 			t.Errorf("%q: %s, want %s", remote, got, want)

@@ -3,6 +3,7 @@ package store
 import (
 	"cmp"
 	"context"
+	"strings"
 	"time"
 
 	"relay"
@@ -81,11 +82,12 @@ func narrow(who relay.Actor, t *relay.Token) error {
 	if who.Kind != relay.ActorToken {
 		return nil
 	}
-	if !who.Scopes.Has(t.Scopes) {
-		return relay.Errorf(relay.CodeForbidden, "a token cannot make one with more scopes than its own")
+	if more := t.Scopes &^ who.Scopes; more != 0 {
+		return relay.Errorf(relay.CodeForbidden, "a token cannot make one with more scopes than its own; leave out %s", strings.Join(more.Names(), " "))
 	}
-	if !who.ExpiresAt.IsZero() && (t.ExpiresAt.IsZero() || t.ExpiresAt.After(who.ExpiresAt)) {
-		return relay.Errorf(relay.CodeForbidden, "a token cannot make one that lasts longer than itself")
+	if end := who.ExpiresAt; !end.IsZero() && (t.ExpiresAt.IsZero() || t.ExpiresAt.After(end)) {
+		return relay.Errorf(relay.CodeForbidden, "a token cannot make one that lasts longer than itself; give an expiresIn below %s",
+			relay.FormatDuration(max(time.Until(end).Truncate(time.Second), time.Second)))
 	}
 	return nil
 }
