@@ -285,6 +285,26 @@ func TestSettingsChangeTheHead(t *testing.T) {
 	})
 }
 
+// What a proxy in front of us, or the sender, has said of scheme and host stays as it is.
+func TestForwardedLinesAreNotDoubled(t *testing.T) {
+	var got string
+	serve := func(l *local) {
+		l.until("hello")
+		got = string(l.got)
+		l.Write(ok)
+	}
+	run(t, serve, func(b *fixture) {
+		for _, c := range []struct{ own, added string }{
+			{"x-forwarded-proto: wss\r\n", "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Host: hook.localhost\r\n"},
+			{"X-FORWARDED-HOST: a.example\r\n", "X-Forwarded-For: 203.0.113.9\r\nX-Forwarded-Proto: http\r\n"},
+		} {
+			head := "POST / HTTP/1.1\r\nHost: hook.localhost\r\n" + c.own + "Content-Length: 5\r\n"
+			b.send(head + "\r\nhello")
+			b.want("head", got, head+c.added+"\r\nhello")
+		}
+	}, func(b *fixture) { b.a.Settings.Forwarded = true })
+}
+
 func TestHostHeader(t *testing.T) {
 	for _, c := range []struct {
 		name, setting string

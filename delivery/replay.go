@@ -127,7 +127,7 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	x.wire = x.sentHead()
 	x.gather()
 	v := notSent
-	if x.att != nil && d.store.MayClaim() == nil {
+	if x.att != nil {
 		v = x.run()
 	}
 	return x.finishStored(v), next

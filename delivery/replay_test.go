@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -50,6 +51,28 @@ func TestReplayThatCannotBeSentIsQueued(t *testing.T) {
 		b.tun.set(func() { b.tun.heard, b.tun.hang = 0, false })
 		time.Sleep(time.Second)
 		b.want("delivered when it is back", b.event().Attempts[1].State, relay.StateDelivered)
+	})
+}
+
+// Between the claim and the first byte the lease of the node may end; another node may have
+// claimed the attempt then.
+func TestNothingIsSentWithoutALease(t *testing.T) {
+	var sent atomic.Int64
+	serve := func(l *local) {
+		for l.until("hello") {
+			l.got = nil
+			sent.Add(1)
+			l.Write(ok)
+		}
+	}
+	run(t, serve, func(b *fixture) {
+		b.send(post)
+		b.s.mu.Lock()
+		b.s.failing["MayClaim"] = &relay.Error{Code: relay.CodeStoreUnavailable}
+		b.s.mu.Unlock()
+		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+		b.want("queued", words(e.Attempts[n-1].State, err), "queued <nil>")
+		b.want("requests sent", sent.Load(), int64(1))
 	})
 }
 

@@ -42,7 +42,11 @@ func (s *memStore) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, n
 	}
 }
 
-func (s *memStore) MayClaim() error { return nil }
+func (s *memStore) MayClaim() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failing["MayClaim"]
+}
 
 func (s *memStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	alias, auto := next.Alias, next.Auto
