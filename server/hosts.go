@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"relay"
+	"relay/wire"
 )
 
 // routeKind says who answers for a host.
@@ -79,35 +80,14 @@ func plainName(name string) string {
 // is false for anything else, such as a value with user information or a path. An empty
 // value is valid and has an empty name.
 func splitHost(value string) (name string, ok bool) {
-	if rest, bracket := strings.CutPrefix(value, "["); bracket {
-		literal, port, closed := strings.Cut(rest, "]")
-		ip, err := netip.ParseAddr(literal)
-		if !closed || err != nil || !ip.Is6() || ip.Zone() != "" || !isPort(port) {
-			return "", false
-		}
-		return ip.String(), true
-	}
-	if i := strings.IndexByte(value, ':'); i >= 0 {
-		if !isPort(value[i:]) {
-			return "", false
-		}
-		value = value[:i]
-	}
-	if strings.TrimLeft(value, hostBytes) != "" {
+	if value != "" && !wire.ValidHost([]byte(value)) {
 		return "", false
 	}
-	return plainName(value), true
-}
-
-const (
-	digits = "0123456789"
-	// hostBytes may stand in a registered name (RFC 3986, section 3.2.2): unreserved,
-	// percent-encoded, or a sub-delimiter.
-	hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ" + digits + "-._~%!$&'()*+,;="
-)
-
-// isPort tells whether s is empty or a colon with at most five digits; an empty
-// port is legal (RFC 3986, section 3.2.3).
-func isPort(s string) bool {
-	return s == "" || s[0] == ':' && len(s) <= 6 && strings.TrimLeft(s[1:], digits) == ""
+	if rest, bracket := strings.CutPrefix(value, "["); bracket {
+		literal, _, _ := strings.Cut(rest, "]")
+		ip, err := netip.ParseAddr(literal)
+		return ip.String(), err == nil && ip.Is6()
+	}
+	name, _, _ = strings.Cut(value, ":")
+	return plainName(name), true
 }

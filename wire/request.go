@@ -93,7 +93,7 @@ func (m *headerFlags) request(h *Head) *relay.Error {
 		return malformed("it has more than one Host line; send exactly one")
 	case m.hosts == 0 && h.Minor == 1:
 		return malformed("it has no Host line; send exactly one")
-	case m.hosts == 1 && !validHost(m.host):
+	case m.hosts == 1 && !ValidHost(m.host):
 		return malformed("its Host is not a host name with an optional port")
 	}
 	h.Host = m.host

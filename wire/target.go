@@ -23,7 +23,7 @@ func checkTarget(h *Head, hasHost bool) *relay.Error {
 	switch {
 	case !ok:
 		return malformed("its target is neither a path nor an http or https address")
-	case !validHost(authority):
+	case !ValidHost(authority):
 		return malformed("the host in its target is not a host name with an optional port")
 	case hasHost && !bytes.EqualFold(authority, h.Host):
 		return malformed("its target and its Host line name different hosts")
@@ -66,9 +66,9 @@ func ShownTarget(target []byte) []byte {
 	return rest
 }
 
-// validHost accepts uri-host [":" port] (RFC 9110, section 7.2) without percent
+// ValidHost accepts uri-host [":" port] (RFC 9110, section 7.2) without percent
 // encoding, which no alias name has.
-func validHost(p []byte) bool {
+func ValidHost(p []byte) bool {
 	if len(p) == 0 {
 		return false
 	}
