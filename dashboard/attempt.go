@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/dashboard/body"
 	"relay/record"
 	"relay/wire"
 )
@@ -166,10 +167,10 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	case relay.ResponseUpgraded:
 		m.State = "The connection was upgraded; the bytes after the upgrade are not recorded."
 	}
-	m.Body = showBody(bodySource{
-		id: "response-" + n, what: "Response body of attempt " + n, body: &a.Response.Body, head: a.Response.Head,
-		download: attemptPath(e.ID.String(), a.N, "response.body"), image: eventPath(e.ID.String(), "image", n), whole: eventPath(e.ID.String(), "json", n),
-		page: eventPath(e.ID.String()), query: r.URL.Query(), param: "response",
+	m.Body = body.Show(body.Source{
+		ID: "response-" + n, What: "Response body of attempt " + n, Body: &a.Response.Body, Head: a.Response.Head,
+		Download: attemptPath(e.ID.String(), a.N, "response.body"), Image: eventPath(e.ID.String(), "image", n), Whole: eventPath(e.ID.String(), "json", n),
+		Page: eventPath(e.ID.String()), Query: r.URL.Query(), Param: "response",
 	})
 	return m
 }

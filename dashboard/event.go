@@ -11,17 +11,15 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/dashboard/body"
 	"relay/record"
 	"relay/wire"
 )
 
 // Bounds of the inspector.
 const (
-	shownBody   = 256 << 10 // bytes of one body
-	shownBodies = 4 << 20   // bytes of all bodies of a page together
-	shownStrip  = 60        // attempts to choose from: the original and the newest
-	shownLines  = 300       // header lines, query and form fields of one table
-	shownValue  = 4 << 10   // runes of a value in a table
+	shownBodies = 4 << 20 // bytes of all bodies of a page together
+	shownStrip  = 60      // attempts to choose from: the original and the newest
 )
 
 // eventView is the inspector of one event.
@@ -45,7 +43,7 @@ type eventView struct {
 	Strip        bool    // not all of them are columns: there is a strip to choose from
 	HiddenCount  int     // attempts that are left out even there
 	AllAttempts  string  // address that shows every attempt as a column
-	Diff         *diffView
+	Diff         *body.Diff
 	Shares       sharesView
 	Mark         relay.Mark
 	Back         string // address of the list
@@ -62,18 +60,15 @@ func (v *eventView) Title() string {
 	return v.Method + " " + v.Path
 }
 
-// pair is a name and a value, both safe to show.
-type pair struct{ Name, Value string }
-
 // messageView is a request or a response.
 type messageView struct {
 	Start    string // request or status line
-	Headers  []pair
-	Query    []pair
-	Trailers []pair
+	Headers  []body.Pair
+	Query    []body.Pair
+	Trailers []body.Pair
 	Interim  []messageView
 	State    string // of a response, "" = complete
-	Body     bodyView
+	Body     body.View
 }
 
 // event is the page of one event: the list of its alias, and beside it the inspector.
@@ -114,7 +109,7 @@ func (p *pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head 
 func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v eventView, head aliasHead, err error) {
 	e, err := p.Events.Event(r.Context(), who, id, 0)
 	if err == nil {
-		e, err = p.Events.Event(r.Context(), who, id, min(shownBody, shownBodies/(1+len(e.Attempts))))
+		e, err = p.Events.Event(r.Context(), who, id, min(body.Shown, shownBodies/(1+len(e.Attempts))))
 	}
 	if err != nil {
 		return v, head, err
@@ -171,10 +166,10 @@ func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
 		m.Start = startLine(e.Request.Head)
 	}
 	m.Headers, m.Trailers = pairsOf(wire.Fields, e.Request.Head), pairsOf(wire.Trailers, e.Request.Lines)
-	m.Query = queryPairs(e.Target)
-	m.Body = showBody(bodySource{
-		id: "request", what: "Request body", body: &e.Request.Body, head: e.Request.Head, download: apiEventPath(e.ID.String(), "request.body"),
-		image: eventPath(e.ID.String(), "image", "0"), whole: eventPath(e.ID.String(), "json", "0"), page: eventPath(e.ID.String()), query: r.URL.Query(), param: "body",
+	m.Query = body.QueryPairs(e.Target)
+	m.Body = body.Show(body.Source{
+		ID: "request", What: "Request body", Body: &e.Request.Body, Head: e.Request.Head, Download: apiEventPath(e.ID.String(), "request.body"),
+		Image: eventPath(e.ID.String(), "image", "0"), Whole: eventPath(e.ID.String(), "json", "0"), Page: eventPath(e.ID.String()), Query: r.URL.Query(), Param: "body",
 	})
 	return m
 }
@@ -186,17 +181,17 @@ func startLine(head []byte) string {
 }
 
 // pairsOf are header or trailer lines in their order, names as they were written.
-func pairsOf(read func([]byte) []wire.Field, p []byte) []pair {
+func pairsOf(read func([]byte) []wire.Field, p []byte) []body.Pair {
 	if len(p) == 0 {
 		return nil
 	}
 	fields := read(p)
-	list := make([]pair, 0, min(len(fields), shownLines))
+	list := make([]body.Pair, 0, min(len(fields), body.ShownLines))
 	for i, f := range fields {
-		if i == shownLines {
-			return append(list, pair{"…", fmt.Sprintf("%d more lines; the raw download has them", len(fields)-i)})
+		if i == body.ShownLines {
+			return append(list, body.Pair{Name: "…", Value: fmt.Sprintf("%d more lines; the raw download has them", len(fields)-i)})
 		}
-		list = append(list, pair{record.SafeTextMax(string(f.Name), 300), record.SafeTextMax(string(f.Value), shownValue)})
+		list = append(list, body.Pair{Name: record.SafeTextMax(string(f.Name), 300), Value: record.SafeTextMax(string(f.Value), body.ShownValue)})
 	}
 	return list
 }
@@ -229,7 +224,7 @@ func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Acto
 	}
 	var stored bytes.Buffer
 	if err := p.eachPart(r, id, n, &m.Body, func(part []byte) error {
-		if stored.Len() <= wholeJSON {
+		if stored.Len() <= body.WholeJSON {
 			stored.Write(part)
 		}
 		return nil
@@ -237,13 +232,13 @@ func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Acto
 		return nil, err
 	}
 	plain, _ := record.DecodeContent(m.Head, &stored)
-	text, err := io.ReadAll(io.LimitReader(plain, wholeJSON+1))
-	out, fault := prettyJSON(text, len(text) > wholeJSON)
+	text, err := io.ReadAll(io.LimitReader(plain, body.WholeJSON+1))
+	out, fault := body.Indented(text, len(text) > body.WholeJSON)
 	if err != nil || fault != nil {
 		return nil, relay.Errorf(relay.CodeConflict, "this body is not JSON to its end; the download has it")
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	_, _ = io.WriteString(w, visible(out))
+	_, _ = io.WriteString(w, body.Visible(out))
 	return nil, nil
 }
 
@@ -255,7 +250,7 @@ func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, i
 	if err != nil {
 		return nil, err
 	}
-	kind := imageKind(m.Body.Data)
+	kind := body.ImageKind(m.Body.Data)
 	if kind == "" {
 		return nil, relay.ErrNotFound
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/dashboard/body"
 	"relay/record"
 	"relay/wire"
 )
@@ -47,7 +48,7 @@ func (p *pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *
 }
 
 // expiries are what the form offers; "" = never.
-var expiries = []pair{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
+var expiries = []struct{ Name, Value string }{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
 
 // previewShare shows a share before it is created.
 func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
@@ -55,7 +56,7 @@ func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.A
 	if err != nil {
 		return nil, err
 	}
-	e, err := p.Events.Event(r.Context(), who, id, shownBody)
+	e, err := p.Events.Event(r.Context(), who, id, body.Shown)
 	if err != nil {
 		return nil, err
 	}
@@ -153,7 +154,7 @@ func (p *pages) currentShare(w http.ResponseWriter, r *http.Request) (who relay.
 		return who, err
 	})
 	if share.View && r.Method != http.MethodPost {
-		most = shownBody
+		most = body.Shown
 	}
 	if err == nil {
 		e, err = p.Events.Event(r.Context(), who, who.Shared, most)
@@ -217,7 +218,7 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 	m := &messageView{Start: start, Headers: pairsOf(wire.Fields, []byte(head+"\r\n"))}
 	data, err := b.Bytes()
 	if err != nil || len(data) == 0 {
-		m.Body = bodyView{ID: id, What: what, Size: sizeText(b.Size), Empty: true}
+		m.Body = body.View{ID: id, What: what, Size: body.SizeText(b.Size), Empty: true}
 		if b.Size > 0 {
 			m.Body.Note = "This body is not shown: it is compressed or could not be read, so secrets in it cannot be masked."
 		}
@@ -227,8 +228,8 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 	if b.Truncated {
 		shown.Size = max(b.Size, shown.Size+1)
 	}
-	m.Body = showBody(bodySource{id: id, what: what, body: &shown, head: []byte(head)})
-	m.Body.Size, m.Body.SHA256 = sizeText(b.Size), b.SHA256
+	m.Body = body.Show(body.Source{ID: id, What: what, Body: &shown, Head: []byte(head)})
+	m.Body.Size, m.Body.SHA256 = body.SizeText(b.Size), b.SHA256
 	return m
 }
 

@@ -2,7 +2,6 @@ package dashboard
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -254,18 +253,6 @@ func (v *rowView) delivery() string {
 		return ""
 	}
 	return record.SafeTextMax(v.Provider.Name+" "+*v.Provider.DeliveryID, 200)
-}
-
-// sizeText is a size for people, in units of 1024.
-func sizeText(n int64) string {
-	switch {
-	case n < 1<<10:
-		return strconv.FormatInt(n, 10) + " B"
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	default:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
-	}
 }
 
 // millisText is a duration for people.

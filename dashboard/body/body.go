@@ -1,4 +1,6 @@
-package dashboard
+// Package body shows the body of a message, and what differs between two messages: views,
+// bounds and the escaping of what came from outside. It knows no pages.
+package body
 
 import (
 	"bytes"
@@ -7,6 +9,7 @@ import (
 	"maps"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -14,11 +17,21 @@ import (
 	"relay/record"
 )
 
+// Bounds of what is shown.
+const (
+	Shown      = 256 << 10 // bytes of one body
+	ShownLines = 300       // header lines, query and form fields of one table
+	ShownValue = 4 << 10   // runes of a value in a table
+)
+
+// Pair is a name and a value, both safe to show.
+type Pair struct{ Name, Value string }
+
 // shownHex is how many bytes a hex dump has.
 const shownHex = 16 << 10
 
-// wholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for.
-const wholeJSON = 4 << 20
+// WholeJSON is how long a JSON body may be, in bytes, that is shown whole when asked for.
+const WholeJSON = 4 << 20
 
 // Names of body views, in the order of their tabs.
 const (
@@ -29,62 +42,68 @@ const (
 	viewImage  = "image"
 )
 
-// bodySource is a body and where its page is.
-type bodySource struct {
-	id, what        string // for addresses within the page, for screen readers
-	body            *relay.Body
-	head            []byte // of its message
-	download, image string // addresses of all of it, and of it as a picture
-	whole           string // address of it as indented JSON
-	page            string // address of its page, on which param in the query chooses the view; "" = there is one view
-	query           url.Values
-	param           string
+// Source is a body and where its page is.
+type Source struct {
+	ID, What        string // for addresses within the page, for screen readers
+	Body            *relay.Body
+	Head            []byte // of its message
+	Download, Image string // addresses of all of it, and of it as a picture
+	Whole           string // address of it as indented JSON
+	Page            string // address of its page, on which Param in the query chooses the view; "" = there is one view
+	Query           url.Values
+	Param           string
 }
 
-// bodyView is a body as one of its views shows it.
-type bodyView struct {
+// tab is a view that can be chosen.
+type tab struct {
+	Text, Link string
+	On         bool
+}
+
+// View is a body as one of its views shows it.
+type View struct {
 	ID, What     string
 	Size, SHA256 string
 	Empty        bool
 	State        string // what is missing of it, "" = nothing
 	Note         string // how it is shown
-	Tabs         []choice
+	Tabs         []tab
 	View         string
 	Text         string // of pretty, raw and hex
 	JSON         bool   // Text is indented JSON
 	Mark, Rest   string // the byte at which it is no JSON, and what follows
 	Fault        string // what is wrong there
-	Form         []pair
+	Form         []Pair
 	Parts        []partView
 	Image        string
 	Download     string
 	Whole        string // address of all of a longer JSON text, indented; "" = it is shown, or too long
 }
 
-// showBody makes the view that the address asks for, or the one that says most.
-func showBody(s bodySource) bodyView {
-	b := s.body
-	v := bodyView{ID: s.id, What: s.what, Size: sizeText(b.Size), SHA256: hex.EncodeToString(b.SHA256[:]), Download: s.download, State: bodyStates[b.State]}
+// Show makes the view that the address asks for, or the one that says most.
+func Show(s Source) View {
+	b := s.Body
+	v := View{ID: s.ID, What: s.What, Size: SizeText(b.Size), SHA256: hex.EncodeToString(b.SHA256[:]), Download: s.Download, State: bodyStates[b.State]}
 	if b.Size == 0 {
 		v.Empty = true
 		return v
 	}
-	c := contentOf(s.head, b)
+	c := contentOf(s.Head, b)
 	tabs := c.views()
 	v.View = tabs[0]
-	if s.page != "" {
-		if chosen := s.query.Get(s.param); slices.Contains(tabs, chosen) {
+	if s.Page != "" {
+		if chosen := s.Query.Get(s.Param); slices.Contains(tabs, chosen) {
 			v.View = chosen
 		}
 		for _, name := range tabs {
-			q := maps.Clone(s.query)
-			q.Set(s.param, name)
-			v.Tabs = append(v.Tabs, choice{name, withQuery(s.page, q) + "#" + s.id, name == v.View})
+			q := maps.Clone(s.Query)
+			q.Set(s.Param, name)
+			v.Tabs = append(v.Tabs, tab{name, s.Page + "?" + q.Encode() + "#" + s.ID, name == v.View})
 		}
 	}
-	c.show(&v, s.image)
-	if v.JSON && c.cut && b.Size <= wholeJSON {
-		v.Whole = s.whole
+	c.show(&v, s.Image)
+	if v.JSON && c.cut && b.Size <= WholeJSON {
+		v.Whole = s.Whole
 	}
 	return v
 }
@@ -97,9 +116,9 @@ var bodyStates = map[string]string{
 	relay.BodyOverLimit: "It was larger than what is kept; size and SHA-256 cover all of it.",
 }
 
-func (c *content) show(v *bodyView, image string) {
+func (c *content) show(v *View, image string) {
 	firstOf := func(n int) string {
-		note := "Only the first " + sizeText(int64(n)) + " are shown"
+		note := "Only the first " + SizeText(int64(n)) + " are shown"
 		if v.Download == "" {
 			return note + "."
 		}
@@ -119,7 +138,7 @@ func (c *content) show(v *bodyView, image string) {
 		}
 		v.Text = hexDump(c.raw[:min(len(c.raw), shownHex)])
 	case viewRaw:
-		v.Text = visible(c.raw)
+		v.Text = Visible(c.raw)
 	case viewParts:
 		parts, more := partsOf(c.plain, c.params["boundary"])
 		if v.Parts = parts; len(parts) == 0 {
@@ -137,14 +156,14 @@ func (c *content) show(v *bodyView, image string) {
 	}
 }
 
-func (c *content) pretty(v *bodyView) {
+func (c *content) pretty(v *View) {
 	switch {
 	case c.isForm():
 		v.Form = formPairs(string(c.plain))
 	case c.isJSON():
-		out, fault := prettyJSON(c.plain, c.cut)
+		out, fault := Indented(c.plain, c.cut)
 		if fault == nil {
-			v.Text, v.JSON = visible(out), true
+			v.Text, v.JSON = Visible(out), true
 			return
 		}
 		at := min(fault.Offset, len(c.plain))
@@ -155,15 +174,15 @@ func (c *content) pretty(v *bodyView) {
 		for end < len(c.plain) && !utf8.RuneStart(c.plain[end]) {
 			end++
 		}
-		v.Text, v.Mark, v.Rest = visible(before), visible(c.plain[at:end]), visible(c.plain[end:])
+		v.Text, v.Mark, v.Rest = Visible(before), Visible(c.plain[at:end]), Visible(c.plain[end:])
 	default:
-		v.Text = visible(c.plain)
+		v.Text = Visible(c.plain)
 	}
 }
 
-// visible is text with its lines and tabs as they are and everything that hides or
-// moves made visible.
-func visible(p []byte) string {
+// Visible is text with its lines and tabs as they are and everything that hides or
+// moves made Visible.
+func Visible(p []byte) string {
 	var b strings.Builder
 	b.Grow(len(p))
 	for len(p) > 0 {
@@ -185,3 +204,15 @@ func visible(p []byte) string {
 
 // hexDump is offset, bytes and letters, 16 bytes a line.
 func hexDump(p []byte) string { return strings.TrimSuffix(hex.Dump(p), "\n") }
+
+// SizeText is a size for people, in units of 1024.
+func SizeText(n int64) string {
+	switch {
+	case n < 1<<10:
+		return strconv.FormatInt(n, 10) + " B"
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	default:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+}

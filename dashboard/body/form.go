@@ -1,4 +1,4 @@
-package dashboard
+package body
 
 import (
 	"bytes"
@@ -25,17 +25,17 @@ type partView struct {
 
 // formPairs are the fields of a form or query in their order; what cannot be read
 // stays as it is.
-func formPairs(s string) []pair {
-	var list []pair
+func formPairs(s string) []Pair {
+	var list []Pair
 	for part := range strings.SplitSeq(s, "&") {
 		if part == "" {
 			continue
 		}
-		if len(list) == shownLines {
-			return append(list, pair{"…", fmt.Sprintf("%d more fields; the download has them", strings.Count(s, "&")+1-shownLines)})
+		if len(list) == ShownLines {
+			return append(list, Pair{"…", fmt.Sprintf("%d more fields; the download has them", strings.Count(s, "&")+1-ShownLines)})
 		}
 		name, value, _ := strings.Cut(part, "=")
-		list = append(list, pair{unescaped(name), unescaped(value)})
+		list = append(list, Pair{unescaped(name), unescaped(value)})
 	}
 	return list
 }
@@ -44,10 +44,10 @@ func unescaped(s string) string {
 	if plain, err := url.QueryUnescape(s); err == nil {
 		s = plain
 	}
-	return record.SafeTextMax(s, shownValue)
+	return record.SafeTextMax(s, ShownValue)
 }
 
-func queryPairs(target []byte) []pair {
+func QueryPairs(target []byte) []Pair {
 	_, query, ok := bytes.Cut(target, []byte("?"))
 	if !ok {
 		return nil
@@ -67,17 +67,17 @@ func partsOf(p []byte, boundary string) (list []partView, more bool) {
 		data, err := io.ReadAll(part)
 		v := partView{
 			Name: record.SafeTextMax(part.FormName(), 200), File: record.SafeTextMax(part.FileName(), 200),
-			Type: record.SafeTextMax(part.Header.Get("Content-Type"), 200), Size: sizeText(int64(len(data))),
+			Type: record.SafeTextMax(part.Header.Get("Content-Type"), 200), Size: SizeText(int64(len(data))),
 		}
 		if err != nil {
 			v.Size = "at least " + v.Size
 		}
 		most, text := shownPartHex, hexDump
 		if record.IsReadable(data, err != nil) {
-			most, text = shownPartText, visible
+			most, text = shownPartText, Visible
 		}
 		if v.Text = text(data[:min(len(data), most)]); len(data) > most {
-			v.Size += ", of which the first " + sizeText(int64(most)) + " are shown"
+			v.Size += ", of which the first " + SizeText(int64(most)) + " are shown"
 		}
 		list = append(list, v)
 	}

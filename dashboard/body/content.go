@@ -1,4 +1,4 @@
-package dashboard
+package body
 
 import (
 	"bytes"
@@ -25,7 +25,7 @@ type content struct {
 
 // contentOf takes gzip and deflate off for the view, never more than the view holds.
 func contentOf(head []byte, b *relay.Body) *content {
-	c := &content{raw: b.Data[:min(len(b.Data), shownBody)], size: b.Size}
+	c := &content{raw: b.Data[:min(len(b.Data), Shown)], size: b.Size}
 	c.plain, c.cut = c.raw, int64(len(c.raw)) < b.Size
 	c.kind, c.params = record.ContentType(head)
 	coding := record.ContentCoding(head)
@@ -40,19 +40,19 @@ func contentOf(head []byte, b *relay.Body) *content {
 		}
 		return c
 	}
-	out, err := io.ReadAll(io.LimitReader(r, shownBody+1))
+	out, err := io.ReadAll(io.LimitReader(r, Shown+1))
 	if err != nil && (!errors.Is(err, io.ErrUnexpectedEOF) || !c.cut) {
 		c.problem = coding + " data that breaks off or is damaged"
 	}
-	c.coding, c.plain = coding, out[:min(len(out), shownBody)]
-	c.cut = c.cut || len(out) > shownBody
+	c.coding, c.plain = coding, out[:min(len(out), Shown)]
+	c.cut = c.cut || len(out) > Shown
 	return c
 }
 
 // views are those that make sense, the best one first.
 func (c *content) views() []string {
 	switch {
-	case imageKind(c.raw) != "" && strings.HasPrefix(c.kind, "image/"):
+	case ImageKind(c.raw) != "" && strings.HasPrefix(c.kind, "image/"):
 		return []string{viewImage, viewHex}
 	case strings.HasPrefix(c.kind, "multipart/") && c.params["boundary"] != "":
 		return []string{viewParts, viewRaw, viewHex}
@@ -75,9 +75,9 @@ func (c *content) isJSON() bool {
 
 func (c *content) isForm() bool { return c.kind == "application/x-www-form-urlencoded" }
 
-// imageKind is the type of a picture that may be shown: known by its first bytes and
+// ImageKind is the type of a picture that may be shown: known by its first bytes and
 // without script; "" for everything else.
-func imageKind(p []byte) string {
+func ImageKind(p []byte) string {
 	switch kind := http.DetectContentType(p[:min(len(p), 512)]); kind {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":
 		return kind

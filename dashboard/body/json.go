@@ -1,4 +1,4 @@
-package dashboard
+package body
 
 import (
 	"bytes"
@@ -12,40 +12,40 @@ import (
 // jsonDepth is how many levels of JSON get lines of their own; deeper ones stay on one line.
 const jsonDepth = 64
 
-// jsonFault is where a text stops being JSON.
-type jsonFault struct {
+// Fault is where a text stops being JSON.
+type Fault struct {
 	Offset int // in bytes from 0
 	Why    string
 }
 
 // checkJSON returns the first fault of a text. Its offset is the length of the text if the
 // text is only too short.
-func checkJSON(p []byte) *jsonFault {
+func checkJSON(p []byte) *Fault {
 	var value json.RawMessage
 	err := json.NewDecoder(bytes.NewReader(p)).Decode(&value)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return &jsonFault{Offset: len(p), Why: "the end within a value"}
+		return &Fault{Offset: len(p), Why: "the end within a value"}
 	}
 	var syntax *json.SyntaxError
 	switch err = json.Unmarshal(p, &value); { // also finds what follows the value
 	case errors.As(err, &syntax):
-		return &jsonFault{Offset: int(syntax.Offset) - 1, Why: syntax.Error()}
+		return &Fault{Offset: int(syntax.Offset) - 1, Why: syntax.Error()}
 	case !utf8.Valid(p): // encoding/json replaces such bytes
 		at := 0
 		for r, size := utf8.DecodeRune(p); r != utf8.RuneError || size != 1; r, size = utf8.DecodeRune(p[at:]) {
 			at += size
 		}
-		return &jsonFault{Offset: at, Why: "a string that is not UTF-8"}
+		return &Fault{Offset: at, Why: "a string that is not UTF-8"}
 	}
 	return nil
 }
 
-// prettyJSON indents p, without changing one byte of its names, strings and numbers: 1.0
+// Indented indents p, without changing one byte of its names, strings and numbers: 1.0
 // stays 1.0, escapes stay escapes, doubled keys stay doubled. A fault tells where p is not
 // JSON (RFC 8259). With cut, p is only the start of a text, so that its end is no fault.
 // json.Indent is not used because it needs a whole text and has no bounds: it writes 10,000
 // levels of brackets with 10,000 levels of spaces.
-func prettyJSON(p []byte, cut bool) (out []byte, fault *jsonFault) {
+func Indented(p []byte, cut bool) (out []byte, fault *Fault) {
 	if fault = checkJSON(p); fault != nil && (!cut || fault.Offset < len(p)) {
 		return nil, fault
 	}
