@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/singleflight"
 
 	"relay"
 	"relay/record"
@@ -252,9 +253,9 @@ type peerLink struct {
 	header  atomic.Bool              // connections begin with a PROXY header
 	notes   chan peerNote            // waits to be told to the node
 
-	mu      sync.Mutex
-	data    []*peerConn
-	dialing bool
+	dials singleflight.Group // of data connections
+	mu    sync.Mutex
+	data  []*peerConn
 }
 
 // peerNote is a global request to another node.
@@ -355,34 +356,33 @@ func (l *peerLink) closeData() {
 	}
 }
 
-// conn returns the data connection with the fewest channels. With all busy it opens another
-// one for those that follow.
+// conn returns the data connection with the fewest channels, while the node can be reached. With
+// all busy it opens another one for those that follow. Whoever comes while one is opened and
+// there is no other waits for it.
 func (l *peerLink) conn() (*peerConn, error) {
+	if l.control.Load() == nil {
+		return nil, relay.ErrNotSent
+	}
 	l.mu.Lock()
 	l.data = slices.DeleteFunc(l.data, func(pc *peerConn) bool { return pc.ctx.Err() != nil })
-	if l.control.Load() == nil || len(l.data) == 0 {
-		l.mu.Unlock()
-		return l.addData()
+	data := slices.Clone(l.data)
+	l.mu.Unlock()
+	if len(data) == 0 {
+		pc, err, _ := l.dials.Do("", l.addData)
+		if err != nil {
+			return nil, err
+		}
+		return pc.(*peerConn), nil
 	}
-	defer l.mu.Unlock()
-	best := slices.MinFunc(l.data, func(a, b *peerConn) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
-	if best.used.Load() >= busyPeerConn && len(l.data) < maxPeerData && !l.dialing {
-		l.dialing = true
-		go func() {
-			_, _ = l.addData()
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			l.dialing = false
-		}()
+	best := slices.MinFunc(data, func(a, b *peerConn) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+	if best.used.Load() >= busyPeerConn && len(data) < maxPeerData {
+		l.dials.DoChan("", l.addData)
 	}
 	return best, nil
 }
 
-// addData opens one more data connection, while the node can be reached.
-func (l *peerLink) addData() (*peerConn, error) {
-	if l.control.Load() == nil {
-		return nil, relay.ErrNotSent
-	}
+// addData opens one more data connection. One call of it runs at a time.
+func (l *peerLink) addData() (any, error) {
 	pc, err := l.dial()
 	if err != nil {
 		return nil, err

@@ -357,6 +357,30 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	})
 }
 
+// The first requests for the tunnels of another node come together, and share a connection to
+// it: each used to dial one of its own, of which some were too many.
+func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
+	t.Parallel()
+	owner, _, _, tun := twoNodes(t, func(o forwardedOpen, n ssh.NewChannel) { go echo(o, n) })
+	var group sync.WaitGroup
+	for range 40 {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			defer cancel()
+			ch, err := tun.Open(ctx, origin)
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			_ = ch.Close()
+		})
+	}
+	group.Wait()
+	if n := owner.srv.metrics.accepted.Load(); n > 1+1+maxPeerData { // the client, control and data
+		t.Errorf("%d connections were made", n)
+	}
+}
+
 // A node that stops lets the requests of the others on its tunnels end.
 func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	t.Parallel()
