@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"maps"
 	"math"
 	"net/netip"
 	"sync"
@@ -354,10 +355,6 @@ func (p *penalties) sweep(now time.Time) bool {
 		return false
 	}
 	p.swept = now
-	for source, x := range p.bySource {
-		if !x.until.After(now) {
-			delete(p.bySource, source)
-		}
-	}
+	maps.DeleteFunc(p.bySource, func(_ netip.Prefix, x penalty) bool { return !x.until.After(now) })
 	return len(p.bySource) < maxPenalties
 }

@@ -33,8 +33,8 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Options says what a Server works with. HostKeys, Accounts, Attach, Read, Replay and
-// Site are required.
+// Options says what a Server works with. HostKeys, Accounts, Attach, Read, Replay, Limits
+// and Site are required.
 type Options struct {
 	// HostKeys are all announced to clients. The first one of each type is in use; the others
 	// follow it later. See LoadHostKey and LoadNextHostKey.
@@ -43,7 +43,7 @@ type Options struct {
 	Attach   Attacher
 	Read     shell.Reader
 	Replay   shell.Replayer
-	Limits   shell.Limits // nil = none
+	Limits   shell.Limits
 	Site     relay.Site
 	Version  string // shown by the command version; never in the handshake
 
@@ -129,9 +129,6 @@ type Server struct {
 // New makes a Server; Serve starts it.
 func New(o Options) *Server {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
-	if o.Limits == nil {
-		o.Limits = noLimits{}
-	}
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, 10*time.Second)
 	o.IdleClose = cmp.Or(o.IdleClose, 5*time.Second)
 	o.TakeoverDrain = cmp.Or(o.TakeoverDrain, 10*time.Second)
@@ -379,9 +376,3 @@ type Accounts interface {
 	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 }
-
-// noLimits are Limits that let everything through.
-type noLimits struct{}
-
-func (noLimits) Create(relay.Actor) error { return nil }
-func (noLimits) Replay(relay.Actor) error { return nil }

@@ -85,7 +85,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 	store := newFakeStore()
 	base, _ := url.Parse("http://relay.example.test:8080")
 	o := Options{
-		HostKeys: []ssh.Signer{host}, Accounts: store, Attach: store, Read: store, Replay: store,
+		HostKeys: []ssh.Signer{host}, Accounts: store, Attach: store, Read: store, Replay: store, Limits: noLimits{},
 		Site:    relay.Site{Base: *base, AliasDomain: "example.test", SSHAddr: "relay.example.test:2222"},
 		Version: "v9-test",
 		Log:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),

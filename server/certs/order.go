@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"time"
 
 	"github.com/caddyserver/certmagic"
@@ -72,11 +73,9 @@ func (a *ACME) request(name string, owner int64, prefetch bool) (<-chan struct{}
 // does not make space. The caller holds a.mu.
 func (a *ACME) dropFailures() {
 	for _, all := range []bool{false, true} {
-		for name, o := range a.issuances {
-			if o.running == nil && (all || time.Now().After(o.notBefore)) {
-				delete(a.issuances, name)
-			}
-		}
+		maps.DeleteFunc(a.issuances, func(_ string, o *issuance) bool {
+			return o.running == nil && (all || time.Now().After(o.notBefore))
+		})
 		if len(a.issuances) < maxIssuances {
 			return
 		}
