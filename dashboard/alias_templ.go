@@ -552,9 +552,9 @@ func queuePanel(a aliasHead) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var29 string
-			templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinStringErrs(countText(a.QueuedEvents, "event was queued while offline", "events were queued while offline"))
+			templ_7745c5c3_Var29, templ_7745c5c3_Err = templ.JoinStringErrs(record.Count(a.QueuedEvents, "event was queued while offline", "events were queued while offline"))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/alias.templ`, Line: 98, Col: 106}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/alias.templ`, Line: 98, Col: 109}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var29))
 			if templ_7745c5c3_Err != nil {

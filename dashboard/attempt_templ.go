@@ -270,9 +270,9 @@ func attemptStrip(v eventView) templ.Component {
 				return templ_7745c5c3_Err
 			}
 			var templ_7745c5c3_Var13 string
-			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(countText(v.HiddenCount, "older replay is", "older replays are"))
+			templ_7745c5c3_Var13, templ_7745c5c3_Err = templ.JoinStringErrs(record.Count(v.HiddenCount, "older replay is", "older replays are"))
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/attempt.templ`, Line: 55, Col: 89}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/attempt.templ`, Line: 55, Col: 92}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var13))
 			if templ_7745c5c3_Err != nil {

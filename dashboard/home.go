@@ -50,7 +50,7 @@ func (p *pages) home(r *http.Request, who relay.Actor, create form) (templ.Compo
 func refusalSource(x relay.RefusedForward) string {
 	from := " from " + x.Remote.Addr().String()
 	if x.Times > 1 {
-		from += ", " + countText(x.Times, "time", "times")
+		from += ", " + record.Count(x.Times, "time", "times")
 	}
 	return from
 }

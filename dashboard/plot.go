@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 // plotView is what came to an alias over time, drawn and told.
@@ -105,7 +106,7 @@ func plotSentences(f *relay.Figures, window string) []string {
 	if t.Errors > 0 {
 		errors = strconv.Itoa(t.Errors) + " with an error."
 	}
-	out := []string{countText(t.Events, "event", "events") + " in the last " + window + ", " + errors}
+	out := []string{record.Count(t.Events, "event", "events") + " in the last " + window + ", " + errors}
 	if f.Partial {
 		out = append(out, "There are more events than can be counted at once: only those since "+relativeText(f.From)+" are.")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/record"
 )
 
 // shownSending is how many events a page names that are being sent while a queue
@@ -25,7 +26,7 @@ func (a *aliasHead) SentCount() int { return max(0, a.Released-a.WaitingCount())
 
 // QueueText says how the queue goes on.
 func (a *aliasHead) QueueText() string {
-	waiting := countText(a.WaitingCount(), "queued delivery", "queued deliveries")
+	waiting := record.Count(a.WaitingCount(), "queued delivery", "queued deliveries")
 	switch {
 	case a.WaitingCount() == 0:
 		return "The queue is empty."
@@ -71,16 +72,16 @@ func (p *pages) addQueueProgress(ctx context.Context, who relay.Actor, a *aliasH
 
 func releasedNotice(r *http.Request, a aliasHead) string {
 	if n := numberOf(r, "replayed-now"); n > 0 {
-		return countText(n, "event is being replayed", "events are being replayed") + "."
+		return record.Count(n, "event is being replayed", "events are being replayed") + "."
 	}
 	n := numberOf(r, "released")
 	switch {
 	case n < 0:
 		return ""
 	case n > 0 && !a.Online:
-		return countText(n, "event was released", "events were released") + "; they are delivered when the tunnel is back online."
+		return record.Count(n, "event was released", "events were released") + "; they are delivered when the tunnel is back online."
 	}
-	return countText(n, "event was released", "events were released") + "."
+	return record.Count(n, "event was released", "events were released") + "."
 }
 
 // confirmRelease shows what "replay all queued" would do.

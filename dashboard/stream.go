@@ -258,14 +258,6 @@ func (v *rowView) delivery() string {
 // millisText is a duration for people.
 func millisText(ms float64) string { return record.MillisText(ms) }
 
-// countText is a number and its noun.
-func countText(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return strconv.Itoa(n) + " " + many
-}
-
 // sentence ends the text of an error for people, which in the API has no full stop.
 func sentence(text string) string {
 	if text == "" || strings.HasSuffix(text, ".") {

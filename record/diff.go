@@ -264,7 +264,7 @@ func (d *Diff) finish(was, is *diffSide) {
 		}
 	}
 	if changed > 0 {
-		parts = append(parts, plural(changed, "header line")+" changed")
+		parts = append(parts, Count(changed, "header line", "header lines")+" changed")
 	}
 	parts = append(parts, d.Body.headline())
 	if d.LatencyMs != nil {
@@ -280,11 +280,12 @@ func (d *Diff) finish(was, is *diffSide) {
 	d.Headline = strings.Join(parts, ", ")
 }
 
-func plural(n int, noun string) string {
+// Count returns a number with its noun.
+func Count(n int, one, many string) string {
 	if n == 1 {
-		return "1 " + noun
+		return "1 " + one
 	}
-	return strconv.Itoa(n) + " " + noun + "s"
+	return strconv.Itoa(n) + " " + many
 }
 
 func (b *BodyDiff) headline() string {
@@ -294,9 +295,9 @@ func (b *BodyDiff) headline() string {
 	case b.Kind == DiffJSON && b.Total == 0:
 		return "same JSON values, different formatting"
 	case b.Kind == DiffJSON:
-		return plural(b.Total, "field") + " changed"
+		return Count(b.Total, "field", "fields") + " changed"
 	case b.Kind == DiffText && b.Total > 0:
-		return plural(b.Total, "line") + " changed"
+		return Count(b.Total, "line", "lines") + " changed"
 	case b.Kind == DiffText && b.Note == "":
 		return "same text, different bytes"
 	}

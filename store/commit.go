@@ -146,7 +146,7 @@ func (c *committer) logThrottled(cause error) {
 		until := "the database is back"
 		switch {
 		case c.s.diskFull(cause):
-			until = formatBytes(fullDisk) + " are free on the data disk"
+			until = relay.FormatBytes(fullDisk) + " are free on the data disk"
 		case unavailable(cause) == relay.CodeStorageFull:
 			until = "the disk of postgres has free space: free some, or set a shorter --retention"
 		}

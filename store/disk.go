@@ -53,15 +53,15 @@ func (d *disk) refresh(s *Store) {
 		d.full.Store(&relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
 			Detail: "the relay's disk is nearly full; nothing of this request was kept",
-			Cause:  fmt.Errorf("%s free in %s, less than min-free %s", formatBytes(free), d.dir, formatBytes(max(d.min, minFreeSlack))),
+			Cause:  fmt.Errorf("%s free in %s, less than min-free %s", relay.FormatBytes(free), d.dir, relay.FormatBytes(max(d.min, minFreeSlack))),
 		})
 		if was == nil {
 			s.log.Error("the data disk is nearly full; callers get 503 until space is free: free some there, or set a shorter --retention, a lower --max-alias-storage or --min-free",
-				"dir", d.dir, "free", formatBytes(free), "min_free", formatBytes(max(d.min, minFreeSlack)))
+				"dir", d.dir, "free", relay.FormatBytes(free), "min_free", relay.FormatBytes(max(d.min, minFreeSlack)))
 		}
 	default:
 		if d.full.Store(nil); was != nil {
-			s.log.Info("the data disk has free space again", "dir", d.dir, "free", formatBytes(free))
+			s.log.Info("the data disk has free space again", "dir", d.dir, "free", relay.FormatBytes(free))
 		}
 	}
 }
@@ -76,19 +76,6 @@ func (d *disk) exhausted() bool {
 	}
 	free, err := d.free(d.dir)
 	return err == nil && free < fullDisk
-}
-
-// formatBytes formats a number of bytes for people.
-func formatBytes(n int64) string {
-	for _, u := range []struct {
-		name string
-		size int64
-	}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}} {
-		if n >= u.size {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.size), u.name)
-		}
-	}
-	return fmt.Sprintf("%d bytes", n)
 }
 
 // diskFull reports whether an error means that the disk of the data dir is full.

@@ -187,9 +187,9 @@ func (s *Store) examineDisk(session) Finding {
 	}
 	least := "off"
 	if s.disk.min > 0 {
-		least = formatBytes(s.disk.min)
+		least = relay.FormatBytes(s.disk.min)
 	}
-	f := okFinding("%s free in %s, min-free is %s", formatBytes(free), s.disk.dir, least)
+	f := okFinding("%s free in %s, min-free is %s", relay.FormatBytes(free), s.disk.dir, least)
 	switch {
 	case free < max(s.disk.min, minFreeSlack):
 		f.Verdict, f.Fix = VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay/client"
+	"relay/record"
 )
 
 const noConfig = "there is no " + client.ConfigName + " in this directory or a parent"
@@ -70,7 +71,7 @@ func (p *program) configCommand() *cobra.Command {
 
 func configSummary(name string, c *client.Config) string {
 	server := cmp.Or(c.Server, client.DefaultServer+" (default)")
-	return name + " is fine: server " + server + ", " + count(len(c.Aliases), "alias", "aliases")
+	return name + " is fine: server " + server + ", " + record.Count(len(c.Aliases), "alias", "aliases")
 }
 
 // checkedConfig is the output of config check --json for a valid file.

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay/client"
+	"relay/record"
 )
 
 func (p *program) doctor() *cobra.Command {
@@ -131,7 +132,7 @@ func (p *program) showFindings(list []client.Finding, asJSON bool) error {
 		}
 	}
 	if failed > 0 {
-		return client.Errorf(client.ExitFailure, "%s failed; see what each line says to do", count(failed, "check", "checks"))
+		return client.Errorf(client.ExitFailure, "%s failed; see what each line says to do", record.Count(failed, "check", "checks"))
 	}
 	return nil
 }

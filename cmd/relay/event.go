@@ -26,7 +26,7 @@ func (p *program) aliases() *cobra.Command {
 		decoded(func(w *printer, a *record.Alias) error {
 			line := fmt.Sprintf("%-20s %-8s %s", a.Name, a.State, a.URL)
 			if a.QueuedEvents > 0 {
-				line += "  " + count(a.QueuedEvents, "event", "events") + " queued"
+				line += "  " + record.Count(a.QueuedEvents, "event", "events") + " queued"
 			}
 			return w.line(line)
 		}))
@@ -47,7 +47,7 @@ func released(r *record.Released) string {
 	if r.Released == 0 {
 		return "no event of " + r.Alias + " was queued"
 	}
-	return "released " + count(r.Released, "event", "events") + " of " + r.Alias + ": they are delivered while the alias is online"
+	return "released " + record.Count(r.Released, "event", "events") + " of " + r.Alias + ": they are delivered while the alias is online"
 }
 
 // filterHelp is the end of the help of commands with a filter.

@@ -179,11 +179,3 @@ func decoded[T any](show func(w *printer, item *T) error) func(*printer, json.Ra
 		return show(w, item)
 	}
 }
-
-// count is a number of things in words.
-func count(n int, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, several)
-}

@@ -129,7 +129,7 @@ func (s *upScreen) tellQueued() {
 	for _, f := range s.forwards {
 		alias := client.AliasLabel(f.Alias)
 		if n := s.queued[alias]; n > 0 {
-			s.line(count(n, "event", "events") + " queued while offline; press R or run: relay replay-queued " + alias)
+			s.line(record.Count(n, "event", "events") + " queued while offline; press R or run: relay replay-queued " + alias)
 			s.queued[alias] = 0
 		}
 	}

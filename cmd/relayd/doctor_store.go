@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 	"relay/store"
 )
 
@@ -26,9 +27,9 @@ func checkSpool(cfg Config) []store.Finding {
 	}
 	if broken := len(left.Aside); broken > 0 {
 		list = append(list, finding(check, store.VerdictWarn, "keep them elsewhere with the log of that time, which says why, and report it with the version of relayd",
-			"%s of the spool in %s could not be read or stored", plural(broken, "file", "files"), dir))
+			"%s of the spool in %s could not be read or stored", record.Count(broken, "file", "files"), dir))
 	}
-	size, waiting := approximateSize(left.Bytes), left.Bytes > 0
+	size, waiting := relay.FormatBytes(left.Bytes), left.Bytes > 0
 	switch limit := cfg.SpoolLimit; {
 	case waiting && cfg.DatabaseURL == "":
 		return append(list, finding(check, store.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
@@ -44,16 +45,6 @@ func checkSpool(cfg Config) []store.Finding {
 		return []store.Finding{passed(check, "nothing waits for postgres in %s", dir)}
 	}
 	return list
-}
-
-// approximateSize formats a size with one decimal.
-func approximateSize(n int64) string {
-	for _, u := range sizeUnits[:4] { // the binary ones
-		if n >= u.bytes {
-			return fmt.Sprintf("%.1f %s", float64(n)/float64(u.bytes), u.name)
-		}
-	}
-	return fmt.Sprintf("%d bytes", n)
 }
 
 // queues is what checkQueues asks a store for.
@@ -100,7 +91,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) store.Finding {
 	case len(filling) > 0:
 		return finding(check, store.VerdictWarn, fix, "the queue of %s is nearly full; then callers get 503 queue-full", joinMax(filling))
 	case waiting > 0:
-		return passed(check, "%s waiting at %s, the oldest since %s", plural(waiting, "attempt", "attempts"), plural(at, "alias", "aliases"), when(oldest))
+		return passed(check, "%s waiting at %s, the oldest since %s", record.Count(waiting, "attempt", "attempts"), record.Count(at, "alias", "aliases"), when(oldest))
 	}
 	return passed(check, "nothing waits for a tunnel")
 }
@@ -111,14 +102,6 @@ func percent(used, limit int64) int64 {
 		return 0
 	}
 	return int64(float64(used) / float64(limit) * 100)
-}
-
-// plural counts things.
-func plural(n int, one, more string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, more)
 }
 
 // joinMax names a few of many.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 	"relay/server"
 )
 
@@ -140,7 +141,7 @@ func (a *app) status() string {
 	if n := a.store.Stats().SpoolBytes; n > 0 {
 		spool = fmt.Sprintf("%d KiB in the spool", (n+1023)/1024)
 	}
-	return fmt.Sprintf("STATUS=%s, %s", plural(a.delivery.Stats().Tunnels, "tunnel", "tunnels"), spool)
+	return fmt.Sprintf("STATUS=%s, %s", record.Count(a.delivery.Stats().Tunnels, "tunnel", "tunnels"), spool)
 }
 
 // tellStopping tells systemd that a stop has begun and how long it may take.
