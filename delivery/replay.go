@@ -122,7 +122,7 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 		x.awaitStored()
 		return false, next
 	}
-	x.resend(head)
+	x.stored, x.head, x.rec.whole = true, head, true
 	x.raw.Write(c.Event.Request.Head)
 	x.wire = x.sentHead()
 	x.gather()

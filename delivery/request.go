@@ -52,12 +52,6 @@ func (x *exchange) receive(c relay.Caller, h *wire.Head) {
 	}
 }
 
-// resend makes x send the stored request of its event.
-func (x *exchange) resend(h *wire.Head) {
-	x.stored, x.head = true, h
-	x.rec.whole = true
-}
-
 // receiveBytes parses bytes of the caller. n of them belong to this request; the caller's
 // connection gets back the bytes behind its end.
 func (x *exchange) receiveBytes(p []byte) (n int, u uploadResult) {

@@ -209,7 +209,9 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		if a := f.attempt; a != nil {
 			w.addUsage(f.event.AliasID, attemptStoredSize(a))
 			if a.State == relay.StateQueued {
-				queue = append(queue, queueArgs(f.event, f.request, a))
+				queue = append(queue, []any{ // queueColumns
+					f.event.ID, a.N, f.event.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released), requestBytes(f.request),
+				})
 			}
 		}
 		w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	"relay/record"
 )
 
 const (
@@ -105,7 +106,10 @@ type listing struct {
 }
 
 func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
-	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, content: newContentFilter(&f), before: lastID}
+	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, before: lastID}
+	if len(f.Texts)+len(f.JSON) > 0 { // else the rows decide
+		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON}
+	}
 	if l.limit <= 0 {
 		l.limit = listLimit
 	}

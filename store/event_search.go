@@ -28,14 +28,6 @@ type contentFilter struct {
 	fields []relay.FieldFilter
 }
 
-// newContentFilter returns nil if the filter needs no more than the row of an event.
-func newContentFilter(f *relay.Filter) *contentFilter {
-	if len(f.Texts) == 0 && len(f.JSON) == 0 {
-		return nil
-	}
-	return &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON}
-}
-
 // contentRow is a stored message with as much of it as a search needs.
 type contentRow struct {
 	EventID relay.ID `db:"event_id"`

@@ -82,22 +82,3 @@ func (s *Store) prepareTx(q session, timeout time.Duration) error {
 	_, err := q.q.ExecContext(q.ctx, sessionSettings(true, lockWait(timeout)))
 	return err
 }
-
-// checkDurability warns when Postgres is configured not to wait for the disk: a power loss
-// could then lose committed rows. It does not check synchronous_commit, see sessionSettings.
-func (s *Store) checkDurability(ctx context.Context) error {
-	bad := map[string]string{`PRAGMA journal_mode`: "memory", `PRAGMA synchronous`: "0"}
-	if s.d.isPostgres {
-		bad = map[string]string{`SHOW fsync`: "off", `SHOW full_page_writes`: "off"}
-	}
-	for query, value := range bad {
-		var got string
-		if err := s.write.GetContext(ctx, &got, query); err != nil {
-			return s.fault("check durability", err)
-		}
-		if got == value {
-			s.log.Warn("the database does not make commits durable: a power loss may lose events that were answered", "setting", query, "value", got)
-		}
-	}
-	return nil
-}

@@ -65,11 +65,6 @@ const queueColumns = `event_id, n, alias_id, received_at, kind, released, bytes`
 // insertQueue adds queued attempts of new events.
 var insertQueue = insertInto("queue", queueColumns, `uuid bigint bigint bigint bigint bigint bigint`)
 
-// queueArgs are the values of queueColumns for the first attempt of a new event.
-func queueArgs(e *relay.Event, request *relay.Message, a *relay.Attempt) []any {
-	return []any{e.ID, a.N, e.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released), requestBytes(request)}
-}
-
 // enqueueAttempt adds a queued attempt of a locked event to the queue, or ends its claim.
 func (c *writeTx) enqueueAttempt(id relay.ID, n int) {
 	c.do(`INSERT INTO queue (`+queueColumns+`) SELECT `+queueColumns+` FROM attempts WHERE event_id = ? AND n = ?

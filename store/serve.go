@@ -31,8 +31,8 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if s.d.isPostgres { // what follows may take longer than the others wait for a beat
 		s.wait.Go(func() { s.nodeLoop(run) })
 	}
-	if err := s.checkDurability(ctx); err != nil {
-		return err
+	if f := s.examineDurability(session{ctx, s.write, &s.d, &s.clock}); f.Verdict != VerdictOK {
+		s.log.Warn("the database may not make commits durable", "reason", f.Reason, "fix", f.Fix)
 	}
 	if err := s.makePartitions(ctx, s.now()); err != nil {
 		s.log.Warn(partitionsLate, "err", err)
