@@ -153,9 +153,7 @@ func (s *Server) untrack(c *conn) {
 
 // errStopping is the answer to requests that come while the server stops.
 func errStopping() *relay.Error {
-	e := relay.Errorf(relay.CodeStopping, "the relay is stopping; send the request again in a moment")
-	e.RetryAfter = retryDefault
-	return e
+	return &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; send the request again in a moment", RetryAfter: retryDefault}
 }
 
 const (
@@ -216,7 +214,5 @@ func (c *conn) answerOverloaded() {
 }
 
 func errOverloaded() *relay.Error {
-	e := relay.Errorf(relay.CodeOverloaded, "the relay has as many connections as it can serve; send the request again in a moment, on a connection that is kept")
-	e.RetryAfter = retryDefault
-	return e
+	return &relay.Error{Code: relay.CodeOverloaded, Detail: "the relay has as many connections as it can serve; send the request again in a moment, on a connection that is kept", RetryAfter: retryDefault}
 }

@@ -126,9 +126,7 @@ func errHostUnknown() *relay.Error {
 }
 
 func errStarting() *relay.Error {
-	e := relay.Errorf(relay.CodeStoreUnavailable, "this relay is not serving yet; send the request again")
-	e.RetryAfter = 2 * time.Second
-	return e
+	return &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "this relay is not serving yet; send the request again", RetryAfter: 2 * time.Second}
 }
 
 func errMisdirected() *relay.Error {
