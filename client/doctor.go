@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"slices"
@@ -15,25 +14,9 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
+	"relay"
 	"relay/record"
 )
-
-// Verdicts of a Finding.
-const (
-	VerdictOK   = "ok"
-	VerdictWarn = "warn" // it works, but not as one would want
-	VerdictFail = "fail"
-	VerdictSkip = "skip" // could not be looked at, or there is nothing to look at
-)
-
-// Finding is the outcome of one check. It holds no secrets; nothing in it is safe
-// to print.
-type Finding struct {
-	Check   string `json:"check"`
-	Verdict string `json:"verdict"`
-	Reason  string `json:"reason"`
-	Fix     string `json:"fix"` // "" = nothing to do
-}
 
 const (
 	probeLimit = 5 * time.Second // of one question to the network
@@ -57,37 +40,32 @@ type Doctor struct {
 	Forwards []Forward // of webhooks.yaml, or as the person asks
 
 	timeout time.Duration // of one question to the network; 0 = probeLimit
-	list    []Finding
+	list    []relay.Finding
 	addr    string
 	shown   ssh.PublicKey // the host key that the relay shows
 	broken  bool          // the relay cannot be asked
 }
 
-// finding returns a Finding without its check; the reason becomes one line.
-func finding(verdict, fix, format string, args ...any) Finding {
-	return Finding{Verdict: verdict, Reason: strings.ReplaceAll(fmt.Sprintf(format, args...), "\n", "; "), Fix: fix}
-}
-
-// note adds the outcome of a check.
-func (d *Doctor) note(check string, f Finding) {
-	f.Check = check
+// note adds the outcome of a check. Its reason becomes one line.
+func (d *Doctor) note(check string, f relay.Finding) {
+	f.Check, f.Reason = check, strings.ReplaceAll(f.Reason, "\n", "; ")
 	d.list = append(d.list, f)
 }
 
 // check makes a check that needs those before it.
-func (d *Doctor) check(check string, look func() Finding) {
+func (d *Doctor) check(check string, look func() relay.Finding) {
 	if d.broken {
-		d.note(check, finding(VerdictSkip, "", "needs the check above that failed"))
+		d.note(check, relay.Findingf(relay.VerdictSkip, "", "needs the check above that failed"))
 		return
 	}
 	f := look()
-	d.broken = f.Verdict == VerdictFail
+	d.broken = f.Verdict == relay.VerdictFail
 	d.note(check, f)
 }
 
 // Examine runs every check that needs the network; each check depends on the ones
 // before it. A check takes a few seconds at most.
-func (d *Doctor) Examine(ctx context.Context) []Finding {
+func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 	defer func() {
 		if d.API != nil {
 			d.API.Close()
@@ -96,9 +74,9 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 	d.timeout = cmp.Or(d.timeout, probeLimit)
 	host, err := d.Dialer.Host()
 	d.addr, _ = d.Dialer.Addr()
-	d.check("name resolution", func() Finding {
+	d.check("name resolution", func() relay.Finding {
 		if err != nil {
-			return finding(VerdictFail, "pass --server HOST:PORT or set RELAY_SERVER", "%v", err)
+			return relay.Findingf(relay.VerdictFail, "pass --server HOST:PORT or set RELAY_SERVER", "%v", err)
 		}
 		return d.names(ctx, host)
 	})
@@ -106,7 +84,7 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 	if d.APIErr != nil || !d.API.overSSH() {
 		d.broken = false // what commands use is asked all the same
 	}
-	d.check("login", func() Finding { return d.login(ctx) })
+	d.check("login", func() relay.Finding { return d.login(ctx) })
 	d.aliases(ctx)
 	d.locals(ctx)
 	d.note("clock", d.clock(ctx, host))
@@ -114,17 +92,17 @@ func (d *Doctor) Examine(ctx context.Context) []Finding {
 }
 
 // names resolves the name of the server.
-func (d *Doctor) names(ctx context.Context, host string) Finding {
+func (d *Doctor) names(ctx context.Context, host string) relay.Finding {
 	if net.ParseIP(host) != nil {
-		return finding(VerdictOK, "", "%s is an address", host)
+		return relay.Findingf(relay.VerdictOK, "", "%s is an address", host)
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
 	found, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
-		return finding(VerdictFail, "is the name right, and is there a network? ask the operator of the relay for its SSH address", "%v", err)
+		return relay.Findingf(relay.VerdictFail, "is the name right, and is there a network? ask the operator of the relay for its SSH address", "%v", err)
 	}
-	return finding(VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))
+	return relay.Findingf(relay.VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))
 }
 
 // greetingConn keeps the beginning of what is read, which holds the SSH identification.
@@ -147,12 +125,12 @@ func (d *Doctor) server(ctx context.Context) {
 	loadErr := hosts.load()
 	var verdict, handshakeErr error
 	var remote net.Addr
-	d.check("port", func() Finding {
+	d.check("port", func() relay.Finding {
 		ctx, cancel := context.WithTimeout(ctx, d.timeout)
 		defer cancel()
 		raw, err := d.Dialer.open(ctx, d.addr)
 		if err != nil {
-			return finding(VerdictFail, "is relayd serve running there, and does a firewall let you through? pass --server HOST:PORT for another address", "%v", err)
+			return relay.Findingf(relay.VerdictFail, "is relayd serve running there, and does a firewall let you through? pass --server HOST:PORT for another address", "%v", err)
 		}
 		defer raw.Close()
 		_ = raw.SetDeadline(time.Now().Add(d.timeout))
@@ -172,20 +150,20 @@ func (d *Doctor) server(ctx context.Context) {
 		greeting, _, _ := bytes.Cut(conn.start, []byte("\n"))
 		switch {
 		case len(greeting) == 0:
-			return finding(VerdictFail, "is that the SSH port of the relay?", "%s accepts connections and says nothing: %v", d.addr, handshakeErr)
+			return relay.Findingf(relay.VerdictFail, "is that the SSH port of the relay?", "%s accepts connections and says nothing: %v", d.addr, handshakeErr)
 		case !bytes.HasPrefix(greeting, []byte("SSH-2.0-")):
-			return finding(VerdictFail, "is that the SSH port of the relay? its HTTP port is another one", "%s does not speak SSH", d.addr)
+			return relay.Findingf(relay.VerdictFail, "is that the SSH port of the relay? its HTTP port is another one", "%s does not speak SSH", d.addr)
 		case !bytes.Contains(bytes.ToLower(greeting), []byte("relayd")):
-			return finding(VerdictWarn, "is that the relay, or the machine's own sshd?", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
+			return relay.Findingf(relay.VerdictWarn, "is that the relay, or the machine's own sshd?", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
 		}
-		return finding(VerdictOK, "", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
+		return relay.Findingf(relay.VerdictOK, "", "%s answers as %s", d.addr, bytes.TrimSpace(greeting))
 	})
-	d.check("host key", func() Finding {
+	d.check("host key", func() relay.Finding {
 		switch {
 		case loadErr != nil:
-			return finding(VerdictFail, "make the file readable, or remove it", "%v", loadErr)
+			return relay.Findingf(relay.VerdictFail, "make the file readable, or remove it", "%v", loadErr)
 		case d.shown == nil:
-			return finding(VerdictFail, fixHostKey(hosts, d.addr), "the relay shows no key of a known kind: %v", handshakeErr)
+			return relay.Findingf(relay.VerdictFail, fixHostKey(hosts, d.addr), "the relay shows no key of a known kind: %v", handshakeErr)
 		}
 		return d.judgeKey(hosts, remote, verdict)
 	})
@@ -196,25 +174,25 @@ func fixHostKey(hosts *hostKeys, addr string) string {
 		knownhosts.Normalize(addr) + "' -f " + hosts.fileOf(addr)
 }
 
-func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) Finding {
+func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) relay.Finding {
 	shown := ssh.FingerprintSHA256(d.shown)
 	tcp, isTCP := remote.(*net.TCPAddr)
 	var unknown *knownhosts.KeyError
 	switch isUnknown := errors.As(verdict, &unknown); {
 	case hosts.pin != "" && strings.TrimRight(hosts.pin, "=") == shown:
-		return finding(VerdictOK, "", "%s is the pinned one", shown)
+		return relay.Findingf(relay.VerdictOK, "", "%s is the pinned one", shown)
 	case hosts.pin != "":
-		return finding(VerdictFail, "ask the operator of the relay for its fingerprint", "%s is not the pinned %s", shown, hosts.pin)
+		return relay.Findingf(relay.VerdictFail, "ask the operator of the relay for its fingerprint", "%s is not the pinned %s", shown, hosts.pin)
 	case verdict == nil:
-		return finding(VerdictOK, "", "%s is known", shown)
+		return relay.Findingf(relay.VerdictOK, "", "%s is known", shown)
 	case !isUnknown:
-		return finding(VerdictFail, fixHostKey(hosts, d.addr), "%s: %v", shown, verdict)
+		return relay.Findingf(relay.VerdictFail, fixHostKey(hosts, d.addr), "%s: %v", shown, verdict)
 	case len(unknown.Want) > 0:
-		return finding(VerdictFail, fixHostKey(hosts, d.addr), "%s is not the one that is known: somebody may be listening in between", shown)
+		return relay.Findingf(relay.VerdictFail, fixHostKey(hosts, d.addr), "%s is not the one that is known: somebody may be listening in between", shown)
 	case isTCP && tcp.IP.IsLoopback():
-		return finding(VerdictOK, "", "%s is new, and accepted at the first login: it is this machine", shown)
+		return relay.Findingf(relay.VerdictOK, "", "%s is new, and accepted at the first login: it is this machine", shown)
 	}
-	return finding(VerdictFail, "relay login URL pins it, or pass --host-key with the fingerprint that the operator of the relay tells you",
+	return relay.Findingf(relay.VerdictFail, "relay login URL pins it, or pass --host-key with the fingerprint that the operator of the relay tells you",
 		"%s is not known", shown)
 }
 
@@ -222,9 +200,9 @@ const loginFix = "relay login URL"
 
 // login asks the relay for the account, over the connection that commands use. It
 // accepts only the host key that was shown before and stores nothing.
-func (d *Doctor) login(ctx context.Context) Finding {
+func (d *Doctor) login(ctx context.Context) relay.Finding {
 	if d.APIErr != nil {
-		return finding(VerdictFail, HintOf(d.APIErr, loginFix), "%v", d.APIErr)
+		return relay.Findingf(relay.VerdictFail, HintOf(d.APIErr, loginFix), "%v", d.APIErr)
 	}
 	way := "with a token at " + d.API.Endpoint().Addr
 	if d.API.overSSH() {
@@ -236,11 +214,11 @@ func (d *Doctor) login(ctx context.Context) Finding {
 	me, err := d.API.Me(ctx)
 	switch {
 	case err != nil:
-		return finding(VerdictFail, HintOf(err, loginFix), "%v", err)
+		return relay.Findingf(relay.VerdictFail, HintOf(err, loginFix), "%v", err)
 	case me.User == "":
-		return finding(VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint().Addr)
+		return relay.Findingf(relay.VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint().Addr)
 	}
-	return finding(VerdictOK, "", "you are %s, %s", me.User, way)
+	return relay.Findingf(relay.VerdictOK, "", "you are %s, %s", me.User, way)
 }
 
 // aliases checks each alias that is configured here.
@@ -254,10 +232,10 @@ func (d *Doctor) aliases(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		d.check("alias", func() Finding { return finding(VerdictFail, HintOf(err, loginFix), "%v", err) })
+		d.check("alias", func() relay.Finding { return relay.Findingf(relay.VerdictFail, HintOf(err, loginFix), "%v", err) })
 	case d.broken || len(d.Forwards) == 0:
-		d.check("alias", func() Finding {
-			return finding(VerdictSkip, "", "none is named here; the account has %d", len(list.Data))
+		d.check("alias", func() relay.Finding {
+			return relay.Findingf(relay.VerdictSkip, "", "none is named here; the account has %d", len(list.Data))
 		})
 	default:
 		for _, f := range d.Forwards {
@@ -266,36 +244,36 @@ func (d *Doctor) aliases(ctx context.Context) {
 	}
 }
 
-func aliasFinding(name string, list []record.Alias) Finding {
+func aliasFinding(name string, list []record.Alias) relay.Finding {
 	at := slices.IndexFunc(list, func(a record.Alias) bool { return a.Name == AliasLabel(name) })
 	if at < 0 {
-		return finding(VerdictWarn, "relay up "+name+" claims it when the name is free; else have its owner make you a member",
+		return relay.Findingf(relay.VerdictWarn, "relay up "+name+" claims it when the name is free; else have its owner make you a member",
 			"the account has no such alias")
 	}
 	switch a := list[at]; {
 	case a.Online && a.Tunnel != nil:
-		return finding(VerdictOK, "", "online since %s by %s, %s", a.Since, a.Tunnel.User, a.URL)
+		return relay.Findingf(relay.VerdictOK, "", "online since %s by %s, %s", a.Since, a.Tunnel.User, a.URL)
 	case a.Online:
-		return finding(VerdictOK, "", "online, %s", a.URL)
+		return relay.Findingf(relay.VerdictOK, "", "online, %s", a.URL)
 	case a.QueuedEvents > 0:
-		return finding(VerdictWarn, "relay up "+name+", then relay replay-queued "+name, "%s with %d events queued, %s", a.State, a.QueuedEvents, a.URL)
+		return relay.Findingf(relay.VerdictWarn, "relay up "+name+", then relay replay-queued "+name, "%s with %d events queued, %s", a.State, a.QueuedEvents, a.URL)
 	default:
-		return finding(VerdictWarn, "relay up "+name, "%s, %s", a.State, a.URL)
+		return relay.Findingf(relay.VerdictWarn, "relay up "+name, "%s, %s", a.State, a.URL)
 	}
 }
 
 // locals dials each local server once.
 func (d *Doctor) locals(ctx context.Context) {
 	if len(d.Forwards) == 0 {
-		d.note("local server", finding(VerdictSkip, "", "none is named here: there is no %s, and no --port", ConfigName))
+		d.note("local server", relay.Findingf(relay.VerdictSkip, "", "none is named here: there is no %s, and no --port", ConfigName))
 	}
 	for _, f := range d.Forwards {
 		limited, cancel := context.WithTimeout(ctx, d.timeout)
 		conn, err := f.Target.Dial(limited)
 		cancel()
-		found := finding(VerdictOK, "", "%s accepts connections", f.Target.URL)
+		found := relay.Findingf(relay.VerdictOK, "", "%s accepts connections", f.Target.URL)
 		if err != nil {
-			found = finding(VerdictFail, "start it, or name the right port; what comes meanwhile is kept and answered 502", "%s: %v", f.Target.URL, err)
+			found = relay.Findingf(relay.VerdictFail, "start it, or name the right port; what comes meanwhile is kept and answered 502", "%s: %v", f.Target.URL, err)
 		} else {
 			conn.Close()
 		}
@@ -304,13 +282,13 @@ func (d *Doctor) locals(ctx context.Context) {
 }
 
 // clock compares the clock of this machine with the Date header of the relay.
-func (d *Doctor) clock(ctx context.Context, host string) Finding {
+func (d *Doctor) clock(ctx context.Context, host string) relay.Finding {
 	const where = "set RELAY_URL to the address of the dashboard"
 	api := d.API
 	if d.broken || d.APIErr != nil {
 		var err error
 		if api, err = NewAPI(cmp.Or(d.BaseURL, BaseURL(host)), "", d.Dialer.Version); err != nil {
-			return finding(VerdictFail, where, "%v", err)
+			return relay.Findingf(relay.VerdictFail, where, "%v", err)
 		}
 		defer api.Close()
 	}
@@ -319,21 +297,21 @@ func (d *Doctor) clock(ctx context.Context, host string) Finding {
 	from, asked := api.Endpoint().Addr, time.Now()
 	resp, err := api.request(ctx, http.MethodGet, "/ssh", nil, "")
 	if err != nil {
-		return finding(VerdictSkip, where, "cannot ask %s: %v", from, err)
+		return relay.Findingf(relay.VerdictSkip, where, "cannot ask %s: %v", from, err)
 	}
 	defer resp.Body.Close()
 	theirs, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
-		return finding(VerdictSkip, "", "%s does not say what time it is", from)
+		return relay.Findingf(relay.VerdictSkip, "", "%s does not say what time it is", from)
 	}
 	const fix = "set this machine's clock (NTP), or the relay's: receivers refuse signatures by their time"
 	switch skew := clockSkew(theirs, asked, time.Now()); {
 	case skew >= skewFail:
-		return finding(VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), from)
+		return relay.Findingf(relay.VerdictFail, fix, "%s apart from %s", skew.Round(time.Second), from)
 	case skew >= skewWarn:
-		return finding(VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), from)
+		return relay.Findingf(relay.VerdictWarn, fix, "%s apart from %s", skew.Round(time.Second), from)
 	}
-	return finding(VerdictOK, "", "less than %s apart from %s", skewWarn, from)
+	return relay.Findingf(relay.VerdictOK, "", "less than %s apart from %s", skewWarn, from)
 }
 
 // clockSkew returns the least difference of the clocks that explains the header: it has

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"relay"
 )
 
 func TestSkewIsTheLeastThatExplains(t *testing.T) {
@@ -27,12 +29,12 @@ func TestSkewIsTheLeastThatExplains(t *testing.T) {
 }
 
 // verdicts gives what a doctor found, by check.
-func verdicts(t *testing.T, d *Doctor) map[string]Finding {
+func verdicts(t *testing.T, d *Doctor) map[string]relay.Finding {
 	d.timeout = testTimeout
-	found := map[string]Finding{}
+	found := map[string]relay.Finding{}
 	for _, f := range d.Examine(context.Background()) {
 		found[f.Check] = f
-		if f.Verdict == VerdictFail && f.Fix == "" {
+		if f.Verdict == relay.VerdictFail && f.Fix == "" {
 			t.Errorf("%s: nothing to do about %q", f.Check, f.Reason)
 		}
 	}
@@ -54,9 +56,9 @@ func TestDoctorLooksAtEverything(t *testing.T) {
 		Forwards: []Forward{{"a", target}, {"b", gone}, {"c", target}},
 	})
 	for check, want := range map[string]string{
-		"name resolution": VerdictOK, "port": VerdictOK, "host key": VerdictOK, "login": VerdictOK,
-		"alias a": VerdictOK, "alias b": VerdictWarn, "alias c": VerdictWarn,
-		"local server of a": VerdictOK, "local server of b": VerdictFail, "clock": VerdictOK,
+		"name resolution": relay.VerdictOK, "port": relay.VerdictOK, "host key": relay.VerdictOK, "login": relay.VerdictOK,
+		"alias a": relay.VerdictOK, "alias b": relay.VerdictWarn, "alias c": relay.VerdictWarn,
+		"local server of a": relay.VerdictOK, "local server of b": relay.VerdictFail, "clock": relay.VerdictOK,
 	} {
 		if found[check].Verdict != want {
 			t.Errorf("%s: %+v, want %s", check, found[check], want)
@@ -88,11 +90,11 @@ func TestDoctorTellsTheHTTPPort(t *testing.T) {
 		dialer, _ := newDialer(t, ln.Addr().String())
 		found := verdicts(t, &Doctor{Dialer: dialer, API: NewSSHAPI(dialer), BaseURL: "http://127.0.0.1:1"})
 		ln.Close()
-		if f := found["port"]; f.Verdict != VerdictFail || !strings.Contains(f.Reason, want) {
+		if f := found["port"]; f.Verdict != relay.VerdictFail || !strings.Contains(f.Reason, want) {
 			t.Errorf("%+v", f)
 		}
 		for _, check := range []string{"host key", "login", "alias"} {
-			if found[check].Verdict != VerdictSkip {
+			if found[check].Verdict != relay.VerdictSkip {
 				t.Errorf("%s: %+v", check, found[check])
 			}
 		}

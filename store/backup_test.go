@@ -84,7 +84,7 @@ func TestBackup(t *testing.T) {
 		t.Error(err)
 	}
 	for _, f := range r.Examine(t.Context()) {
-		if f.Verdict != store.VerdictOK {
+		if f.Verdict != relay.VerdictOK {
 			t.Errorf("%+v", f)
 		}
 	}
@@ -118,10 +118,10 @@ func TestExamine(t *testing.T) {
 		}
 		want := func(bad ...string) {
 			t.Helper()
-			got := map[string]store.Finding{}
+			got := map[string]relay.Finding{}
 			for _, f := range beside.Examine(t.Context()) {
 				// The server of the tests may be one that does not wait for the disk.
-				if f.Verdict != store.VerdictOK && f.Check != "durability" {
+				if f.Verdict != relay.VerdictOK && f.Check != "durability" {
 					if got[f.Check] = f; f.Fix == "" || f.Reason == "" {
 						t.Errorf("%+v says not what to do", f)
 					}

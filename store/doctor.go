@@ -13,36 +13,21 @@ import (
 	"relay"
 )
 
-// Verdicts of a Finding.
-const (
-	VerdictOK   = "ok"
-	VerdictWarn = "warn" // it works, but needs attention
-	VerdictFail = "fail"
-)
-
-// Finding is the result of one check of the store, in words for an operator.
-type Finding struct {
-	Check   string `json:"check"`
-	Verdict string `json:"verdict"`
-	Reason  string `json:"reason"`
-	Fix     string `json:"fix"` // "" = nothing to do
-}
-
 // examineLimit bounds one check, because counting the rows of a large store can take minutes.
 const examineLimit = 2 * time.Minute
 
 // Examine checks the store, whether or not a server is running, and changes nothing. A check
 // that cannot be completed counts as failed.
-func (s *Store) Examine(ctx context.Context) []Finding {
+func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	db := s.direct
 	if !s.d.isPostgres {
 		db = s.read
 	}
-	list := []Finding{s.examineSchema(ctx)}
-	if list[0].Verdict == VerdictFail {
+	list := []relay.Finding{s.examineSchema(ctx)}
+	if list[0].Verdict == relay.VerdictFail {
 		return list
 	}
-	examine := func(name string, check func(session) Finding) {
+	examine := func(name string, check func(session) relay.Finding) {
 		limited, cancel := context.WithTimeout(ctx, examineLimit)
 		defer cancel()
 		f := check(session{limited, db, &s.d, &s.clock})
@@ -62,16 +47,12 @@ func (s *Store) Examine(ctx context.Context) []Finding {
 	return list
 }
 
-func okFinding(format string, args ...any) Finding {
-	return Finding{Verdict: VerdictOK, Reason: fmt.Sprintf(format, args...)}
+func okFinding(format string, args ...any) relay.Finding {
+	return relay.Finding{Verdict: relay.VerdictOK, Reason: fmt.Sprintf(format, args...)}
 }
 
-func unknownFinding(err error) Finding {
-	return badFinding(VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %v", err)
-}
-
-func badFinding(verdict, fix, format string, args ...any) Finding {
-	return Finding{Verdict: verdict, Fix: fix, Reason: fmt.Sprintf(format, args...)}
+func unknownFinding(err error) relay.Finding {
+	return relay.Findingf(relay.VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %v", err)
 }
 
 // maxClockOffset is how much the clock of a node may differ from that of Postgres.
@@ -79,7 +60,7 @@ const maxClockOffset = 250 * time.Millisecond
 
 // examineNodes looks at the nodes of Postgres: whether there are connections for all of
 // them, whether they reach each other, and whether their clocks agree.
-func (s *Store) examineNodes(q session) Finding {
+func (s *Store) examineNodes(q session) relay.Finding {
 	if !s.d.isPostgres {
 		return okFinding("one, with a lock in %s", s.opt.DataDir)
 	}
@@ -111,13 +92,13 @@ func (s *Store) examineNodes(q session) Finding {
 	each := cmp.Or(s.opt.MaxConns, defaultConns)
 	switch need := max(count, 1) * each; {
 	case need+others > most:
-		return badFinding(VerdictFail, "raise max_connections of postgres, lower --database-max-conns, or put a pooler in between",
+		return relay.Findingf(relay.VerdictFail, "raise max_connections of postgres, lower --database-max-conns, or put a pooler in between",
 			"%d nodes may use %d connections each, others use %d, and postgres has %d", max(count, 1), each, others, most)
 	case len(apart) > 0:
-		return badFinding(VerdictFail, "see whether the --peer-addr of each node can be reached from the others, which connect to its SSH listener",
+		return relay.Findingf(relay.VerdictFail, "see whether the --peer-addr of each node can be reached from the others, which connect to its SSH listener",
 			"%s: requests there for its tunnels are queued, and delivered late", strings.Join(apart, "; "))
 	case farthest.ClockOffset.Abs() > maxClockOffset:
-		return badFinding(VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
+		return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
 			"the clock of node %s differs from that of postgres by %s", farthest.Name, farthest.ClockOffset.Round(time.Millisecond))
 	case count == 0:
 		return okFinding("no server runs; a node may use %d of the %d connections of postgres", each, most-others)
@@ -127,14 +108,14 @@ func (s *Store) examineNodes(q session) Finding {
 	return okFinding("%d; they may use %d of the %d connections of postgres", count, count*each, most-others)
 }
 
-func (s *Store) examineSchema(ctx context.Context) Finding {
+func (s *Store) examineSchema(ctx context.Context) relay.Finding {
 	have, want, err := s.Schema(ctx)
 	f := okFinding("%s, schema %d", s.Describe(), have)
 	switch {
 	case err != nil:
 		f = unknownFinding(err)
 	case have != want:
-		f = badFinding(VerdictFail, "run relayd migrate, or start the server, which does it too",
+		f = relay.Findingf(relay.VerdictFail, "run relayd migrate, or start the server, which does it too",
 			"%s has schema %d, this build wants %d", s.Describe(), have, want)
 	}
 	f.Check = "store"
@@ -142,7 +123,7 @@ func (s *Store) examineSchema(ctx context.Context) Finding {
 }
 
 // examineDurability checks the settings that make a commit survive a power loss.
-func (s *Store) examineDurability(q session) Finding {
+func (s *Store) examineDurability(q session) relay.Finding {
 	type setting struct{ query, want, fix string }
 	settings := []setting{
 		{`PRAGMA journal_mode`, "wal", "stop the server and start it again: it sets what it needs"},
@@ -162,7 +143,7 @@ func (s *Store) examineDurability(q session) Finding {
 			return unknownFinding(err)
 		}
 		if got != set.want {
-			return badFinding(VerdictFail, set.fix, "%s is %s, not %s: a power loss may lose events that were answered", set.query, got, set.want)
+			return relay.Findingf(relay.VerdictFail, set.fix, "%s is %s, not %s: a power loss may lose events that were answered", set.query, got, set.want)
 		}
 	}
 	if s.d.isPostgres {
@@ -177,7 +158,7 @@ func (s *Store) examineDurability(q session) Finding {
 	return okFinding("commits wait for the disk")
 }
 
-func (s *Store) examineDisk(session) Finding {
+func (s *Store) examineDisk(session) relay.Finding {
 	if s.d.isPostgres {
 		return okFinding("the disk of postgres is not seen from here")
 	}
@@ -192,9 +173,9 @@ func (s *Store) examineDisk(session) Finding {
 	f := okFinding("%s free in %s, min-free is %s", relay.FormatBytes(free), s.disk.dir, least)
 	switch {
 	case free < max(s.disk.min, minFreeSlack):
-		f.Verdict, f.Fix = VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"
+		f.Verdict, f.Fix = relay.VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"
 	case free < 2*s.disk.min:
-		f.Verdict, f.Fix = VerdictWarn, "soon callers get 503; free some space there"
+		f.Verdict, f.Fix = relay.VerdictWarn, "soon callers get 503; free some space there"
 	}
 	return f
 }
@@ -205,7 +186,7 @@ const pagesLimit = 30 * time.Second
 
 // examinePages checks every page of a SQLite file. A damaged page is otherwise noticed only by
 // a query that reads it, and later writes can spread the damage.
-func (s *Store) examinePages(q session) Finding {
+func (s *Store) examinePages(q session) relay.Finding {
 	if s.d.isPostgres {
 		return okFinding("postgres looks after its pages itself")
 	}
@@ -216,7 +197,7 @@ func (s *Store) examinePages(q session) Finding {
 	err := q.all(&wrong, `PRAGMA quick_check(3)`)
 	switch {
 	case err != nil && errors.Is(q.ctx.Err(), context.DeadlineExceeded):
-		return badFinding(VerdictWarn, "when the server is stopped, run: sqlite3 "+databaseFile+" 'PRAGMA quick_check', in the data dir",
+		return relay.Findingf(relay.VerdictWarn, "when the server is stopped, run: sqlite3 "+databaseFile+" 'PRAGMA quick_check', in the data dir",
 			"the file is too large to be looked at within %v; nothing wrong was found until then", pagesLimit)
 	case err != nil && !damaged(err):
 		return unknownFinding(err)
@@ -231,7 +212,7 @@ func (s *Store) examinePages(q session) Finding {
 			list = append(list, line)
 		}
 	}
-	return badFinding(VerdictFail, "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/operations.md)",
+	return relay.Findingf(relay.VerdictFail, "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/operations.md)",
 		"the database file is damaged: %s", strings.Join(list, "; "))
 }
 
@@ -241,7 +222,7 @@ type rowCheck struct {
 	args                      []any
 }
 
-func (c rowCheck) examine(q session) Finding {
+func (c rowCheck) examine(q session) relay.Finding {
 	var n int64
 	if err := q.get(&n, c.query, c.args...); err != nil {
 		return unknownFinding(err)
@@ -249,7 +230,7 @@ func (c rowCheck) examine(q session) Finding {
 	if n == 0 {
 		return okFinding("%s", c.ok)
 	}
-	return badFinding(VerdictFail, c.fix, c.bad, n)
+	return relay.Findingf(relay.VerdictFail, c.fix, c.bad, n)
 }
 
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
@@ -284,7 +265,7 @@ func rowChecks() []rowCheck {
 }
 
 // examineUnderWay checks that each attempt under way belongs to a living node.
-func (s *Store) examineUnderWay(q session) Finding {
+func (s *Store) examineUnderWay(q session) relay.Finding {
 	nodes, err := s.Nodes(q.ctx)
 	if err != nil {
 		return unknownFinding(err)
@@ -303,16 +284,16 @@ func (s *Store) examineUnderWay(q session) Finding {
 	if err := q.get(&lost, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND NOT (`+in+`)`, args...); err != nil {
 		return unknownFinding(err)
 	}
-	verdict := VerdictFail
+	verdict := relay.VerdictFail
 	switch served := len(living) > 1; {
 	case lost == 0 && served:
 		return okFinding("a server runs, and has all that is under way")
 	case lost == 0:
 		return okFinding("no server runs, and nothing is under way")
 	case !served:
-		verdict = VerdictWarn // as expected after a kill, or in a backup
+		verdict = relay.VerdictWarn // as expected after a kill, or in a backup
 	}
-	return badFinding(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are under way and no server has them", lost)
+	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are under way and no server has them", lost)
 }
 
 // served reports whether a server has the lock of the data dir.
@@ -332,7 +313,7 @@ func (s *Store) served(session) (bool, error) {
 }
 
 // examineClock compares the newest event with the clock.
-func examineClock(q session) Finding {
+func examineClock(q session) relay.Finding {
 	var last []relay.ID
 	if err := q.all(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
 		return unknownFinding(err)
@@ -344,6 +325,6 @@ func examineClock(q session) Finding {
 	if ahead < time.Minute {
 		return okFinding("the newest event is of %s", last[0].Time().Format(time.RFC3339))
 	}
-	return badFinding(VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
+	return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
 		"the newest event is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second))
 }

@@ -24,7 +24,7 @@ func TestExamineAfterAKill(t *testing.T) {
 		for _, f := range beside.Examine(t.Context()) {
 			if f.Check == "under way" {
 				found = true
-				if f.Verdict != store.VerdictWarn || f.Fix == "" {
+				if f.Verdict != relay.VerdictWarn || f.Fix == "" {
 					t.Errorf("got %+v", f)
 				}
 			}

@@ -19,9 +19,9 @@ func besides(t *testing.T, o store.Options) *store.Store {
 }
 
 // findings gives what the checks say, by name.
-func findings(t *testing.T, s *store.Store) map[string]store.Finding {
+func findings(t *testing.T, s *store.Store) map[string]relay.Finding {
 	t.Helper()
-	found := map[string]store.Finding{}
+	found := map[string]relay.Finding{}
 	for _, f := range s.Examine(t.Context()) {
 		found[f.Check] = f
 	}
@@ -55,7 +55,7 @@ func TestExamineFindsMissingBytes(t *testing.T) {
 				if name != "stored bytes" && name != "attempt counts" {
 					continue
 				}
-				if bad := f.Verdict == store.VerdictFail; bad != (name == step.check) || bad && (f.Reason == "" || f.Fix == "") {
+				if bad := f.Verdict == relay.VerdictFail; bad != (name == step.check) || bad && (f.Reason == "" || f.Fix == "") {
 					t.Errorf("after %s: %+v", step.query, f)
 				}
 			}
@@ -75,7 +75,7 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if f := findings(t, besides(t, o))["pages"]; f.Verdict != store.VerdictOK {
+	if f := findings(t, besides(t, o))["pages"]; f.Verdict != relay.VerdictOK {
 		t.Errorf("a sound file: %+v", f)
 	}
 	file := filepath.Join(o.DataDir, "relay.db")
@@ -89,7 +89,7 @@ func TestExamineFindsDamagedPages(t *testing.T) {
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if f := findings(t, besides(t, o))["pages"]; f.Verdict != store.VerdictFail || !strings.Contains(f.Reason, "damaged") || !strings.Contains(f.Fix, "backup") {
+	if f := findings(t, besides(t, o))["pages"]; f.Verdict != relay.VerdictFail || !strings.Contains(f.Reason, "damaged") || !strings.Contains(f.Fix, "backup") {
 		t.Errorf("a damaged file: %+v", f)
 	}
 }

@@ -267,7 +267,7 @@ func TestNodeIsUnreachable(t *testing.T) {
 	b.NodeReachable("gone", false)
 	stateOf("a", relay.NodeUnreachable)
 	stateOf("b", relay.NodeServing)
-	if f := findings(t, operator)["nodes"]; f.Verdict != store.VerdictFail || !strings.Contains(f.Reason, "a cannot be reached from b:") {
+	if f := findings(t, operator)["nodes"]; f.Verdict != relay.VerdictFail || !strings.Contains(f.Reason, "a cannot be reached from b:") {
 		t.Errorf("doctor: %+v", f)
 	}
 	b.NodeReachable(a.NodeID(), true)

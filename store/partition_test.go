@@ -86,14 +86,14 @@ func TestPartitionsBesideAReader(t *testing.T) {
 		t.Errorf("partitions beside a reader: %v", err)
 	}
 	insertsBeside(t, s)
-	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != VerdictWarn || !strings.Contains(f.Reason, newest.String()) {
+	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != relay.VerdictWarn || !strings.Contains(f.Reason, newest.String()) {
 		t.Errorf("doctor says %+v", f)
 	}
 	if err := reader.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	makePartitions(t, s)
-	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != VerdictOK {
+	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != relay.VerdictOK {
 		t.Errorf("doctor says %+v", f)
 	}
 	samePartitions(t, s, today(0), newest)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"relay"
 )
 
 const (
@@ -143,7 +145,7 @@ func lowestUUID(t time.Time) string {
 
 // examinePartitions checks whether the next days have partitions, and whether the default
 // partition has rows.
-func (s *Store) examinePartitions(q session) Finding {
+func (s *Store) examinePartitions(q session) relay.Finding {
 	if !s.d.isPostgres {
 		return okFinding("SQLite keeps all events in one table")
 	}
@@ -158,7 +160,7 @@ func (s *Store) examinePartitions(q session) Finding {
 	const harm = "events of such a day go to the default partition, from which they are deleted row by row when they expire"
 	switch {
 	case len(missing) > 0:
-		return badFinding(VerdictWarn, "end the transaction that reads events for so long (pg_stat_activity shows it by xact_start): a server that runs tries again each minute; where none runs, start it",
+		return relay.Findingf(relay.VerdictWarn, "end the transaction that reads events for so long (pg_stat_activity shows it by xact_start): a server that runs tries again each minute; where none runs, start it",
 			"%d of %d days have no partition, the first is %s: %s", len(missing), partitionsAhead+2, missing[0], harm)
 	case rows > 0:
 		return okFinding("all days to come have partitions; the default partition holds %d events or more", rows)

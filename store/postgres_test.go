@@ -109,7 +109,7 @@ func TestPostgresWaitsForTheDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, f := range s.Examine(t.Context()) {
-			if f.Check == "durability" && (f.Verdict == store.VerdictOK) != strings.Contains(f.Reason, "wait for the disk") {
+			if f.Check == "durability" && (f.Verdict == relay.VerdictOK) != strings.Contains(f.Reason, "wait for the disk") {
 				t.Errorf("%s: %+v", name, f)
 			}
 		}

@@ -31,7 +31,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if s.d.isPostgres { // what follows may take longer than the others wait for a beat
 		s.wait.Go(func() { s.nodeLoop(run) })
 	}
-	if f := s.examineDurability(session{ctx, s.write, &s.d, &s.clock}); f.Verdict != VerdictOK {
+	if f := s.examineDurability(session{ctx, s.write, &s.d, &s.clock}); f.Verdict != relay.VerdictOK {
 		s.log.Warn("the database may not make commits durable", "reason", f.Reason, "fix", f.Fix)
 	}
 	if err := s.makePartitions(ctx, s.now()); err != nil {

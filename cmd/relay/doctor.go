@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"relay"
 	"relay/client"
 	"relay/record"
 )
@@ -33,19 +34,19 @@ and what to do. The output contains no secrets. Exit 1 when a check fails.`,
 }
 
 // examine runs every check, the local files first.
-func (p *program) examine(ctx context.Context, names []string, port int) ([]client.Finding, error) {
-	found := client.Finding{Check: "config", Verdict: client.VerdictOK}
+func (p *program) examine(ctx context.Context, names []string, port int) ([]relay.Finding, error) {
+	found := relay.Finding{Check: "config", Verdict: relay.VerdictOK}
 	conf, err := p.readConfig()
 	switch {
 	case err != nil:
-		found.Verdict, found.Reason, found.Fix = client.VerdictFail, err.Error(), client.HintOf(err, "correct the file; relay config check looks at it")
+		found.Verdict, found.Reason, found.Fix = relay.VerdictFail, err.Error(), client.HintOf(err, "correct the file; relay config check looks at it")
 		conf = &client.Config{}
 	case conf.Path == "":
-		found.Verdict, found.Reason = client.VerdictSkip, noConfig
+		found.Verdict, found.Reason = relay.VerdictSkip, noConfig
 	default:
 		found.Reason = configSummary(conf.Path, conf)
 	}
-	list := []client.Finding{found, p.loginsFinding()}
+	list := []relay.Finding{found, p.loginsFinding()}
 	forwards, err := doctorForwards(conf, names, port)
 	if err != nil {
 		return nil, err
@@ -60,14 +61,14 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]clie
 	return append(list, d.Examine(ctx)...), ctx.Err()
 }
 
-func (p *program) loginsFinding() client.Finding {
-	f := client.Finding{Check: "logins", Verdict: client.VerdictOK}
+func (p *program) loginsFinding() relay.Finding {
+	f := relay.Finding{Check: "logins", Verdict: relay.VerdictOK}
 	list, err := p.logins().Read()
 	switch {
 	case err != nil:
-		f.Verdict, f.Reason, f.Fix = client.VerdictFail, err.Error(), client.HintOf(err, "remove it and run relay login again")
+		f.Verdict, f.Reason, f.Fix = relay.VerdictFail, err.Error(), client.HintOf(err, "remove it and run relay login again")
 	case len(list) == 0:
-		f.Verdict, f.Reason = client.VerdictSkip, "there is no login; commands use SSH with the key, or RELAY_TOKEN"
+		f.Verdict, f.Reason = relay.VerdictSkip, "there is no login; commands use SSH with the key, or RELAY_TOKEN"
 	default:
 		var where []string
 		for _, l := range list {
@@ -105,12 +106,12 @@ func (p *program) tilde(text string) string {
 }
 
 // showFindings prints a line for each check; it fails if a check failed.
-func (p *program) showFindings(list []client.Finding, asJSON bool) error {
+func (p *program) showFindings(list []relay.Finding, asJSON bool) error {
 	failed, width := 0, 0
 	for i, f := range list {
 		list[i].Reason, list[i].Fix = p.tilde(f.Reason), p.tilde(f.Fix)
 		width = min(max(width, len(f.Check)), 40)
-		if f.Verdict == client.VerdictFail {
+		if f.Verdict == relay.VerdictFail {
 			failed++
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
 
+	"relay"
 	"relay/sshgate"
 	"relay/store"
 )
@@ -40,7 +41,7 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 		if err := printFindings(c.stdout, *asJSON, list); err != nil {
 			return err
 		}
-		failed := slices.DeleteFunc(list, func(f store.Finding) bool { return f.Verdict != store.VerdictFail })
+		failed := slices.DeleteFunc(list, func(f relay.Finding) bool { return f.Verdict != relay.VerdictFail })
 		if len(failed) > 0 {
 			return fmt.Errorf("%d checks failed; the last column says what to do", len(failed))
 		}
@@ -49,8 +50,8 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 	return cmd
 }
 
-func printFindings(w io.Writer, asJSON bool, list []store.Finding) error {
-	return printRows(w, asJSON, "CHECK\tVERDICT\tREASON\tFIX", list, func(f store.Finding) []string {
+func printFindings(w io.Writer, asJSON bool, list []relay.Finding) error {
+	return printRows(w, asJSON, "CHECK\tVERDICT\tREASON\tFIX", list, func(f relay.Finding) []string {
 		return []string{f.Check, f.Verdict, f.Reason, cmp.Or(f.Fix, "-")}
 	})
 }
@@ -61,8 +62,8 @@ const (
 )
 
 // runChecks runs every check.
-func (c *cli) runChecks(ctx context.Context, cfg Config) []store.Finding {
-	list := []store.Finding{checkDataDir(cfg)}
+func (c *cli) runChecks(ctx context.Context, cfg Config) []relay.Finding {
+	list := []relay.Finding{checkDataDir(cfg)}
 	files := hostKeyFiles(cfg)
 	if len(files) == 0 && cfg.DatabaseURL == "" {
 		files = []string{filepath.Join(cfg.DataDir, sshgate.HostKeyFile)}
@@ -82,15 +83,15 @@ func (c *cli) runChecks(ctx context.Context, cfg Config) []store.Finding {
 	return append(list, checkBaseURL(cfg), checkAliasDomain(ctx, cfg), checkSite(cfg))
 }
 
-func passed(check, format string, args ...any) store.Finding {
-	return store.Finding{Check: check, Verdict: store.VerdictOK, Reason: fmt.Sprintf(format, args...)}
+func passed(check, format string, args ...any) relay.Finding {
+	return relay.Finding{Check: check, Verdict: relay.VerdictOK, Reason: fmt.Sprintf(format, args...)}
 }
 
-func finding(check, verdict, fix, format string, args ...any) store.Finding {
-	return store.Finding{Check: check, Verdict: verdict, Fix: fix, Reason: fmt.Sprintf(format, args...)}
+func finding(check, verdict, fix, format string, args ...any) relay.Finding {
+	return relay.Finding{Check: check, Verdict: verdict, Fix: fix, Reason: fmt.Sprintf(format, args...)}
 }
 
-func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
+func (c *cli) checkStore(ctx context.Context, cfg Config) []relay.Finding {
 	s, err := c.openStore(ctx, cfg, true)
 	if err != nil {
 		fix := "start relayd serve once, or pass the --data-dir or --database-url of the server"
@@ -103,11 +104,11 @@ func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 		case inside == nil:
 			fix = "do as the reason says, then run relayd doctor again"
 		}
-		return []store.Finding{finding("store", store.VerdictFail, fix, "%s", userMessage(err))}
+		return []relay.Finding{finding("store", relay.VerdictFail, fix, "%s", userMessage(err))}
 	}
 	defer s.Close()
 	list := s.Examine(ctx)
-	if list[0].Verdict == store.VerdictFail {
+	if list[0].Verdict == relay.VerdictFail {
 		return list // there are no tables to look at
 	}
 	if cfg.DatabaseURL != "" && len(hostKeyFiles(cfg)) == 0 {
@@ -120,61 +121,61 @@ func (c *cli) checkStore(ctx context.Context, cfg Config) []store.Finding {
 }
 
 // checkSharedKey is about the host key that all nodes share by the database.
-func checkSharedKey(ctx context.Context, s *store.Store) store.Finding {
+func checkSharedKey(ctx context.Context, s *store.Store) relay.Finding {
 	const check, fix = "host key", "set --ssh-host-key to the same key file on each node"
 	text, _, err := s.SharedFile(ctx, sshgate.HostKeyFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return finding(check, store.VerdictWarn, "start relayd serve once", "there is none in the database yet")
+		return finding(check, relay.VerdictWarn, "start relayd serve once", "there is none in the database yet")
 	}
 	if err != nil {
-		return finding(check, store.VerdictFail, "run relayd doctor again", "%s", userMessage(err))
+		return finding(check, relay.VerdictFail, "run relayd doctor again", "%s", userMessage(err))
 	}
 	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
-		return finding(check, store.VerdictFail, fix, "that of the database cannot be used: %v", err)
+		return finding(check, relay.VerdictFail, fix, "that of the database cannot be used: %v", err)
 	}
 	return passed(check, "%s, in the database: anyone who reads a backup of it has the key; --ssh-host-key keeps it in a file instead", ssh.FingerprintSHA256(key.PublicKey()))
 }
 
 // checkDataDir: what is in it must be nobody else's.
-func checkDataDir(cfg Config) store.Finding {
+func checkDataDir(cfg Config) relay.Finding {
 	const check, fix = "data dir", "start one with `relayd serve`, or pass --data-dir DIR"
 	info, err := os.Stat(cfg.DataDir)
 	switch {
 	case err != nil:
-		return finding(check, store.VerdictFail, fix, "%v", err)
+		return finding(check, relay.VerdictFail, fix, "%v", err)
 	case !info.IsDir():
-		return finding(check, store.VerdictFail, fix, "%s is not a folder", cfg.DataDir)
+		return finding(check, relay.VerdictFail, fix, "%s is not a folder", cfg.DataDir)
 	case info.Mode().Perm()&0o022 != 0:
-		return finding(check, store.VerdictFail, "chmod 700 "+quote(cfg.DataDir), "others may write to %s", cfg.DataDir)
+		return finding(check, relay.VerdictFail, "chmod 700 "+quote(cfg.DataDir), "others may write to %s", cfg.DataDir)
 	}
 	return passed(check, "%s", cfg.DataDir)
 }
 
 // checkHostKey checks the host key in a file, which nobody but the user that runs relayd may
 // read.
-func checkHostKey(file string) store.Finding {
+func checkHostKey(file string) relay.Finding {
 	const check = "host key"
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
-		return finding(check, store.VerdictWarn, "start relayd serve once, or put the old key there: people pinned it", "there is none at %s yet", file)
+		return finding(check, relay.VerdictWarn, "start relayd serve once, or put the old key there: people pinned it", "there is none at %s yet", file)
 	}
 	if err == nil && info.Mode().Perm()&0o077 != 0 {
-		return finding(check, store.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, info.Mode().Perm())
+		return finding(check, relay.VerdictFail, "chmod 600 "+quote(file), "others may read %s (mode %04o)", file, info.Mode().Perm())
 	}
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return finding(check, store.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
+		return finding(check, relay.VerdictFail, "make it readable for the user that runs relayd", "%v", err)
 	}
 	key, err := ssh.ParsePrivateKey(text)
 	if err != nil {
-		return finding(check, store.VerdictFail, "restore it from a backup, or remove it to have a new one made, which people have to accept", "%s: %v; relayd will not start", file, err)
+		return finding(check, relay.VerdictFail, "restore it from a backup, or remove it to have a new one made, which people have to accept", "%s: %v; relayd will not start", file, err)
 	}
 	return passed(check, "%s, %04o", ssh.FingerprintSHA256(key.PublicKey()), info.Mode().Perm())
 }
 
 // checkListeners: each port is free, or it is a relay that answers there.
-func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
+func checkListeners(ctx context.Context, cfg Config) (list []relay.Finding) {
 	if known, ok := loadSiteFile(cfg); ok { // no addresses were given: those of the last server count
 		cfg.HTTPAddr, cfg.AdminAddr = known.HTTPAddr, ""
 		if _, port, err := net.SplitHostPort(known.SSHAddr); err == nil {
@@ -207,7 +208,7 @@ func checkListeners(ctx context.Context, cfg Config) (list []store.Finding) {
 			list = append(list, passed(l.flag, "a relay answers at %s", l.addr))
 			continue
 		}
-		list = append(list, finding(l.flag, store.VerdictFail, "stop what listens there, or choose another with --"+l.flag,
+		list = append(list, finding(l.flag, relay.VerdictFail, "stop what listens there, or choose another with --"+l.flag,
 			"%v, and it is no relay that answers there", listenError(strings.TrimSuffix(l.flag, "-addr"), l.addr, l.flag, err)))
 	}
 	return list
@@ -249,41 +250,41 @@ func probeSSH(trusted []netip.Prefix) func(context.Context, string) error {
 	}
 }
 
-func checkBaseURL(cfg Config) store.Finding {
+func checkBaseURL(cfg Config) relay.Finding {
 	const check = "base URL"
 	base := cfg.site().Base
 	host := base.Hostname()
 	_, err := netip.ParseAddr(host)
 	switch {
 	case base.Scheme == "https" && cfg.HTTPSAddr == "" && cfg.loopback():
-		return finding(check, store.VerdictWarn, "see that something in front ends TLS and passes Host on", "%s is https, and relayd has no TLS listener", base.String())
+		return finding(check, relay.VerdictWarn, "see that something in front ends TLS and passes Host on", "%s is https, and relayd has no TLS listener", base.String())
 	case base.Scheme == "http" && cfg.HTTPSAddr != "":
-		return finding(check, store.VerdictWarn, "set --base-url to its https address", "there is a TLS listener, and %s leads people past it", base.String())
+		return finding(check, relay.VerdictWarn, "set --base-url to its https address", "there is a TLS listener, and %s leads people past it", base.String())
 	case !cfg.loopback() && (host == "localhost" || strings.HasSuffix(host, ".localhost")):
-		return finding(check, store.VerdictFail, "set --base-url to the address that people use", "relayd listens for other machines, and %s leads each to itself", base.String())
+		return finding(check, relay.VerdictFail, "set --base-url to the address that people use", "relayd listens for other machines, and %s leads each to itself", base.String())
 	case !cfg.loopback() && base.Scheme == "http" && err != nil:
-		return finding(check, store.VerdictWarn, "set up TLS (--tls), or a proxy that ends it", "%s: logins and tokens travel in the clear", base.String())
+		return finding(check, relay.VerdictWarn, "set up TLS (--tls), or a proxy that ends it", "%s: logins and tokens travel in the clear", base.String())
 	}
 	return passed(check, "%s", base.String())
 }
 
 // checkAliasDomain: aliases are names below it, which have to lead here.
-func checkAliasDomain(ctx context.Context, cfg Config) store.Finding {
+func checkAliasDomain(ctx context.Context, cfg Config) relay.Finding {
 	const check = "alias domain"
 	domain := cfg.AliasDomain
 	if _, err := netip.ParseAddr(domain); err == nil {
-		return finding(check, store.VerdictFail, "set --alias-domain to a name", "%s is an address: there are no names below it", domain)
+		return finding(check, relay.VerdictFail, "set --alias-domain to a name", "%s is an address: there are no names below it", domain)
 	}
 	if domain == "localhost" || strings.HasSuffix(domain, ".localhost") {
 		if !cfg.loopback() {
-			return finding(check, store.VerdictFail, "set --alias-domain to a domain with a wildcard DNS entry", "relayd listens for other machines, and *.%s leads each to itself", domain)
+			return finding(check, relay.VerdictFail, "set --alias-domain to a domain with a wildcard DNS entry", "relayd listens for other machines, and *.%s leads each to itself", domain)
 		}
 		return passed(check, "*.%s is this machine", domain)
 	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	if _, err := net.DefaultResolver.LookupHost(ctx, "relay-doctor."+domain); err != nil {
-		return finding(check, store.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err)
+		return finding(check, relay.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err)
 	}
 	return passed(check, "names below %s are found", domain)
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 
 	"relay"
-	"relay/store"
 )
 
 // TestDoctorSpool: events that wait on the disk for a Postgres are told, with what to
@@ -25,13 +24,13 @@ func TestDoctorSpool(t *testing.T) {
 		verdict, says string
 	}{
 		{"none on SQLite", "", 1 << 20, nil, "", ""},
-		{"none", url, 1 << 20, nil, store.VerdictOK, "nothing waits"},
-		{"some", url, 1 << 20, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
-		{"without a limit", url, 0, map[string]int{"spool.db": 2048}, store.VerdictWarn, "2.1 KiB of events wait"},
-		{"full", url, 4096, map[string]int{"spool.db": 3072}, store.VerdictFail, "callers get 503"},
-		{"unreadable", url, 1 << 20, map[string]int{"spool.db/x": 0}, store.VerdictFail, "cannot be read"},
-		{"another store now", "", 1 << 20, map[string]int{"spool.db": 20}, store.VerdictFail, "the store is SQLite now"},
-		{"damaged", url, 1 << 20, map[string]int{"spool-0000000001-000000.damaged": 20, "spool-refused.jsonl": 20}, store.VerdictWarn, "2 files of the spool"},
+		{"none", url, 1 << 20, nil, relay.VerdictOK, "nothing waits"},
+		{"some", url, 1 << 20, map[string]int{"spool.db": 2048}, relay.VerdictWarn, "2.1 KiB of events wait"},
+		{"without a limit", url, 0, map[string]int{"spool.db": 2048}, relay.VerdictWarn, "2.1 KiB of events wait"},
+		{"full", url, 4096, map[string]int{"spool.db": 3072}, relay.VerdictFail, "callers get 503"},
+		{"unreadable", url, 1 << 20, map[string]int{"spool.db/x": 0}, relay.VerdictFail, "cannot be read"},
+		{"another store now", "", 1 << 20, map[string]int{"spool.db": 20}, relay.VerdictFail, "the store is SQLite now"},
+		{"damaged", url, 1 << 20, map[string]int{"spool-0000000001-000000.damaged": 20, "spool-refused.jsonl": 20}, relay.VerdictWarn, "2 files of the spool"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -54,7 +53,7 @@ func TestDoctorSpool(t *testing.T) {
 				}
 				return
 			}
-			if len(list) != 1 || list[0].Verdict != tc.verdict || !strings.Contains(list[0].Reason, tc.says) || (list[0].Fix == "") != (tc.verdict == store.VerdictOK) {
+			if len(list) != 1 || list[0].Verdict != tc.verdict || !strings.Contains(list[0].Reason, tc.says) || (list[0].Fix == "") != (tc.verdict == relay.VerdictOK) {
 				t.Errorf("got %+v", list)
 			}
 		})
@@ -98,16 +97,16 @@ func TestDoctorQueues(t *testing.T) {
 		cfg           Config
 		verdict, says string
 	}{
-		{"empty", waiting{}, cfg, store.VerdictOK, "nothing waits"},
-		{"some", waiting{stats: relay.QueueStats{Queued: 3}}, cfg, store.VerdictOK, "3 attempts waiting at 1 alias,"},
-		{"many", waiting{stats: relay.QueueStats{Queued: 8}}, cfg, store.VerdictWarn, "queue of shop is nearly full"},
-		{"large", waiting{stats: relay.QueueStats{Queued: 1, QueuedBytes: 800}}, cfg, store.VerdictWarn, "queue of shop is nearly full"},
-		{"full", waiting{stats: relay.QueueStats{Queued: 10}}, cfg, store.VerdictFail, "callers get 503"},
-		{"without limits", waiting{stats: relay.QueueStats{Queued: 1e6}}, Config{}, store.VerdictOK, "1000000 attempts waiting"},
-		{"unknown", waiting{err: errors.New("no answer")}, cfg, store.VerdictFail, "no answer"},
+		{"empty", waiting{}, cfg, relay.VerdictOK, "nothing waits"},
+		{"some", waiting{stats: relay.QueueStats{Queued: 3}}, cfg, relay.VerdictOK, "3 attempts waiting at 1 alias,"},
+		{"many", waiting{stats: relay.QueueStats{Queued: 8}}, cfg, relay.VerdictWarn, "queue of shop is nearly full"},
+		{"large", waiting{stats: relay.QueueStats{Queued: 1, QueuedBytes: 800}}, cfg, relay.VerdictWarn, "queue of shop is nearly full"},
+		{"full", waiting{stats: relay.QueueStats{Queued: 10}}, cfg, relay.VerdictFail, "callers get 503"},
+		{"without limits", waiting{stats: relay.QueueStats{Queued: 1e6}}, Config{}, relay.VerdictOK, "1000000 attempts waiting"},
+		{"unknown", waiting{err: errors.New("no answer")}, cfg, relay.VerdictFail, "no answer"},
 	} {
 		f := checkQueues(t.Context(), tc.s, tc.cfg)
-		if f.Verdict != tc.verdict || !strings.Contains(f.Reason, tc.says) || (f.Fix == "") != (tc.verdict == store.VerdictOK) {
+		if f.Verdict != tc.verdict || !strings.Contains(f.Reason, tc.says) || (f.Fix == "") != (tc.verdict == relay.VerdictOK) {
 			t.Errorf("%s: got %+v", tc.name, f)
 		}
 	}

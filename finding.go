@@ -1,0 +1,25 @@
+package relay
+
+import "fmt"
+
+// Verdicts of a Finding.
+const (
+	VerdictOK   = "ok"
+	VerdictWarn = "warn" // it works, but needs attention
+	VerdictFail = "fail"
+	VerdictSkip = "skip" // could not be looked at, or there is nothing to look at
+)
+
+// Finding is the outcome of one check of relay doctor or relayd doctor, in words for people.
+// It holds no secrets, and nothing in it is safe to print.
+type Finding struct {
+	Check   string `json:"check"`
+	Verdict string `json:"verdict"`
+	Reason  string `json:"reason"`
+	Fix     string `json:"fix"` // "" = nothing to do
+}
+
+// Findingf returns a Finding, still without the name of its check.
+func Findingf(verdict, fix, format string, args ...any) Finding {
+	return Finding{Verdict: verdict, Reason: fmt.Sprintf(format, args...), Fix: fix}
+}
