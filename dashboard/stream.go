@@ -265,11 +265,3 @@ func sentence(text string) string {
 	}
 	return text + "."
 }
-
-// textOf is "" for null.
-func textOf(s *string) string {
-	if s == nil {
-		return ""
-	}
-	return *s
-}
