@@ -95,21 +95,18 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 
 // earlier returns the answer of an earlier call with the key and the same target.
 func (c *writeTx) earlier(credential, key, target string) (status int, body []byte, err error) {
-	var row struct {
-		Target string `db:"target"`
-		Status int    `db:"status"`
-		Body   []byte `db:"body"`
-	}
-	if err := c.get(&row, `SELECT target, status, body FROM idempotency WHERE credential = ? AND key = ?`, credential, key); err != nil {
+	var before string
+	query := `SELECT target, status, body FROM idempotency WHERE credential = ? AND key = ?`
+	if err := c.row(query, credential, key).Scan(&before, &status, &body); err != nil {
 		return 0, nil, err
 	}
 	switch {
-	case row.Target != target:
+	case before != target:
 		return 0, nil, relay.Errorf(relay.CodeValidationFailed, "this Idempotency-Key was used for another request")
-	case row.Status == 0:
+	case status == 0:
 		return 0, nil, relay.Errorf(relay.CodeConflict, "the first request with this Idempotency-Key is still running")
 	}
-	return row.Status, row.Body, nil
+	return status, body, nil
 }
 
 // EndIdempotent keeps the answer of a call; status 0 forgets the key, so that the

@@ -2,29 +2,25 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"time"
 	"unicode/utf8"
+
+	"relay"
 )
 
 // SharedFile returns a file that all nodes of the store share, such as the SSH host key, and
 // the time of its last change; an error that is fs.ErrNotExist if there is none.
 func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modified time.Time, err error) {
-	var rows []struct {
-		Value      []byte `db:"value"`
-		ModifiedAt int64  `db:"modified_at"`
-	}
 	err = s.view(ctx, "read shared file", func(q session) error {
-		return q.all(&rows, `SELECT value, modified_at FROM shared_files WHERE name = ?`, storableText(name))
+		return q.row(`SELECT value, modified_at FROM shared_files WHERE name = ?`, storableText(name)).Scan(&data, (*micro)(&modified))
 	})
-	if err != nil {
-		return nil, time.Time{}, err
+	if errors.Is(err, relay.ErrNotFound) {
+		err = fmt.Errorf("shared file %s: %w", name, fs.ErrNotExist)
 	}
-	if len(rows) == 0 {
-		return nil, time.Time{}, fmt.Errorf("shared file %s: %w", name, fs.ErrNotExist)
-	}
-	return rows[0].Value, fromMicros(rows[0].ModifiedAt), nil
+	return data, modified, err
 }
 
 // AddSharedFile stores a file unless there is one of that name, and returns the one that is
