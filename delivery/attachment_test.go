@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -88,4 +89,81 @@ func TestTakeover(t *testing.T) {
 		b.want("touched", b.s.touched[7] >= 2, true)
 		tun.cutAll()
 	})
+}
+
+// A tunnel that is stale before its attach is stored is stored as attached and stale.
+func TestStaleBeforeItsAttachIsStored(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		tun := &memTunnel{info: relay.TunnelInfo{ID: "tun_quick"}}
+		b.d.Attach(b.a, tun).Stale()
+		time.Sleep(time.Second)
+		b.s.mu.Lock()
+		r := b.s.tunnels[7]
+		b.s.mu.Unlock()
+		b.want("stored", words(r.ID, r.State), words("tun_quick", relay.TunnelStale))
+	}, func(b *fixture) {
+		b.s.tunnels[7] = relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_before"}, Alias: 7, Node: "there", State: relay.TunnelOnline}
+		b.opt.Remote = func(relay.TunnelRecord) relay.RemoteTunnel { return &memRemote{memTunnel: &memTunnel{}} }
+	})
+}
+
+func TestDetachIsShown(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		sub, err := b.d.Subscribe(context.Background(), relay.System(), 7, "")
+		b.want("error", err, nil)
+		defer sub.Close()
+		b.hold.Detach(true)
+		ctx, cancel := timeout(time.Second)
+		defer cancel()
+		items, err := sub.Next(ctx)
+		b.want("shown", words(names(items), err), "tunnel <nil>")
+		b.want("state", strings.Contains(string(items[0].Data), `"state":"offline"`), true)
+	})
+}
+
+// What has ended is not under way: the store would never sweep it.
+func TestRunningForgetsWhatEnded(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 5\r\n\r\n")
+		synctest.Wait()
+		b.want("under way", len(b.d.Running()), 1)
+		c.in.write([]byte("hello"))
+		c.in.finish(nil)
+		<-done
+		time.Sleep(time.Second)
+		b.want("under way after its end", len(b.d.Running()), 0)
+	})
+}
+
+// The type of an event is found at the beginning of a body that goes to the store in parts.
+func TestProviderOfALargeBody(t *testing.T) {
+	run(t, always(`"end"}`, ok), func(b *fixture) {
+		body := `{"id":"evt_1","type":"charge.refunded","pad":"` + strings.Repeat("x", relay.BodyPart*5/2) + `","last":"end"}`
+		b.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\nStripe-Signature: t=1,v1=0\r\nContent-Length: %d\r\n\r\n%s", len(body), body))
+		p := b.event().Provider
+		b.want("provider", words(p.Name, p.EventType), "stripe charge.refunded")
+	})
+}
+
+// The endless answer to a replay, which nobody reads, is cut once its record is full.
+func TestEndlessAnswerToAReplayIsCut(t *testing.T) {
+	endless := false
+	run(t, func(l *local) {
+		l.until("hello")
+		if !endless {
+			l.Write(ok)
+			return
+		}
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for l.Write("1000\r\n" + strings.Repeat("x", 0x1000) + "\r\n") {
+			time.Sleep(time.Millisecond)
+		}
+	}, func(b *fixture) {
+		b.send(post)
+		endless = true
+		begun := time.Now()
+		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, 5*time.Minute)
+		b.want("state", words(e.Attempts[n-1].State, e.Attempts[n-1].ResponseState), "delivered cut")
+		b.want("cut when its record is full", time.Since(begun) < 10*time.Second, true)
+	}, func(b *fixture) { b.opt.MaxResponseCapture = 64 << 10 })
 }
