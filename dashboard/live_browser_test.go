@@ -1,6 +1,7 @@
 package dashboard_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -121,4 +122,37 @@ func TestBrowserLateRereadKeepsTheChosenAttempt(t *testing.T) {
 	if !value[bool](b, `!!document.querySelector("#attempt-2")`) {
 		t.Error("a page read before attempt 2 was opened has replaced it")
 	}
+}
+
+// An event that changes after its page was read, and before that is shown, is shown as it is.
+func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	first := r.send(post("/first", `{"a":1}`)).String()
+	second := r.send(post("/second", `{"a":2}`)).String()
+	b := newBrowser(t, r)
+	b.open("/events/" + first)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	do(b, chromedp.Evaluate[bool](`(() => {
+		const send = window.fetch;
+		window.held = 0;
+		const released = new Promise(done => window.release = done);
+		window.fetch = async (url, init) => {
+			const response = await send(url, init);
+			if (new URL(url, location.href).pathname !== "/events/`+second+`") return response;
+			held++;
+			await released;
+			return response;
+		};
+		window.updates = 0;
+		new MutationObserver(() => updates++).observe(document.getElementById("`+second+`"), { subtree: true, childList: true, attributes: true, characterData: true });
+		return true;
+	})()`))
+	b.click(`[id="` + second + `"] a`)
+	b.until(`held === 1`)
+	before := value[int](b, `updates`)
+	r.replay(second)
+	b.until(fmt.Sprintf(`updates > %d`, before)) // the row of the list
+	do(b, chromedp.Evaluate[bool](`release(), true`))
+	b.until(`document.querySelector("#event")?.dataset.eventId === "` + second + `" && document.querySelector("#attempt-2")`)
 }

@@ -77,9 +77,9 @@ const rereadList = rereader(async () => {
 }, 2000);
 
 // open shows the page of an address: an event beside the list, or the list itself.
-let opening = "";
+let opening = "", changed = ""; // changed is the id of an event that has changed since it was opened
 async function open(url, push = true) {
-	opening = url.href;
+	[opening, changed] = [url.href, ""];
 	const isEvent = url.pathname.startsWith("/events/"), id = isEvent ? url.pathname.split("/")[2] : "";
 	markRow(id);
 	const content = await fetchPart(url);
@@ -92,6 +92,7 @@ async function open(url, push = true) {
 	if (listChanged) connect("");
 	if (another && !isWide.matches) scrollTo(0, 0);
 	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
+	if (id && changed === id) rereadEvent();
 }
 // followFilter shows the list that an event was opened in: on the way back in the history
 // it may be another one than the list on the page.
@@ -167,8 +168,7 @@ const visibleRows = () => $$("#rows > li:not([hidden])");
 // The title counts what came while nobody looked.
 let pageTitle = document.title, unseen = 0;
 function showTitle() {
-	const title = unseen ? `(${unseen}) ${pageTitle}` : pageTitle;
-	if (document.title !== title) document.title = title;
+	document.title = unseen ? `(${unseen}) ${pageTitle}` : pageTitle;
 }
 
 // Browser notifications, for pages nobody looks at, if the person asked for them.
@@ -243,6 +243,7 @@ function showNewCount() {
 const isNew = (name, id) => name === "row" && !document.getElementById(id) && !pendingRows.has(id);
 function receiveRow(name, id, html) {
 	if (id === currentID()) rereadEvent();
+	else if (opening.includes(id)) changed = id;
 	if ($("#alias")) rereadOverview();
 	if (document.hidden && isNew(name, id)) {
 		unseen++;
