@@ -365,17 +365,20 @@ func (l *peerLink) conn() (*peerConn, error) {
 	}
 	l.mu.Lock()
 	l.data = slices.DeleteFunc(l.data, func(pc *peerConn) bool { return pc.ctx.Err() != nil })
-	data := slices.Clone(l.data)
+	var best *peerConn
+	n := len(l.data)
+	if n > 0 {
+		best = slices.MinFunc(l.data, func(a, b *peerConn) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+	}
 	l.mu.Unlock()
-	if len(data) == 0 {
+	if best == nil {
 		pc, err, _ := l.dials.Do("", l.addData)
 		if err != nil {
 			return nil, err
 		}
 		return pc.(*peerConn), nil
 	}
-	best := slices.MinFunc(data, func(a, b *peerConn) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
-	if best.used.Load() >= busyPeerConn && len(data) < maxPeerData {
+	if best.used.Load() >= busyPeerConn && n < maxPeerData {
 		l.dials.DoChan("", l.addData)
 	}
 	return best, nil
