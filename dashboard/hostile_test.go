@@ -5,12 +5,12 @@ import (
 	"compress/gzip"
 	"fmt"
 	"runtime"
-	"runtime/debug"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // Bodies and heads made to be expensive give pages that are small and quick, and cost
@@ -26,7 +26,7 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 		lines[i] = fmt.Sprintf("a%d: b", i)
 	}
 	most := time.Second
-	if raceEnabled() {
+	if relaytest.RaceEnabled() {
 		most *= 5 // the detector's own work
 	}
 	for name, id := range map[string]string{
@@ -51,12 +51,6 @@ func TestHostileEventsStaySmallPages(t *testing.T) {
 			t.Errorf("%s: a page of %d bytes after %v with %d MiB", name, len(page), took, memory>>20)
 		}
 	}
-}
-
-// raceEnabled tells whether the race detector is at work.
-func raceEnabled() bool {
-	info, _ := debug.ReadBuildInfo()
-	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // cost fetches a page three times and gives the least time of the processor that it
