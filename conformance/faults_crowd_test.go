@@ -179,7 +179,7 @@ func TestFaultTunnelsComeBack(t *testing.T) {
 	const garbage = 96 << 20 // the heap may grow so far before it is collected
 	grown := int64(idle.RSSBytes - before.RSSBytes)
 	figure(t, "%d idle tunnels: RSS grew by %d MiB, %.1f goroutines each", n, grown>>20, float64(idle.Goroutines-before.Goroutines)/float64(n))
-	if each := (grown - garbage) / int64(n) >> 10; each > memory(t, 100) {
+	if each := (grown - memory(t, garbage)) / int64(n) >> 10; each > memory(t, 100) {
 		t.Errorf("%d KiB for each idle tunnel", each)
 	}
 	for _, how := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
