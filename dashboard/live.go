@@ -89,8 +89,8 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 	return nil, nil
 }
 
-// liveStart makes a page read its data again of which it is not known where the feed was when
-// the page was made. For the others the feed tells what has happened since.
+// liveStart tells a page to read its data again where the page does not say at which item of
+// the feed it was made. For other pages the feed tells what has happened since.
 func (p *pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
 	switch {
 	case lastID(r) != "":

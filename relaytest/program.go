@@ -85,6 +85,16 @@ func Raced(t testing.TB) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return raced(info)
+}
+
+// RaceEnabled tells whether the test itself looks for data races.
+func RaceEnabled() bool {
+	info, ok := debug.ReadBuildInfo()
+	return ok && raced(info)
+}
+
+func raced(info *debug.BuildInfo) bool {
 	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 

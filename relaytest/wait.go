@@ -2,8 +2,6 @@ package relaytest
 
 import (
 	"crypto/sha256"
-	"runtime/debug"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -116,10 +114,4 @@ func work() time.Duration {
 		copy(block, sum[:])
 	}
 	return time.Since(begun)
-}
-
-// RaceEnabled tells whether the race detector is at work.
-func RaceEnabled() bool {
-	info, _ := debug.ReadBuildInfo()
-	return info != nil && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }

@@ -166,7 +166,7 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 // smallBody is the longest HTTP/2 request body that is read before the handler runs.
 const smallBody = 16 << 10
 
-// handOver hands the connection over to net/http at a request boundary, with the bytes
+// handOver passes the connection to net/http at a request boundary, with the bytes
 // that were read already.
 func (c *conn) handOver() {
 	_ = c.net.SetReadDeadline(time.Time{})

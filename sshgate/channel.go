@@ -142,10 +142,9 @@ func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func()
 
 // connectionEnding tells, once a channel has ended, whether the connection has ended too, or
 // is about to: a connection that dies ends its channels as a local server does that closes
-// its side, and only then says so. A peer's goodbye is the last that x/crypto reads, and it
-// tells the channels before it closes the socket: a connection goes on only when its next
-// bytes are awaited. On a busy one they never are for long, so that it counts as well that
-// they were read since.
+// its side, and only then says so. x/crypto reads nothing after a disconnect message, and it
+// ends the channels before it closes the socket. So a connection goes on if somebody waits for
+// its next bytes, or, on a busy one, if there was another read since the channel ended.
 func (c *conn) connectionEnding() bool {
 	wait := func() {
 		select {

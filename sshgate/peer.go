@@ -356,9 +356,9 @@ func (l *peerLink) closeData() {
 	}
 }
 
-// conn returns the data connection with the fewest channels, while the node can be reached. With
-// all busy it opens another one for those that follow. Whoever comes while one is opened and
-// there is no other waits for it.
+// conn returns the data connection with the fewest channels, while the node can be reached. If
+// all are busy, it opens another one for later calls. If there is none, it opens one, and all
+// calls that come meanwhile wait for that one.
 func (l *peerLink) conn() (*peerConn, error) {
 	if l.control.Load() == nil {
 		return nil, relay.ErrNotSent

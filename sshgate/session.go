@@ -45,7 +45,7 @@ type session struct {
 	stuck bool // of its own goroutine: a write to stdout is left to hang
 }
 
-// exitCode ends a session that is to end with an exit code.
+// exitCode is the cause of the end of a session's context where Stop has ended it.
 type exitCode int
 
 // Error implements error.
@@ -301,7 +301,7 @@ func (s *session) ordered() {
 	}
 }
 
-// input hands what the peer sends on to the shell.
+// input passes what the peer sends to the shell.
 func (s *session) input(first []byte, err error) {
 	defer s.eof.Store(true)
 	s.screen.ReadKeys(s.ch, first, err, s.keys)

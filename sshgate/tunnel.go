@@ -68,8 +68,9 @@ type opened struct {
 	err  error
 }
 
-// openChannel opens a channel and hands the outcome to who waits for it until ctx ends; if
-// that was before, late gets the channel. x/crypto waits for the peer without end.
+// openChannel opens a channel and sends the result to the channel to. If ctx ends before
+// somebody receives it, openChannel calls late with the channel that was opened. It may take
+// longer than ctx lasts, because x/crypto waits for the peer without a limit.
 func openChannel(ctx context.Context, to chan<- opened, c ssh.Conn, kind string, payload []byte, late func(ssh.Channel, <-chan *ssh.Request)) {
 	ch, reqs, err := c.OpenChannel(kind, payload)
 	select {

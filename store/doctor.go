@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -48,7 +47,7 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 }
 
 func okFinding(format string, args ...any) relay.Finding {
-	return relay.Finding{Verdict: relay.VerdictOK, Reason: fmt.Sprintf(format, args...)}
+	return relay.Findingf(relay.VerdictOK, "", format, args...)
 }
 
 func unknownFinding(err error) relay.Finding {

@@ -84,11 +84,13 @@ func (c *cli) runChecks(ctx context.Context, cfg Config) []relay.Finding {
 }
 
 func passed(check, format string, args ...any) relay.Finding {
-	return relay.Finding{Check: check, Verdict: relay.VerdictOK, Reason: fmt.Sprintf(format, args...)}
+	return finding(check, relay.VerdictOK, "", format, args...)
 }
 
 func finding(check, verdict, fix, format string, args ...any) relay.Finding {
-	return relay.Finding{Check: check, Verdict: verdict, Fix: fix, Reason: fmt.Sprintf(format, args...)}
+	f := relay.Findingf(verdict, fix, format, args...)
+	f.Check = check
+	return f
 }
 
 func (c *cli) checkStore(ctx context.Context, cfg Config) []relay.Finding {

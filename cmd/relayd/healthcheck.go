@@ -10,10 +10,11 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"relay"
 )
 
 func (c *cli) healthcheckCommand() *cobra.Command {
@@ -96,8 +97,7 @@ func dialLocal(trusted []netip.Prefix) func(ctx context.Context, network, addr s
 		if err != nil {
 			return nil, err
 		}
-		own, _ := netip.ParseAddrPort(conn.LocalAddr().String())
-		if slices.ContainsFunc(trusted, func(p netip.Prefix) bool { return p.Contains(own.Addr().Unmap()) }) {
+		if relay.ContainsAddr(trusted, relay.AddrOf(conn.LocalAddr()).Addr()) {
 			if _, err := io.WriteString(conn, "PROXY UNKNOWN\r\n"); err != nil {
 				_ = conn.Close()
 				return nil, err

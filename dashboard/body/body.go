@@ -1,5 +1,5 @@
 // Package body shows the body of a message, and what differs between two messages: views,
-// bounds and the escaping of what came from outside. It knows no pages.
+// bounds and the escaping of what came from outside. It does not depend on the pages.
 package body
 
 import (
@@ -181,7 +181,7 @@ func (c *content) pretty(v *View) {
 }
 
 // Visible is text with its lines and tabs as they are and everything that hides or
-// moves made Visible.
+// moves made visible.
 func Visible(p []byte) string {
 	var b strings.Builder
 	b.Grow(len(p))

@@ -336,8 +336,8 @@ const (
 	certRefused = "refused" // the quota of new names is used up
 )
 
-// zapLogger hands what certmagic logs to slog, its fields as JSON in the message. Level info
-// becomes debug.
+// zapLogger returns a logger for certmagic that writes to slog, with its fields as JSON in the
+// message. Level info becomes debug.
 func zapLogger(to slog.Handler) *zap.Logger {
 	core := func(level slog.Level, from ...zapcore.Level) zapcore.Core {
 		lines := slog.NewLogLogger(to, level).Writer()
