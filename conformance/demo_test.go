@@ -19,7 +19,7 @@ func TestDemo(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	for _, want := range []string{"the target's own answer: {\"id\":\"evt_1RelayDemo\"", "attempt 2 complete, status 200; same bytes as the original: true"} {
+	for _, want := range []string{"the target's own answer: {\"id\":\"evt_1RelayDemo\"", "attempt 2 delivered, status 200; same bytes as the original: true"} {
 		if !strings.Contains(string(out), want) {
 			t.Errorf("there is no %q in %s", want, out)
 		}
