@@ -68,7 +68,9 @@ func TestNothingIsSentWithoutALease(t *testing.T) {
 	run(t, serve, func(b *fixture) {
 		b.send(post)
 		b.s.mu.Lock()
-		b.s.failing["MayClaim"] = &relay.Error{Code: relay.CodeStoreUnavailable}
+		for _, call := range []string{"MayClaim", "Next"} {
+			b.s.failing[call] = &relay.Error{Code: relay.CodeStoreUnavailable}
+		}
 		b.s.mu.Unlock()
 		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
 		b.want("queued", words(e.Attempts[n-1].State, err), "queued <nil>")

@@ -52,6 +52,9 @@ func (s *memStore) Next(next relay.NextClaim) (*relay.Claim, error) {
 	alias, auto := next.Alias, next.Auto
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.failing["Next"]; err != nil {
+		return nil, err
+	}
 	var best *relay.Attempt
 	var of *relay.Event
 	for _, id := range s.order {
