@@ -67,7 +67,7 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localCo
 		_ = local.SetDeadline(time.Now().Add(drainAfterClose))
 	})()
 	answered := make(chan struct{})
-	t.spawn(ctx, func() {
+	t.spawn(func() {
 		defer close(answered)
 		copyResponse(ch, local, inspector)
 	})

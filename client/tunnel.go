@@ -31,14 +31,11 @@ type tunnel struct {
 	up   *Up
 	conn *Conn
 	api  *API
+	work *relay.Workers
 	wg   sync.WaitGroup
 	open atomic.Int64  // channels
 	busy atomic.Int64  // channels with a request on them
 	idle chan struct{} // gets one when busy falls to 0
-	// jobs gives a goroutine that is done another function to run; idlers counts those that wait
-	// for one.
-	jobs   chan func()
-	idlers atomic.Int32
 
 	messages      chan *Message   // nil = no more notices come
 	failed        error           // why the peer is no relay; valid then
@@ -68,7 +65,7 @@ type channelOpen struct {
 
 func newTunnel(up *Up, conn *Conn) *tunnel {
 	return &tunnel{
-		up: up, conn: conn, api: newSSHAPI(up.Dialer.Version, conn.Addr, conn.openAPI), idle: make(chan struct{}, 1), jobs: make(chan func()), online: map[string]bool{},
+		up: up, conn: conn, api: newSSHAPI(up.Dialer.Version, conn.Addr, conn.openAPI), idle: make(chan struct{}, 1), work: relay.NewWorkers(), online: map[string]bool{},
 		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
 	}
 }
@@ -94,6 +91,7 @@ func (t *tunnel) run(ctx context.Context) error {
 		t.conn.Close()
 		t.api.Close()
 		t.wg.Wait()
+		t.work.Close()
 	}
 	err := t.announce()
 	if err == nil {
@@ -346,31 +344,12 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// maxIdlers is how many goroutines wait for the next function of spawn.
-const maxIdlers = 32
-
-// spawn runs f in a goroutine that ends, at the latest, with ctx. It reuses goroutines: the
-// stack of each new one has to grow, which took 5 % of the CPU of a request.
-func (t *tunnel) spawn(ctx context.Context, f func()) {
-	select {
-	case t.jobs <- f:
-		return
-	default:
-	}
-	t.wg.Go(func() {
-		for {
-			f()
-			if t.idlers.Add(1) > maxIdlers {
-				t.idlers.Add(-1)
-				return
-			}
-			select {
-			case f = <-t.jobs:
-				t.idlers.Add(-1)
-			case <-ctx.Done():
-				return
-			}
-		}
+// spawn runs f in a goroutine that run waits for.
+func (t *tunnel) spawn(f func()) {
+	t.wg.Add(1)
+	t.work.Go(func() {
+		defer t.wg.Done()
+		f()
 	})
 }
 
@@ -393,7 +372,7 @@ func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel
 			_ = offer.Reject(reasonShortage, fmt.Sprintf("more than %d connections at a time", maxChannels))
 			continue
 		}
-		t.spawn(ctx, func() {
+		t.spawn(func() {
 			defer t.open.Add(-1)
 			t.serveChannel(ctx, offer, forwards[at])
 		})

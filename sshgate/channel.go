@@ -221,7 +221,7 @@ func (h *channel) Write(p []byte) (int, error) {
 		}
 		piece := h.c.srv.buffers.Get().(*[writePiece]byte)
 		size := copy(piece[:], p[total:])
-		go h.write(piece, size)
+		h.c.srv.work.Go(func() { h.write(piece, size) })
 		select {
 		case w := <-h.wrote:
 			total += w.n
@@ -269,10 +269,10 @@ func (h *channel) Refusal(wait time.Duration) *relay.Error {
 // CloseWrite implements relay.Channel.
 func (h *channel) CloseWrite() error {
 	ended := make(chan error, 1)
-	go func() {
+	h.c.srv.work.Go(func() {
 		defer h.c.recovered("half-close")
 		ended <- h.ch.CloseWrite()
-	}()
+	})
 	select {
 	case err := <-ended:
 		return err
@@ -287,7 +287,7 @@ func (h *channel) Close() error {
 		close(h.done)
 		h.endFills()
 		h.released()
-		go func() { // it waits where the socket is stuck
+		h.c.srv.work.Go(func() { // it waits where the socket is stuck
 			defer h.c.recovered("close")
 			_ = h.ch.Close()
 			// What the peer sends all the same must not wait here for its CLOSE. The
@@ -296,7 +296,7 @@ func (h *channel) Close() error {
 			defer h.reading.Unlock()
 			_, _ = io.Copy(io.Discard, h.ch)
 			h.eof.Store(true)
-		}()
+		})
 	})
 	return nil
 }

@@ -214,7 +214,9 @@ func (c *conn) spawn(f func()) bool {
 	if c.dead {
 		return false
 	}
-	c.wg.Go(func() {
+	c.wg.Add(1)
+	c.srv.work.Go(func() {
+		defer c.wg.Done()
 		defer c.recovered("connection")
 		f()
 	})

@@ -71,7 +71,7 @@ func (p *fills) Fill(buf []byte) {
 	case len(p.buf) > 0 || p.err != nil:
 		p.takeAhead(buf)
 	default:
-		go p.fill(buf)
+		p.srv.work.Go(func() { p.fill(buf) })
 	}
 }
 

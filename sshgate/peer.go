@@ -631,11 +631,11 @@ func (h *peerChannel) Close() error {
 	h.closing.Do(func() {
 		h.endFills()
 		h.pc.used.Add(-1)
-		go func() { // it waits where the socket is stuck
+		h.srv.work.Go(func() { // it waits where the socket is stuck
 			defer h.srv.recovered("close")
 			_ = h.ch.Close()
 			_, _ = io.Copy(io.Discard, h.ch)
-		}()
+		})
 	})
 	return nil
 }

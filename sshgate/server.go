@@ -103,6 +103,7 @@ type Server struct {
 	o           Options
 	acceptor    *gliderlabs.Server
 	buffers     sync.Pool
+	work        *relay.Workers // runs what a channel does
 	revalidator *revalidator
 
 	limiter   *connLimiter
@@ -140,6 +141,7 @@ func New(o Options) *Server {
 		penalties: newPenalties(),
 		lookups:   semaphore.NewWeighted(maxLookups),
 		rejecting: make(chan struct{}, maxRejecting),
+		work:      relay.NewWorkers(),
 
 		rejected:     rate.Sometimes{Interval: logInterval},
 		acceptErrors: rate.Sometimes{Interval: logInterval},

@@ -1,0 +1,88 @@
+package relay
+
+import (
+	"slices"
+	"sync"
+	"time"
+)
+
+// Workers runs functions in goroutines that it uses again. A new goroutine begins with a small
+// stack, which has to grow when it calls into SSH; a request runs several of them, and that
+// took 3 to 10 % of its CPU. The methods may be called concurrently.
+type Workers struct {
+	mu       sync.Mutex
+	idle     []chan func() // one of each goroutine that waits; the last one is used next
+	unused   int           // so many of them, the first, have waited since the last trim
+	trimming bool          // trim runs
+	trim     *time.Timer
+	closed   bool
+}
+
+const (
+	maxIdleWorkers = 64
+	workerIdleTime = time.Second // a goroutine waits for at least so long before it ends
+)
+
+// NewWorkers returns Workers without a goroutine yet.
+func NewWorkers() *Workers {
+	w := &Workers{}
+	w.trim = time.AfterFunc(time.Hour, w.endUnused)
+	w.trim.Stop()
+	return w
+}
+
+// Go runs f in a goroutine and does not wait for it.
+func (w *Workers) Go(f func()) {
+	w.mu.Lock()
+	n := len(w.idle) - 1
+	if n < 0 {
+		w.mu.Unlock()
+		go w.run(f)
+		return
+	}
+	next := w.idle[n]
+	w.idle = w.idle[:n]
+	w.unused = min(w.unused, n)
+	w.mu.Unlock()
+	next <- f
+}
+
+func (w *Workers) run(f func()) {
+	next := make(chan func(), 1)
+	for ; f != nil; f = <-next {
+		f()
+		w.mu.Lock()
+		if w.closed || len(w.idle) == maxIdleWorkers {
+			w.mu.Unlock()
+			return
+		}
+		w.idle = append(w.idle, next)
+		if !w.trimming {
+			w.trimming = true
+			w.trim.Reset(workerIdleTime)
+		}
+		w.mu.Unlock()
+	}
+}
+
+// endUnused ends the goroutines that have waited since it was called before.
+func (w *Workers) endUnused() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, next := range w.idle[:w.unused] {
+		next <- nil
+	}
+	w.idle = slices.Delete(w.idle, 0, w.unused)
+	w.unused = len(w.idle)
+	if w.trimming = w.unused > 0; w.trimming {
+		w.trim.Reset(workerIdleTime)
+	}
+}
+
+// Close ends the goroutines that wait, and each other one after its function.
+func (w *Workers) Close() {
+	w.mu.Lock()
+	w.closed, w.unused = true, len(w.idle)
+	w.mu.Unlock()
+	w.endUnused()
+}
