@@ -151,7 +151,7 @@ func (c *chunk) dataEnd(p []byte) (int, *relay.Error) {
 	}
 	c.state += chunkState(n)
 	if n == len(want) {
-		c.begin(atSize)
+		c.state, c.digits, c.size, c.line = atSize, 0, 0, 0
 	}
 	return n, nil
 }

@@ -48,11 +48,6 @@ type chunk struct {
 	named    int // length of the trailer name, also beyond name
 }
 
-// begin starts a line.
-func (c *chunk) begin(s chunkState) {
-	c.state, c.digits, c.size, c.line = s, 0, 0, 0
-}
-
 // step parses one byte of a line, or a run of bytes that do not change the state. why
 // says what is wrong, "" = nothing.
 func (c *chunk) step(p []byte) (n int, why string) {
@@ -66,17 +61,21 @@ func (c *chunk) step(p []byte) (n int, why string) {
 	}
 	n, why = 1, ""
 	switch c.state {
-	case atSize:
+	case atSize, afterSize:
 		why = c.sizeByte(p[0])
-	case afterSize:
-		why = c.padByte(p[0])
 	case inExtension:
 		n = c.run(p)
 		if n == 0 {
 			n, why = 1, c.carriage(p[0], sizeLF)
 		}
 	case sizeLF:
-		why = c.sizeEnd(p[0])
+		if p[0] != '\n' {
+			why = "a chunk-size line holds a CR without LF"
+		}
+		c.state = inData
+		if c.size == 0 {
+			c.state = trailerStart
+		}
 	}
 	c.line += n
 	if why == "" && c.line > maxChunkLine {
@@ -85,55 +84,30 @@ func (c *chunk) step(p []byte) (n int, why string) {
 	return n, why
 }
 
+// sizeByte parses a digit of a size, or what follows the size. White space must come before
+// an extension only, but some local servers pad their sizes.
 func (c *chunk) sizeByte(b byte) string {
+	padded := c.state == afterSize
 	switch {
-	case is(b, hexOctet):
+	case is(b, hexOctet) && !padded:
 		c.digits++
 		size, ok := addHex(c.size, b)
 		if !ok || c.digits > maxChunkDigits {
 			return "a chunk size is too large"
 		}
 		c.size = size
-		return ""
 	case c.digits == 0:
 		return "a chunk does not begin with its size in hexadecimal digits"
 	case b == ';':
 		c.state = inExtension
-		return ""
 	case isSpace(b):
 		c.state = afterSize
-		return ""
-	case b == '\r':
+	case b == '\r' && !(padded && c.strict):
 		c.state = sizeLF
-		return ""
-	}
-	return "a chunk size is not followed by CRLF or an extension"
-}
-
-// padByte parses white space between a size and its extension. There must be none
-// without an extension, but some local servers pad their sizes.
-func (c *chunk) padByte(b byte) string {
-	switch {
-	case isSpace(b):
-		return ""
-	case b == ';':
-		c.state = inExtension
-		return ""
-	case b == '\r' && !c.strict:
-		c.state = sizeLF
-		return ""
-	}
-	return "white space follows a chunk size"
-}
-
-func (c *chunk) sizeEnd(b byte) string {
-	switch {
-	case b != '\n':
-		return "a chunk-size line holds a CR without LF"
-	case c.size == 0:
-		c.state = trailerStart
+	case padded:
+		return "white space follows a chunk size"
 	default:
-		c.state = inData
+		return "a chunk size is not followed by CRLF or an extension"
 	}
 	return ""
 }
@@ -181,7 +155,13 @@ func (c *chunk) nameByte(b byte) string {
 	switch {
 	case b == ':':
 		c.state = inValue
-		return c.forbidden()
+		// In a server that merges trailers into the headers these would change framing or
+		// routing (RFC 9110, section 6.5.1).
+		name := c.name[:min(c.named, len(c.name))]
+		if c.strict && len(name) == c.named && (fold(name, "content-length") || fold(name, "transfer-encoding") || fold(name, "host")) {
+			return "a trailer is named Content-Length, Transfer-Encoding or Host"
+		}
+		return ""
 	case is(b, tokenOctet), !c.strict && is(b, valueOctet):
 		if c.named < len(c.name) {
 			c.name[c.named] = b
@@ -190,19 +170,6 @@ func (c *chunk) nameByte(b byte) string {
 		return ""
 	}
 	return "a trailer name holds a byte that names must not have, or has no colon"
-}
-
-// forbidden refuses request trailers that would change framing or routing in a server
-// that merges trailers into the headers (RFC 9110, section 6.5.1).
-func (c *chunk) forbidden() string {
-	if !c.strict || c.named > len(c.name) {
-		return ""
-	}
-	name := c.name[:c.named]
-	if fold(name, "content-length") || fold(name, "transfer-encoding") || fold(name, "host") {
-		return "a trailer is named Content-Length, Transfer-Encoding or Host"
-	}
-	return ""
 }
 
 // run returns how many bytes of p are plain text of an extension or a value.

@@ -1,6 +1,9 @@
 package wire
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // nextLine cuts the first line off p, its end included; text is without CRLF or LF.
 func nextLine(p []byte) (text, rest []byte) {
@@ -160,8 +163,5 @@ func AddLines(head, lines []byte) []byte {
 	case bytes.HasSuffix(head, []byte("\n\n")):
 		at--
 	}
-	edited := make([]byte, 0, len(head)+len(lines))
-	edited = append(edited, head[:at]...)
-	edited = append(edited, lines...)
-	return append(edited, head[at:]...)
+	return slices.Concat(head[:at], lines, head[at:])
 }

@@ -28,10 +28,10 @@ func Rebuild(m *relay.Message, head []byte, next func() ([]byte, error), to func
 	if m.Framing == relay.FramingNone {
 		return nil
 	}
-	if next == nil {
-		next = once(m.Body.Data)
-	}
 	r := rebuilder{next: next, to: to}
+	if next == nil {
+		r.piece, r.ended = m.Body.Data, true
+	}
 	var err error
 	if m.Framing == relay.FramingChunked {
 		err = r.chunks(m.Lines)
@@ -45,18 +45,6 @@ func Rebuild(m *relay.Message, head []byte, next func() ([]byte, error), to func
 		return fmt.Errorf("rebuild body: %d of %d bytes: %w", r.passed, b.Size, io.ErrUnexpectedEOF)
 	}
 	return nil
-}
-
-// once returns data as the only piece.
-func once(data []byte) func() ([]byte, error) {
-	return func() ([]byte, error) {
-		if len(data) == 0 {
-			return nil, io.EOF
-		}
-		piece := data
-		data = nil
-		return piece, nil
-	}
 }
 
 // rebuilder passes pieces of the decoded body to to.

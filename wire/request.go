@@ -31,19 +31,9 @@ func Request(p []byte, l Limits) (h *Head, n int, err error) {
 		}
 		skip = 2
 	}
-	l.Seen = max(l.Seen-skip, 0)
-	h, err = request(p[skip:], l)
-	if err != nil {
-		return nil, 0, err
-	}
-	return h, skip + len(h.Raw), nil
-}
-
-func request(p []byte, l Limits) (*Head, error) {
+	p, l.Seen = p[skip:], max(l.Seen-skip, 0)
 	m := headerFlags{timeout: -1}
 	var line start
-	var n int
-	var err error
 	if len(p) > wholeScan && HeadEnd(p, l.Seen) < 0 {
 		err = unfinished(p, l)
 	} else if line, err = requestLine(p, l.Target); err == nil {
@@ -51,15 +41,15 @@ func request(p []byte, l Limits) (*Head, error) {
 	}
 	switch {
 	case errors.Is(err, ErrMore) && l.Head > 0 && len(p) >= l.Head, err == nil && l.Head > 0 && n > l.Head:
-		return nil, relay.Errorf(relay.CodeHeadTooLarge, "the request line and headers are larger than %d bytes; send fewer or shorter headers", l.Head)
+		return nil, 0, relay.Errorf(relay.CodeHeadTooLarge, "the request line and headers are larger than %d bytes; send fewer or shorter headers", l.Head)
 	case err != nil:
-		return nil, err
+		return nil, 0, err
 	}
-	h := &Head{Raw: p[:n:n], Method: line.method, Target: line.target, Minor: line.minor}
+	h = &Head{Raw: p[:n:n], Method: line.method, Target: line.target, Minor: line.minor}
 	if e := m.request(h); e != nil {
-		return nil, e
+		return nil, 0, e
 	}
-	return h, nil
+	return h, skip + n, nil
 }
 
 // unfinished looks for errors at both ends of a long head that has no empty line yet. It
