@@ -151,11 +151,6 @@ func (s *Server) untrack(c *conn) {
 	s.wg.Done()
 }
 
-// errStopping is the answer to requests that come while the server stops.
-func errStopping() *relay.Error {
-	return &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; send the request again in a moment", RetryAfter: retryDefault}
-}
-
 const (
 	maxRejectors       = 64                    // connections that are answered by answerOverloaded at once
 	rejectWriteTimeout = 50 * time.Millisecond // for the answer without waiting
@@ -179,7 +174,7 @@ func (s *Server) rejectConn(c *conn, bound string, secure bool) {
 	case s.rejectSlots <- struct{}{}:
 	default: // the first bytes on a connection fit into its send buffer
 		_ = c.sock.SetWriteDeadline(time.Now().Add(rejectWriteTimeout))
-		_, _ = c.sock.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded()}, requestID(), false, false))
+		_, _ = c.sock.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded}, requestID(), false, false))
 		_ = c.sock.Close()
 		return
 	}
@@ -208,11 +203,7 @@ func (c *conn) answerOverloaded() {
 	c.w = n
 	c.phase.Store(phaseLinger)
 	isHead := bytes.HasPrefix(c.buf[:n], []byte("HEAD "))
-	if _, err := c.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded()}, requestID(), isHead, false)); err == nil {
+	if _, err := c.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded}, requestID(), isHead, false)); err == nil {
 		c.closeOrderly()
 	}
-}
-
-func errOverloaded() *relay.Error {
-	return &relay.Error{Code: relay.CodeOverloaded, Detail: "the relay has as many connections as it can serve; send the request again in a moment, on a connection that is kept", RetryAfter: retryDefault}
 }

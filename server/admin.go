@@ -57,8 +57,8 @@ type Stats struct {
 // processStats is the JSON of /debug/stats.
 type processStats struct {
 	Goroutines int   `json:"goroutines"`
-	OpenFds    int   `json:"openFds"`  // -1 = unknown
-	RSSBytes   int64 `json:"rssBytes"` // -1 = unknown
+	OpenFds    int   `json:"openFds"`  // -1 = there is no /proc
+	RSSBytes   int64 `json:"rssBytes"` // -1 = there is no /proc
 	Stats
 }
 
@@ -69,7 +69,15 @@ func Admin(o AdminOptions) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("GET /debug/stats", func(w http.ResponseWriter, _ *http.Request) {
-		all := processStats{Goroutines: runtime.NumGoroutine(), OpenFds: openFds(), RSSBytes: rssBytes()}
+		all := processStats{Goroutines: runtime.NumGoroutine(), OpenFds: -1, RSSBytes: -1}
+		if fds, err := os.ReadDir("/proc/self/fd"); err == nil {
+			all.OpenFds = len(fds) - 1 // without the one that reads the list
+		}
+		memory, _ := os.ReadFile("/proc/self/statm")
+		var pages, resident int64
+		if _, err := fmt.Sscan(string(memory), &pages, &resident); err == nil {
+			all.RSSBytes = resident * int64(os.Getpagesize())
+		}
 		if o.Stats != nil {
 			all.Stats = o.Stats()
 		}
@@ -77,13 +85,12 @@ func Admin(o AdminOptions) http.Handler {
 	})
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
-
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 		mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if o.Loopback && !isLoopback(r.Host) {
+		if name, ok := splitHost(r.Host); o.Loopback && !(ok && isLoopbackName(name)) {
 			writeProblem(w, relay.Errorf(relay.CodeHostUnknown, "the admin listener answers only to localhost and loopback addresses"))
 			return
 		}
@@ -91,39 +98,9 @@ func Admin(o AdminOptions) http.Handler {
 	})
 }
 
-// isLoopback tells whether a Host value is localhost or a loopback address.
-func isLoopback(host string) bool {
-	name, ok := splitHost(host)
-	return ok && isLoopbackName(name)
-}
-
-// isLoopbackName is isLoopback for a name that splitHost returned.
+// isLoopbackName tells whether a name that splitHost returned is localhost or a loopback
+// address.
 func isLoopbackName(name string) bool {
 	ip, err := netip.ParseAddr(name)
 	return name == "localhost" || (err == nil && ip.IsLoopback())
-}
-
-// openFds counts the open files of this process in /proc; -1 where there is no /proc.
-func openFds() int {
-	d, err := os.Open("/proc/self/fd")
-	if err != nil {
-		return -1
-	}
-	defer func() { _ = d.Close() }()
-	names, err := d.Readdirnames(-1)
-	if err != nil {
-		return -1
-	}
-	return len(names) - 1 // without the one that reads the list
-}
-
-// rssBytes reads the resident memory of this process from /proc; -1 where there is no
-// /proc.
-func rssBytes() int64 {
-	b, _ := os.ReadFile("/proc/self/statm")
-	var all, resident int64
-	if _, err := fmt.Sscan(string(b), &all, &resident); err != nil {
-		return -1
-	}
-	return resident * int64(os.Getpagesize())
 }

@@ -121,17 +121,14 @@ func requestID() string {
 	return "req_" + strings.ToLower(rand.Text()[:16])
 }
 
-func errHostUnknown() *relay.Error {
-	return relay.Errorf(relay.CodeHostUnknown, "this relay does not answer for that host")
-}
-
-func errStarting() *relay.Error {
-	return &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "this relay is not serving yet; send the request again", RetryAfter: 2 * time.Second}
-}
-
-func errMisdirected() *relay.Error {
-	return relay.Errorf(relay.CodeHostUnknown, "the Host line names another host than the TLS connection was made for; use a connection of its own")
-}
+// Errors that are the same for every request.
+var (
+	errHostUnknown = relay.Errorf(relay.CodeHostUnknown, "this relay does not answer for that host")
+	errMisdirected = relay.Errorf(relay.CodeHostUnknown, "the Host line names another host than the TLS connection was made for; use a connection of its own")
+	errStarting    = &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "this relay is not serving yet; send the request again", RetryAfter: 2 * time.Second}
+	errStopping    = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; send the request again in a moment", RetryAfter: retryDefault}
+	errOverloaded  = &relay.Error{Code: relay.CodeOverloaded, Detail: "the relay has as many connections as it can serve; send the request again in a moment, on a connection that is kept", RetryAfter: retryDefault}
+)
 
 // writeProblem writes an error on the base site.
 func writeProblem(w http.ResponseWriter, e *relay.Error) {

@@ -249,7 +249,7 @@ func TestLogOfAnswerWithoutEvent(t *testing.T) {
 	o := testOptions(t, &upstream{})
 	o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c := &conn{srv: New(o)}
-	c.logAnswer(&relay.Answer{Error: errHostUnknown()}, relay.CodeHostUnknown, "req_1")
+	c.logAnswer(&relay.Answer{Error: errHostUnknown}, relay.CodeHostUnknown, "req_1")
 	if got := log.String(); strings.Contains(got, "event") || !strings.Contains(got, "request=req_1") {
 		t.Errorf("without an event: %s", got)
 	}

@@ -101,11 +101,11 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
 		why = relay.Errorf(relay.CodeMethodNotAllowed, "the base site knows no %s", r.Method)
 	case to.kind == hostAlias:
-		why = errMisdirected()
+		why = errMisdirected
 	case to.kind != hostBase && !(to.kind == hostUnknown && health):
-		why = errHostUnknown()
+		why = errHostUnknown
 	case !health && s.stopping.Load():
-		why = errStopping()
+		why = errStopping
 	}
 	if why != nil {
 		s.met.made.count(why.Code)
@@ -129,7 +129,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Length", "0")
 		w.WriteHeader(http.StatusPermanentRedirect) // which keeps the method
 	case s.starting.Load():
-		writeProblem(w, errStarting())
+		writeProblem(w, errStarting)
 	default:
 		s.serveSite(w, r)
 	}

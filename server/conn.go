@@ -83,20 +83,6 @@ func (c *conn) release() {
 	}
 }
 
-// ensureSpace makes space in buf for at least one byte after w, by moving the buffered
-// bytes or growing buf.
-func (c *conn) ensureSpace() {
-	if c.w < len(c.buf) {
-		return
-	}
-	if c.r > 0 {
-		c.w = copy(c.buf, c.buf[c.r:c.w])
-		c.r = 0
-		return
-	}
-	c.grow(len(c.buf) + 1)
-}
-
 // grow moves the buffered bytes to the start of a buffer of at least size bytes.
 func (c *conn) grow(size int) {
 	old, oldPool := c.buf[c.r:c.w], c.pooled
@@ -139,7 +125,7 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 		switch {
 		case more > 0 || err == nil:
 		case errors.Is(err, os.ErrDeadlineExceeded) && c.srv.stopping.Load():
-			return nil, 0, errStopping()
+			return nil, 0, errStopping
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return nil, 0, relay.Errorf(relay.CodeRequestTimeout, "the request head was not complete within %v", c.srv.opt.HeadTimeout)
 		case errors.Is(err, io.EOF):
@@ -170,9 +156,16 @@ func onlyLineEnd(p []byte) bool {
 	return len(p) == 0 || (len(p) <= 2 && bytes.HasPrefix([]byte("\r\n"), p))
 }
 
-// fill reads bytes of a head into buf.
+// fill reads bytes of a head into buf. Where buf ends with the buffered bytes, they are
+// moved to its start, or buf grows.
 func (c *conn) fill() (int, error) {
-	c.ensureSpace()
+	switch {
+	case c.w < len(c.buf):
+	case c.r > 0:
+		c.r, c.w = 0, copy(c.buf, c.buf[c.r:c.w])
+	default:
+		c.grow(len(c.buf) + 1)
+	}
 	n, err := c.net.Read(c.buf[c.w:])
 	c.w += n
 	return n, err
@@ -202,8 +195,12 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 	stall, slow := c.srv.opt.StallTimeout, false
 	wait := stall
-	if left, ok := c.rateTime(); ok && (stall <= 0 || left < stall) {
-		wait, slow = max(left, time.Nanosecond), true
+	if rate := c.srv.opt.MinRate; rate > 0 && !c.sock.noTimeout.Load() {
+		sent := time.Duration(float64(c.body.bytes) / float64(rate) * float64(time.Second))
+		left := max(sent, c.srv.opt.MinRateGrace) - c.body.waited // until the average falls below MinRate
+		if stall <= 0 || left < stall {
+			wait, slow = max(left, time.Nanosecond), true
+		}
 	}
 	c.deadline(wait)
 	begun := time.Now()
@@ -219,18 +216,6 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, relay.Errorf(relay.CodeRequestTimeout, "the request body comes slower than %d bytes a second", c.srv.opt.MinRate)
 	}
 	return 0, relay.Errorf(relay.CodeRequestTimeout, "no byte of the request came for %v", stall)
-}
-
-// rateTime returns how much longer the relay may wait for bytes of the body before its
-// average falls below MinRate. ok is false where no rate is demanded: it is off, or the
-// connection was upgraded.
-func (c *conn) rateTime() (left time.Duration, ok bool) {
-	rate := c.srv.opt.MinRate
-	if rate <= 0 || c.sock.noTimeout.Load() {
-		return 0, false
-	}
-	allowed := time.Duration(float64(c.body.bytes) / float64(rate) * float64(time.Second))
-	return max(allowed, c.srv.opt.MinRateGrace) - c.body.waited, true
 }
 
 // Unread puts p, the end of what the last Read returned, back.
@@ -292,10 +277,12 @@ func (c *conn) CloseWrite() error {
 	return c.sock.CloseWrite()
 }
 
-// Abort resets the connection: RST instead of close_notify and FIN.
+// Abort resets the connection: RST instead of close_notify and FIN, so that the caller
+// cannot take what it has received for the whole.
 func (c *conn) Abort() {
 	if !c.aborted.Swap(true) {
-		c.sock.reset()
+		relay.SetLinger(c.sock.Conn, 0)
+		_ = c.sock.Close()
 	}
 }
 

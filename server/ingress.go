@@ -60,7 +60,7 @@ func (c *conn) request() bool {
 	}
 	a, why := c.alias(to)
 	if why == nil && !c.srv.beginRequest() {
-		why = errStopping()
+		why = errStopping
 	}
 	if why != nil {
 		c.refuse(why, isHead)
@@ -96,11 +96,11 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 	case to.kind == hostInvalid:
 		return nil, relay.Errorf(relay.CodeRequestMalformed, "the Host line does not hold a host name")
 	case c.sni.kind == hostAlias && c.sni != to:
-		return nil, errMisdirected()
+		return nil, errMisdirected
 	case to.kind != hostAlias:
-		return nil, errHostUnknown()
+		return nil, errHostUnknown
 	case c.srv.starting.Load():
-		return nil, errStarting()
+		return nil, errStarting
 	}
 	a, ok := c.srv.opt.Capture.Alias(to.label)
 	if !ok {
@@ -143,15 +143,28 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	return keep
 }
 
+// restOfHeadTimeout bounds the wait for the rest of a refused head.
+const restOfHeadTimeout = time.Second
+
 // refuseBad answers a head that could not be parsed, and then has it kept if its Host
 // is a known alias. If the Host line has not come yet, as after a target that is too
-// long, refuseBad waits for it.
+// long, refuseBad reads on until it has, within the limit of heads.
 func (c *conn) refuseBad(why *relay.Error) {
 	head := c.buf[c.r:c.w]
 	to := c.routeBad(head)
 	c.refuse(why, bytes.HasPrefix(bytes.TrimLeft(head, "\r\n"), []byte("HEAD ")))
 	if to.kind == hostUnknown && why.Code != relay.CodeRequestTimeout {
-		head = c.restOfHead()
+		most := c.srv.limits.Head
+		if most <= 0 {
+			most = lingerMaxHead
+		}
+		c.deadline(restOfHeadTimeout)
+		for complete := false; !complete && c.w-c.r < most; {
+			n, err := c.fill()
+			head = c.buf[c.r:c.w]
+			line := bytes.IndexByte(head[len(head)-n:], '\n') >= 0
+			complete = err != nil || line && (shownHost(head) != nil || len(upToBody(head)) < len(head))
+		}
 		to = c.routeBad(head)
 	}
 	c.reject(to, head, why)
@@ -192,27 +205,6 @@ func (c *conn) reject(to route, head []byte, why *relay.Error) {
 		Arrived: c.arrived,
 		Head:    bytes.Clone(upToBody(head)),
 	}, why)
-}
-
-// restOfHeadTimeout bounds the wait for the rest of a refused head.
-const restOfHeadTimeout = time.Second
-
-// restOfHead reads the rest of a refused head up to its Host line, within the limit of
-// heads.
-func (c *conn) restOfHead() []byte {
-	most := c.srv.limits.Head
-	if most <= 0 {
-		most = lingerMaxHead
-	}
-	c.deadline(restOfHeadTimeout)
-	for c.w-c.r < most {
-		n, err := c.fill()
-		line := bytes.IndexByte(c.buf[c.w-n:c.w], '\n') >= 0
-		if head := c.buf[c.r:c.w]; err != nil || line && (shownHost(head) != nil || len(upToBody(head)) < len(head)) {
-			break
-		}
-	}
-	return c.buf[c.r:c.w]
 }
 
 // refuse answers and ends the connection.

@@ -98,13 +98,6 @@ func (c *stallConn) SetDeadline(t time.Time) error {
 // CloseWrite sends FIN where the connection can.
 func (c *stallConn) CloseWrite() error { return relay.HalfClose(c.Conn) }
 
-// reset closes the connection with RST, so that the peer cannot take what it has
-// received for the whole.
-func (c *stallConn) reset() {
-	relay.SetLinger(c.Conn, 0)
-	_ = c.Close()
-}
-
 // stallReader renews the read deadline of its request with every read and removes it
 // at the end of the body, so that the handler may take its time.
 type stallReader struct {
