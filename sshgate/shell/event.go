@@ -69,21 +69,20 @@ func (k *call) followEvents(newest relay.Filter) error {
 	if err != nil {
 		return err
 	}
-	log := newFollower(k.s)
-	log.only = alias.ID
+	log := newFollower(func(id int64) bool { return id == alias.ID })
 	out := newOutput()
 	defer k.s.print(out, k.missing)()
 	summaries := record.PageOf(page, k.s.Site, time.Now()).Data
 	slices.Reverse(summaries)
 	for _, e := range summaries {
 		out.line(k.summary(e))
-		log.listed(&e)
+		log.printed[printedKey{e.ID, e.AttemptCount}] = hasEnded(e.State) // not printed again
 	}
 	for { // until somebody leaves, or may not look any more
 		select {
 		case items, ok := <-feed:
 			if !ok && k.s.Ctx.Err() == nil {
-				return k.whyFeedEnded(log.only)
+				return k.whyFeedEnded(alias.ID)
 			}
 			k.more(out, log, items, &newest)
 		case key := <-k.s.Keys:
@@ -135,7 +134,7 @@ func (k *call) more(out *output, log *follower, items []relay.FeedItem, f *relay
 	if k.json {
 		for _, item := range items {
 			var e record.Summary
-			if item.Name == "event" && item.Alias == log.only && json.Unmarshal(item.Data, &e) == nil && k.fits(f, &e) {
+			if item.Name == "event" && log.wants(item.Alias) && json.Unmarshal(item.Data, &e) == nil && k.fits(f, &e) {
 				out.line(record.SafeJSON(item.Data))
 			}
 		}
@@ -326,11 +325,11 @@ func (k *call) replay() error {
 		if i < 0 {
 			return fmt.Sprintf("%s replayed: %s\n", form.ID, form.State)
 		}
-		return k.replayText(form, form.Attempts[i])
+		return k.replayText(e.ID, form, form.Attempts[i])
 	})
 }
 
-func (k *call) replayText(e *record.Event, a record.Attempt) string {
+func (k *call) replayText(id relay.ID, e *record.Event, a record.Attempt) string {
 	var b strings.Builder
 	switch a.State {
 	case relay.StateQueued:
@@ -339,7 +338,7 @@ func (k *call) replayText(e *record.Event, a record.Attempt) string {
 		fmt.Fprintf(&b, "%s is still being delivered (attempt %d); see it with: show %s\n", e.ID, a.Number, e.ID)
 	default:
 		b.WriteString(k.s.Screen.line(record.AttemptLine(&e.Summary, &a)) + "\n")
-		b.WriteString(k.compare(e, a.Number))
+		b.WriteString(k.compare(id, e, a.Number))
 	}
 	for _, w := range e.Warnings {
 		fmt.Fprintf(&b, "warning: %s\n", record.SafeText(w.Message))
@@ -349,11 +348,7 @@ func (k *call) replayText(e *record.Event, a record.Attempt) string {
 
 // compare returns a line that says what an attempt answered compared with the one before
 // it that got a response; "" where either has none.
-func (k *call) compare(e *record.Event, number int) string {
-	id, err := relay.ParseID(e.ID)
-	if err != nil {
-		return ""
-	}
+func (k *call) compare(id relay.ID, e *record.Event, number int) string {
 	for _, a := range slices.Backward(e.Attempts) {
 		if a.Number >= number || a.Response == nil {
 			continue

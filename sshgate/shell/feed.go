@@ -12,8 +12,7 @@ const memory = 512
 
 // follower picks the attempts that have ended out of feed items. It is used by one goroutine.
 type follower struct {
-	s       *Shell
-	only    int64 // alias; 0 = those of the connection
+	wants   func(alias int64) bool
 	printed map[printedKey]bool
 }
 
@@ -22,8 +21,8 @@ type printedKey struct {
 	attempt int
 }
 
-func newFollower(s *Shell) *follower {
-	return &follower{s: s, printed: map[printedKey]bool{}}
+func newFollower(wants func(alias int64) bool) *follower {
+	return &follower{wants: wants, printed: map[printedKey]bool{}}
 }
 
 // take reads a batch. missed tells that something is missing before it.
@@ -49,19 +48,6 @@ func (f *follower) take(items []relay.FeedItem) (ended []record.AttemptMessage, 
 		}
 	}
 	return ended, missed
-}
-
-func (f *follower) wants(alias int64) bool {
-	if f.only != 0 {
-		return alias == f.only
-	}
-	return f.s.Session.Holds(alias)
-}
-
-// listed is told that an event was printed by other means: its last attempt is not to be
-// printed again.
-func (f *follower) listed(e *record.Summary) {
-	f.printed[printedKey{e.ID, e.AttemptCount}] = hasEnded(e.State)
 }
 
 // hasEnded tells whether an attempt in this state is shown.

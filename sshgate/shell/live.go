@@ -186,7 +186,7 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 // follow prints what happens. A feed that ends, because the store could not answer, does not
 // end it.
 func (v *live) follow(feed <-chan []relay.FeedItem) int {
-	log := newFollower(v.Shell)
+	log := newFollower(v.Session.Holds)
 	var retry <-chan time.Time
 	for {
 		if feed == nil && retry == nil {
@@ -301,8 +301,14 @@ func (v *live) warnHostRefused(m *record.AttemptMessage) {
 		return
 	}
 	v.hostChecks++
-	e := v.event(m.EventID, hostCheckBytes)
-	if e == nil {
+	id, err := relay.ParseID(m.EventID)
+	if err != nil {
+		return
+	}
+	ctx, cancel := v.ask()
+	defer cancel()
+	e, err := v.Read.Event(ctx, v.Who, id, hostCheckBytes)
+	if err != nil {
 		return
 	}
 	for _, w := range record.Of(e, v.Site, time.Now()).Warnings {

@@ -148,21 +148,6 @@ func (s *Shell) Run(command string) int {
 	return k.dispatch(words)
 }
 
-// event reads an event that the live feed has named; nil if that is not possible.
-func (s *Shell) event(text string, maxBody int) *relay.Event {
-	id, err := relay.ParseID(text)
-	if err != nil {
-		return nil
-	}
-	ctx, cancel := s.ask()
-	defer cancel()
-	e, err := s.Read.Event(ctx, s.Who, id, maxBody)
-	if err != nil {
-		return nil
-	}
-	return e
-}
-
 // ask returns the context of one call of the store or of delivery.
 func (s *Shell) ask() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(s.Ctx, askTime)

@@ -82,44 +82,31 @@ func (s *Screen) HasPTY() bool {
 	return s.pty
 }
 
-// width returns how many columns a line should take; 0 = any number.
-func (s *Screen) width() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.pty {
-		return 0
-	}
-	return max(0, s.columns-1) // some terminals wrap when the last one is written
-}
-
 // tones are the colours of outcomes by the class of their status (ECMA-48, SGR): green, cyan,
 // yellow for the asker's fault, red.
 var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
-
-// paint colours text where the terminal can and its owner wants it.
-func (s *Screen) paint(status int, text string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if status < 200 || !s.pty || s.dumb || s.noColor {
-		return text
-	}
-	return "\x1b[" + tones[min(status/100, 5)] + "m" + text + "\x1b[0m"
-}
 
 // Bounds of a method and a path in a line, and of a path that is shortened to the window:
 // with less of it a line says too little, so it wraps instead.
 const maxMethod, maxPath, minPath = 32, 512, 12
 
-// line returns a line with colours and with its path shortened to the window.
+// line returns a line with its path shortened to the window, and with its outcome in colour
+// where the terminal can and its owner wants it.
 func (s *Screen) line(l record.Line) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	path := l.Path
 	l.Method, l.Path = record.SafeTextMax(l.Method, maxMethod), "/"
 	most := maxPath
-	if width := s.width(); width > 0 {
+	if width := s.columns - 1; s.pty && width > 0 { // some terminals wrap when the last column is written
 		most = min(most, max(minPath, width-utf8.RuneCountInString(l.String())+1))
 	}
 	l.Path = record.SafeTextMax(path, most)
-	return strings.Replace(l.String(), l.Outcome(), s.paint(l.Status, l.Outcome()), 1)
+	if l.Status < 200 || !s.pty || s.dumb || s.noColor {
+		return l.String()
+	}
+	painted := "\x1b[" + tones[min(l.Status/100, 5)] + "m" + l.Outcome() + "\x1b[0m"
+	return strings.Replace(l.String(), l.Outcome(), painted, 1)
 }
 
 // Writer gives what writes lines as the terminal needs them.

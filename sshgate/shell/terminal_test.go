@@ -73,8 +73,7 @@ func TestLinesAreBoundedInBytes(t *testing.T) {
 // TestFollowerIsBounded: what it remembers does not grow with the attempts that pass.
 func TestFollowerIsBounded(t *testing.T) {
 	t.Parallel()
-	f := newFollower(nil)
-	f.only = 1
+	f := newFollower(func(int64) bool { return true })
 	for i := range 5000 {
 		data := fmt.Sprintf(`{"eventId":"evt_%d","event":{},"attempt":{"number":1,"state":"delivered"}}`, i)
 		ended, _ := f.take([]relay.FeedItem{{Name: "attempt", Alias: 1, Data: []byte(data)}})
