@@ -3,6 +3,7 @@ package sshgate
 import (
 	"bufio"
 	"bytes"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -84,5 +85,19 @@ func TestHostKey(t *testing.T) {
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) != 1 {
 		t.Errorf("files %v", left)
+	}
+}
+
+// TestHostKeyAfterKill: what a process with the same id, as in a container, has left when it
+// was killed does not keep the next one from making a key.
+func TestHostKeyAfterKill(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	draft := filepath.Join(dir, fmt.Sprintf("%s.%d", HostKeyFile, os.Getpid()))
+	if err := os.WriteFile(draft, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadHostKey(dir); err != nil {
+		t.Error(err)
 	}
 }

@@ -61,17 +61,16 @@ func makeHostKey(path string) error {
 	if err != nil {
 		return err
 	}
-	draft := fmt.Sprintf("%s.%d", path, os.Getpid())
-	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	f, err := os.CreateTemp(filepath.Dir(path), HostKeyFile+".*") // mode 0600
 	if err != nil {
 		return fmt.Errorf("write host key: %w", err)
 	}
-	defer os.Remove(draft)
+	defer os.Remove(f.Name())
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return fmt.Errorf("write host key: %w", err)
 	}
-	if err = os.Link(draft, path); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err = os.Link(f.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("write host key: %w", err)
 	}
 	return nil
