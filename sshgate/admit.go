@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
 	gliderlabs "github.com/gliderlabs/ssh"
@@ -58,7 +59,7 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	if c.version != "" {
 		c.setResult(resultNoAttempt)
 	}
-	if c.isPeer() {
+	if srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, peerVersion) {
 		c.peer.Store(true)
 		srv.peers.servePeer(c)
 		return nil
@@ -138,11 +139,6 @@ func (srv *Server) shared(a netip.Addr) bool {
 			at, err := netip.ParseAddrPort(n.PeerAddr)
 			return err == nil && at.Addr().Unmap() == a.Unmap()
 		})
-}
-
-// penaltyExempt tells whether failed logins from an address cost nothing.
-func (srv *Server) penaltyExempt(a netip.Addr) bool {
-	return srv.o.NoPenalties || srv.shared(a) || relay.ContainsAddr(srv.o.PenaltyExempt, a)
 }
 
 // forget removes a connection that has ended. Its source gets a penalty where the

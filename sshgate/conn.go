@@ -111,7 +111,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
 	c.slot = slot{c: c, source: relay.SourceOf(c.remote.Addr()), shared: srv.shared(c.remote.Addr())}
-	c.penaltyExempt = srv.penaltyExempt(c.remote.Addr())
+	c.penaltyExempt = srv.o.NoPenalties || c.slot.shared || relay.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
 	return c
 }
 

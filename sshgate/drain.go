@@ -17,8 +17,8 @@ type closeReason struct {
 	graceful bool // requests on open channels may end first
 }
 
-// stoppedReason ends a connection whose sessions were already told that the relay stops.
-func stoppedReason() closeReason { return closeReason{exit: shell.ExitUnreachable, graceful: true} }
+// stopped ends a connection whose sessions were already told that the relay stops.
+var stopped = closeReason{exit: shell.ExitUnreachable, graceful: true}
 
 // drain ends the connection: it notifies the sessions, starts no new requests, lets
 // those on open channels end until ctx does, then closes the socket. Only the first
@@ -183,7 +183,7 @@ func (c *conn) move() {
 		ctx, cancel = context.WithTimeout(ctx, d)
 		defer cancel()
 	}
-	c.drain(ctx, stoppedReason())
+	c.drain(ctx, stopped)
 }
 
 func (c *conn) isMoving() bool {

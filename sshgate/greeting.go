@@ -55,11 +55,9 @@ func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias, rows int
 	var notable, other []string
 	for i := range aliases {
 		words := []string{aliases[i].Name, site.AliasURL(aliases[i].Name)}
-		if states == nil {
-			other = append(other, greetLines(words))
-			continue
+		if states != nil {
+			words = append(words, greetState(&aliases[i], &states[i])...)
 		}
-		words = append(words, greetState(&aliases[i], &states[i])...)
 		if len(words) > 3 {
 			notable = append(notable, greetLines(words))
 		} else {

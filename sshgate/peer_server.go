@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -24,11 +23,6 @@ const (
 	peerIdleFor   = 2500 * time.Millisecond // a client that is silent for longer gets no request on an unused channel
 	peerFirstWait = time.Second             // for the client to say why it could not dial
 )
-
-// isPeer reports whether the other side of a connection says that it is a node.
-func (c *conn) isPeer() bool {
-	return c.srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, peerVersion)
-}
 
 // peerConfig is the configuration of a connection that another node has made: that node
 // logs in by its id and its key.

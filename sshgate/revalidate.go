@@ -44,29 +44,21 @@ type subject struct {
 // scope is a set of subjects.
 type scope map[subject]bool
 
-// subjectOf returns what a change is about; a change without an account or alias is about
-// every connection.
-func subjectOf(c relay.Change) subject {
-	switch {
-	case c.Kind == relay.ChangeAccount && c.Credential != "":
-		return subject{key: c.Credential}
-	case c.Kind == relay.ChangeAccount && c.Account != 0:
-		return subject{account: c.Account}
-	case c.Kind == relay.ChangeAlias && c.Alias != 0:
-		return subject{alias: c.Alias}
-	}
-	return subject{all: true}
-}
-
 // Publish takes the store's changes, and makes what was revoked take effect at once. It
 // never blocks.
 func (srv *Server) Publish(changes []relay.Change) {
 	due := scope{}
 	for _, c := range changes {
-		if c.Kind == relay.ChangeAccount || c.Kind == relay.ChangeAlias {
-			due[subjectOf(c)] = true
-		}
-		if c.Kind == relay.ChangeEnrolment {
+		switch {
+		case c.Kind == relay.ChangeAccount && c.Credential != "":
+			due[subject{key: c.Credential}] = true
+		case c.Kind == relay.ChangeAccount && c.Account != 0:
+			due[subject{account: c.Account}] = true
+		case c.Kind == relay.ChangeAlias && c.Alias != 0:
+			due[subject{alias: c.Alias}] = true
+		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias: // of any
+			due[subject{all: true}] = true
+		case c.Kind == relay.ChangeEnrolment:
 			for _, waiting := range srv.all() {
 				if w := waiting.enrolment.Load(); w != nil && w.Fingerprint == c.Credential {
 					w.nudge()

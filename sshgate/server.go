@@ -236,7 +236,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.Announce()
 	conns := srv.users()
 	for _, c := range conns {
-		c.spawn(func() { c.drain(ctx, stoppedReason()) })
+		c.spawn(func() { c.drain(ctx, stopped) })
 	}
 	srv.mu.Lock()
 	serving := srv.serving

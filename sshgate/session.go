@@ -125,11 +125,9 @@ func (c *conn) removeSession(s *session) {
 func (s *session) requests(reqs <-chan *ssh.Request) {
 	begun := false // one shell, command or subsystem
 	for req := range reqs {
-		start, ok := s.startOf(req), !begun
-		if start == nil {
-			ok = s.request(req)
-		} else {
-			begun = true
+		start, ok := s.request(req)
+		if start != nil {
+			begun, ok = true, !begun
 		}
 		_ = req.Reply(ok, nil)
 		if start != nil && ok { // not before the reply: a quick command would end the channel first
@@ -140,20 +138,36 @@ func (s *session) requests(reqs <-chan *ssh.Request) {
 	s.cancel(nil)
 }
 
-// startOf gives what a request for a shell, command or subsystem starts; nil for another
-// request, or one that is refused.
-func (s *session) startOf(req *ssh.Request) func() int {
+// request tells whether a request is granted. start is what a shell, command or subsystem
+// that is granted runs.
+func (s *session) request(req *ssh.Request) (start func() int, ok bool) {
 	var text struct{ Value string }
-	switch {
-	case req.Type == "shell" && len(req.Payload) == 0:
-		return func() int { return s.run("") }
-	case req.Type == "exec" && ssh.Unmarshal(req.Payload, &text) == nil:
-		return func() int { return s.run(text.Value) }
-	case req.Type == "subsystem" && ssh.Unmarshal(req.Payload, &text) == nil && text.Value == apiSubsystem &&
-		s.c.srv.o.API != nil && s.c.enrolled == nil:
-		return s.serveAPI
+	switch req.Type {
+	case "shell":
+		if len(req.Payload) == 0 {
+			return func() int { return s.run("") }, true
+		}
+	case "exec":
+		if ssh.Unmarshal(req.Payload, &text) == nil {
+			return func() int { return s.run(text.Value) }, true
+		}
+	case "subsystem":
+		if ssh.Unmarshal(req.Payload, &text) == nil && text.Value == apiSubsystem && s.c.srv.o.API != nil && s.c.enrolled == nil {
+			return s.serveAPI, true
+		}
+	case "pty-req":
+		return nil, s.screen.Request(req.Payload)
+	case "window-change":
+		return nil, s.screen.Change(req.Payload)
+	case "env":
+		return nil, s.screen.Env(req.Payload)
+	case "signal": // those that end a program end the session (RFC 4254, section 6.9)
+		if ssh.Unmarshal(req.Payload, &text) == nil && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, text.Value) {
+			s.Stop(shell.ExitInterrupted)
+			return nil, true
+		}
 	}
-	return nil
+	return nil, false // x11-req, auth-agent-req@openssh.com, break, …
 }
 
 // inputConsumer takes all that the peer sends on a session: the result of a first read, and
@@ -186,24 +200,6 @@ func (s *session) readAfterEOF() int {
 	}
 	n, _ := s.ch.Read(make([]byte, 1))
 	return n
-}
-
-func (s *session) request(req *ssh.Request) bool {
-	switch req.Type {
-	case "pty-req":
-		return s.screen.Request(req.Payload)
-	case "window-change":
-		return s.screen.Change(req.Payload)
-	case "env":
-		return s.screen.Env(req.Payload)
-	case "signal": // those that end a program end the session (RFC 4254, section 6.9)
-		var signal struct{ Name string }
-		if ssh.Unmarshal(req.Payload, &signal) == nil && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, signal.Name) {
-			s.Stop(shell.ExitInterrupted)
-			return true
-		}
-	}
-	return false // x11-req, auth-agent-req@openssh.com, break, …
 }
 
 // Stop asks the session to end with an exit code. The first call counts.
