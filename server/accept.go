@@ -86,69 +86,59 @@ func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 	s.met.accepted.Inc()
 	limitUnsent(nc)
 	sock := &stallConn{Conn: nc, stall: s.opt.StallTimeout}
-	c := &conn{srv: s, sock: sock, net: sock, from: relay.AddrOf(nc.RemoteAddr())}
+	c := &conn{srv: s, sock: sock, net: sock, tls: cfg, from: relay.AddrOf(nc.RemoteAddr())}
 	evicted, bound := s.connLimit.acquire(&sock.slot, nc, c.from.Addr())
 	if bound != "" && evicted == nil {
-		s.rejectConn(c, bound, cfg != nil)
+		s.rejectConn(c, bound)
 		return
 	}
 	if evicted != nil {
 		s.met.evicted[bound].Inc()
 		_ = evicted.Close()
 	}
-	if !s.track(c) {
-		_ = sock.Close()
-		return
-	}
-	go func() {
-		defer s.untrack(c)
-		defer c.recoverPanic()
-		if cfg != nil && !c.handshake(cfg) {
-			return
-		}
-		c.serve()
-	}()
+	s.start(c, (*conn).serve)
 }
 
-// recoverPanic ends only this connection when serving it panics: one request must not
-// take down the tunnels and requests of everybody else. The connection is reset, so
-// that its caller cannot take what it has received for the whole.
-func (c *conn) recoverPanic() {
-	if v := recover(); v != nil {
-		c.srv.met.panics.Inc()
-		c.srv.log.Error("panic while serving a connection", "from", c.from, "panic", v, "stack", string(debug.Stack()))
-		c.Abort()
+// start has a connection served in a goroutine of its own, at whose end it is closed unless
+// net/http owns it then. false means that the server is closed, and the connection with it.
+//
+// A panic ends only this connection: one request must not take down the tunnels and requests
+// of everybody else. The connection is reset, so that its caller cannot take what it has
+// received for the whole.
+func (s *Server) start(c *conn, serve func(*conn)) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		_ = c.sock.Close()
+		return false
 	}
+	s.conns[c] = struct{}{}
+	s.wg.Add(1)
+	go func() {
+		defer s.wg.Done()
+		defer func() {
+			if v := recover(); v != nil {
+				s.met.panics.Inc()
+				s.log.Error("panic while serving a connection", "from", c.from, "panic", v, "stack", string(debug.Stack()))
+				c.Abort()
+			}
+			c.release()
+			if !c.handed {
+				_ = c.sock.Close()
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			delete(s.conns, c)
+		}()
+		serve(c)
+	}()
+	return true
 }
 
 func (s *Server) isClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed
-}
-
-func (s *Server) track(c *conn) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false
-	}
-	s.conns[c] = struct{}{}
-	s.wg.Add(1)
-	return true
-}
-
-// untrack ends a connection's goroutine. It closes the connection unless net/http owns
-// it now.
-func (s *Server) untrack(c *conn) {
-	c.release()
-	if !c.handed {
-		_ = c.sock.Close()
-	}
-	s.mu.Lock()
-	delete(s.conns, c)
-	s.mu.Unlock()
-	s.wg.Done()
 }
 
 const (
@@ -160,40 +150,32 @@ const (
 // would need a TLS handshake first, by closing it. Up to maxRejectors connections get
 // the answer in a way that no reset can destroy. The others get it at once, which
 // costs no goroutine, but some callers see a reset instead.
-func (s *Server) rejectConn(c *conn, bound string, secure bool) {
+func (s *Server) rejectConn(c *conn, bound string) {
 	s.met.refused[bound].Inc()
 	if suppressed, ok := s.rejectLog.allow(); ok {
 		s.log.Warn("connection refused: the bound of connections is reached and none is idle",
 			"bound", bound, "from", c.from, "suppressed", suppressed)
 	}
-	if secure {
+	if c.tls != nil {
 		_ = c.sock.Close()
 		return
 	}
 	select {
 	case s.rejectSlots <- struct{}{}:
+		if !s.start(c, (*conn).answerOverloaded) {
+			<-s.rejectSlots
+		}
 	default: // the first bytes on a connection fit into its send buffer
 		_ = c.sock.SetWriteDeadline(time.Now().Add(rejectWriteTimeout))
 		_, _ = c.sock.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded}, requestID(), false, false))
 		_ = c.sock.Close()
-		return
 	}
-	if !s.track(c) {
-		<-s.rejectSlots
-		_ = c.sock.Close()
-		return
-	}
-	go func() {
-		defer func() { <-s.rejectSlots }()
-		defer s.untrack(c)
-		defer c.recoverPanic()
-		c.answerOverloaded()
-	}()
 }
 
 // answerOverloaded answers after the first bytes of the request, because some clients
-// take an earlier answer for an error.
+// take an earlier answer for an error. It gives the slot among rejectSlots back.
 func (c *conn) answerOverloaded() {
+	defer func() { <-c.srv.rejectSlots }()
 	c.rewind()
 	c.deadline(c.srv.rejectReadTimeout)
 	n, err := c.net.Read(c.buf)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -31,7 +32,8 @@ const (
 type conn struct {
 	srv    *Server
 	sock   *stallConn
-	net    net.Conn // sock, or TLS above it
+	net    net.Conn    // sock, or TLS above it
+	tls    *tls.Config // nil = plain HTTP
 	from   netip.AddrPort
 	secure bool
 	sni    route  // of the TLS server name

@@ -14,6 +14,9 @@ import (
 // serve answers the requests of a connection, one after another, until it ends or is
 // handed over to net/http.
 func (c *conn) serve() {
+	if c.tls != nil && !c.handshake() {
+		return
+	}
 	if c.secure && c.sni.kind == hostBase {
 		c.handOver()
 		return

@@ -81,7 +81,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 		conns[i] = dial(t, addr) // and silent
 	}
 	until(t, func() bool { return count(t, s.met.refused[boundTotal]) == 500 })
-	if n := goroutinesIn("relay/server.(*Server).rejectConn.func"); n == 0 || n > maxRejectors {
+	if n := goroutinesIn("relay/server.(*conn).answerOverloaded"); n == 0 || n > maxRejectors {
 		t.Errorf("%d goroutines for connections that were refused", n)
 	}
 	answered := 0

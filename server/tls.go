@@ -48,13 +48,13 @@ func (s *Server) routeName(name string) route {
 }
 
 // handshake does the TLS handshake; false when there is nothing to serve.
-func (c *conn) handshake(cfg *tls.Config) bool {
+func (c *conn) handshake() bool {
 	ctx, cancel := c.srv.ctx, context.CancelFunc(func() {})
 	if d := c.srv.opt.HeadTimeout; d > 0 {
 		ctx, cancel = context.WithTimeout(ctx, d)
 	}
 	defer cancel()
-	t := tls.Server(c.sock, cfg)
+	t := tls.Server(c.sock, c.tls)
 	err := t.HandshakeContext(ctx)
 	var plain tls.RecordHeaderError
 	if errors.As(err, &plain) && plain.Conn != nil && slices.Contains(httpStarts, string(plain.RecordHeader[:])) {
