@@ -52,7 +52,9 @@ func (f *forward) online() shell.Notice {
 // detach ends the hold on the alias.
 func (f *forward) detach(graceful bool) {
 	f.closed.Store(true)
-	f.c.srv.peers.detached(f)
+	peers := f.c.srv.peers
+	peers.tunnels.Delete(f.info.ID)
+	peers.endBridges((*bridge).closeIdle, func(other *forward) bool { return other == f })
 	if att := f.attachment(); att != nil {
 		att.Detach(graceful)
 	}
@@ -285,7 +287,7 @@ func (c *conn) attach(f *forward) {
 	c.updateIdleTimer()
 	c.mu.Unlock()
 
-	c.srv.peers.attached(f) // before other nodes can learn of it
+	c.srv.peers.tunnels.Store(f.info.ID, f) // before other nodes can learn of it
 	att := c.srv.o.Attach.Attach(f.alias, f)
 	if old != nil {
 		old.detach(true)

@@ -124,18 +124,17 @@ type peers struct {
 	end context.CancelFunc
 
 	in, out atomic.Int64 // channels that were opened by and at other nodes since the start
+	tunnels sync.Map     // string: *forward; those of this node that others can use, by id
 
 	mu      sync.Mutex
 	links   map[string]*peerLink // by node id
-	tunnels map[string]*forward  // of this node, by tunnel id
 	bridges map[*bridge]struct{}
 	served  map[*conn]string // connections of other nodes, with their node ids
 }
 
 func newPeers(srv *Server) *peers {
 	p := &peers{
-		srv: srv, links: map[string]*peerLink{}, tunnels: map[string]*forward{},
-		bridges: map[*bridge]struct{}{}, served: map[*conn]string{},
+		srv: srv, links: map[string]*peerLink{}, bridges: map[*bridge]struct{}{}, served: map[*conn]string{},
 	}
 	p.ctx, p.end = context.WithCancel(context.Background())
 	return p

@@ -115,25 +115,11 @@ func (p *peers) globalRequests(requests <-chan *ssh.Request) {
 	}
 }
 
-// attached makes a tunnel of this node usable for the others; detached ends that, and
-// closes the channels of it that no request uses.
-func (p *peers) attached(f *forward) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.tunnels[f.info.ID] = f
-}
-
-func (p *peers) detached(f *forward) {
-	p.mu.Lock()
-	delete(p.tunnels, f.info.ID)
-	p.mu.Unlock()
-	p.endBridges((*bridge).closeIdle, func(other *forward) bool { return other == f })
-}
-
+// tunnel returns a tunnel of this node; nil = there is none of this id.
 func (p *peers) tunnel(id string) *forward {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.tunnels[id]
+	f, _ := p.tunnels.Load(id)
+	tunnel, _ := f.(*forward)
+	return tunnel
 }
 
 // endBridges calls end for the channels of other nodes to the forwards that are meant.

@@ -244,11 +244,11 @@ func (k *call) fail(err error) int {
 	} else {
 		fmt.Fprintf(k.s.Stderr, "relay: %s\n", problemText(err))
 	}
-	if e := relay.AsError(err); e.Code == relay.CodeInternal && k.s.Ctx.Err() == nil {
+	exit, code := ExitFailure, relay.AsError(err).Code
+	if code == relay.CodeInternal && k.s.Ctx.Err() == nil {
 		k.s.Log.Error("ssh command", "err", err)
 	}
-	exit := ExitFailure
-	switch code := relay.AsError(err).Code; code {
+	switch code {
 	case relay.CodeValidationFailed:
 		exit = ExitUsage
 	case relay.CodeNotFound:
