@@ -73,7 +73,7 @@ const (
 )
 
 // peerOpen is the payload of peerTunnel, wakeQueue that of peerWake, takenOver that of
-// peerTakenOver.
+// peerTakenOver, parked that of peerParked.
 type (
 	peerOpen struct {
 		Node       string // meant
@@ -83,6 +83,7 @@ type (
 	}
 	wakeQueue struct{ Alias uint64 }
 	takenOver struct{ Tunnel, Reason string }
+	parked    struct{ Sent uint64 } // bytes on the channel so far
 )
 
 // Reasons of refused peerTunnel channels beside those of openCodes. The range is for private
@@ -545,6 +546,7 @@ type peerChannel struct {
 	fills
 	pc      *peerConn
 	ch      ssh.Channel
+	sent    atomic.Uint64 // bytes, for Parked
 	ended   chan struct{} // closed when ending is set
 	ending  peerEnding
 	closing sync.Once
@@ -596,7 +598,11 @@ func (h *peerChannel) readOnce(buf []byte) relay.Fill {
 
 // Write implements relay.Channel. Close unblocks it: the other node answers the CLOSE at
 // once, or its connection is given up.
-func (h *peerChannel) Write(p []byte) (int, error) { return h.ch.Write(p) }
+func (h *peerChannel) Write(p []byte) (int, error) {
+	n, err := h.ch.Write(p)
+	h.sent.Add(uint64(n))
+	return n, err
+}
 
 // Refusal implements relay.Channel.
 func (h *peerChannel) Refusal(wait time.Duration) *relay.Error {
@@ -623,7 +629,9 @@ func (h *peerChannel) CloseWrite() error {
 
 // Parked tells the other node that no request uses the channel for now, so that it does not
 // count as one of the tunnel's.
-func (h *peerChannel) Parked() { _, _ = h.ch.SendRequest(peerParked, false, nil) }
+func (h *peerChannel) Parked() {
+	_, _ = h.ch.SendRequest(peerParked, false, ssh.Marshal(parked{h.sent.Load()}))
+}
 
 // Close implements relay.Channel.
 func (h *peerChannel) Close() error {

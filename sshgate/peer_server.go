@@ -208,6 +208,8 @@ type bridge struct {
 
 	mu       sync.Mutex
 	busy     bool   // it was opened for a request, or the bytes of one have come
+	came     uint64 // bytes from the other node
+	ended    uint64 // how many of them belong to requests that have ended
 	release  func() // gives the slot of the tunnel back; nil = it has none
 	reserved bool   // bytes are reserved in the budget
 	closed   bool
@@ -220,7 +222,18 @@ func (b *bridge) requests(reqs <-chan *ssh.Request) {
 		case peerHalfClose:
 			b.half.Do(func() { close(b.halfClosed) })
 		case peerParked:
-			b.unuse()
+			// x/crypto gives requests and data to different goroutines, so the bytes of the next
+			// request may have been read before this.
+			var m parked
+			if ssh.Unmarshal(req.Payload, &m) != nil {
+				break
+			}
+			b.mu.Lock()
+			if b.came <= m.Sent {
+				b.ended = m.Sent
+				b.unuse()
+			}
+			b.mu.Unlock()
 		}
 		_ = req.Reply(false, nil)
 	}
@@ -231,12 +244,12 @@ func (b *bridge) close() {
 	b.mu.Lock()
 	first := !b.closed
 	b.closed = true
+	b.unuse()
 	b.mu.Unlock()
 	if !first {
 		return
 	}
 	close(b.done)
-	b.unuse()
 	_ = b.local.Close()
 	_ = b.remote.Close()
 }
@@ -267,13 +280,14 @@ func (b *bridge) finish(e peerEnding) {
 	}
 }
 
-// use takes a slot of the tunnel for a request whose first bytes have come.
-func (b *bridge) use() bool {
+// use takes a slot of the tunnel for a request, unless it has one, when n bytes have come.
+func (b *bridge) use(n int) bool {
 	b.mu.Lock()
-	taken, closed := b.release != nil, b.closed
-	b.busy = true
+	b.came += uint64(n)
+	late, taken, closed := b.came <= b.ended, b.release != nil, b.closed
+	b.busy = b.busy || !late
 	b.mu.Unlock()
-	if taken || closed {
+	if late || taken || closed {
 		return !closed
 	}
 	release := func() {}
@@ -297,9 +311,8 @@ func (b *bridge) use() bool {
 	return true
 }
 
+// unuse gives the slot back. The caller holds mu.
 func (b *bridge) unuse() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
 	b.busy = false
 	if b.release != nil {
 		b.release()
@@ -337,7 +350,7 @@ func (b *bridge) up() {
 	for {
 		n, err := b.remote.Read(piece[:])
 		if n > 0 {
-			if !b.use() {
+			if !b.use(n) {
 				return
 			}
 			b.blocked.Reset(pauseAfter)

@@ -417,3 +417,38 @@ func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 		t.Errorf("stop: %v", err)
 	}
 }
+
+// A request on a channel that was parked a moment ago counts as one: its bytes used to be read
+// before the message about the park, which then took its slot away, and it was cut once the
+// client was silent for a while.
+func TestRequestOnAParkedChannelCounts(t *testing.T) {
+	t.Parallel()
+	owner, _, _, tun := twoNodes(t, echo)
+	ch := open(t, tun).(*peerChannel)
+	defer ch.Close()
+	inUse := func() bool {
+		owner.srv.peers.mu.Lock()
+		defer owner.srv.peers.mu.Unlock()
+		for b := range owner.srv.peers.bridges {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return b.busy && b.release != nil
+		}
+		return false
+	}
+	buf := make([]byte, 1)
+	for n := range 200 {
+		if _, err := ch.Write([]byte{'x'}); err != nil {
+			t.Fatal(err)
+		}
+		ch.Fill(buf)
+		if f := <-ch.Filled(); f.Err != nil {
+			t.Fatal(f.Err)
+		}
+		if !inUse() {
+			t.Fatalf("request %d counts as none", n)
+		}
+		ch.Parked()
+	}
+	eventually(t, 30*time.Second, "the slot to be free", func() bool { return !inUse() })
+}
