@@ -250,6 +250,7 @@ func (b *bridge) close() {
 		return
 	}
 	close(b.done)
+	b.unreserve() // from now on reserve does nothing
 	_ = b.local.Close()
 	_ = b.remote.Close()
 }
@@ -344,7 +345,6 @@ func (b *bridge) unreserve() {
 
 // up carries what the other node sends to the client.
 func (b *bridge) up() {
-	defer b.unreserve()
 	piece := b.srv.buffers.Get().(*[writePiece]byte)
 	defer b.srv.buffers.Put(piece)
 	for {

@@ -452,3 +452,35 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	}
 	eventually(t, 30*time.Second, "the slot to be free", func() bool { return !inUse() })
 }
+
+// The timer that reserves bytes for a write that waits may be late: for the end of the write,
+// and for that of all writes.
+func TestLateReservationIsGivenBack(t *testing.T) {
+	t.Parallel()
+	budget := relay.NewBudget(64 << 20)
+	c := &cluster{nodes: map[string]relay.Node{}}
+	owner, _ := c.newMember(t, "owner", func(o *Options) { o.Budget = budget })
+	ingress, other := c.newMember(t, "ingress")
+	client := owner.mustDial(owner.alice)
+	accept(t, client, echo)
+	forwards(t, client, "a", 80)
+	rec := relay.TunnelRecord{TunnelInfo: owner.online("a").Info(), Alias: 1, Node: "owner"}
+	eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
+	ch := open(t, ingress.srv.Remote(rec))
+	if err := ch.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := readAll(t, ch); len(got) != 0 || err != io.EOF { // both directions have ended
+		t.Fatalf("got %q, %v", got, err)
+	}
+	owner.srv.peers.mu.Lock()
+	for b := range owner.srv.peers.bridges {
+		b.reserve()
+	}
+	owner.srv.peers.mu.Unlock()
+	if budget.Stats().Used == 0 {
+		t.Fatal("nothing was reserved")
+	}
+	_ = ch.Close()
+	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return budget.Stats().Used == 0 })
+}
