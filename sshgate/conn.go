@@ -73,7 +73,7 @@ type conn struct {
 	loginDeadline   time.Time   // when the time for the login is over
 	draining        bool
 	moves           bool          // the client follows NoticeMoving
-	moving          chan struct{} // made by move, closed when the last forward has gone to another node
+	moving          chan struct{} // made by move, has an element once the last forward has gone to another node
 	forwards        []*forward
 	refusals        []shell.Notice
 	clientNotices   *noticeSender // made by hello

@@ -162,7 +162,7 @@ func (c *conn) move() {
 		c.mu.Unlock()
 		return
 	}
-	moving := make(chan struct{})
+	moving := make(chan struct{}, 1)
 	c.moving = moving
 	waits := c.moves && len(c.forwards) > 0
 	c.mu.Unlock()
@@ -206,7 +206,10 @@ func (c *conn) handOver(f *forward) bool {
 		}
 		f.detach(true)
 		if last {
-			close(c.moving)
+			select {
+			case c.moving <- struct{}{}:
+			default: // a forward was added after the last one had gone
+			}
 		}
 	})
 	return true
