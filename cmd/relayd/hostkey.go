@@ -10,6 +10,8 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"golang.org/x/crypto/ssh"
 
@@ -41,8 +43,10 @@ func loadHostKeys(ctx context.Context, cfg Config, s *store.Store, log *slog.Log
 	return []ssh.Signer{key}, err
 }
 
+// hostKeyFiles lists the files of --ssh-host-key, whose names may hold spaces.
 func hostKeyFiles(cfg Config) []string {
-	return words(cfg.SSHHostKey)
+	files := mapSlice(strings.FieldsFunc(cfg.SSHHostKey, func(r rune) bool { return r == ',' || r == '\n' }), strings.TrimSpace)
+	return slices.DeleteFunc(files, func(file string) bool { return file == "" })
 }
 
 func readHostKey(file string) (ssh.Signer, error) {

@@ -48,11 +48,14 @@ func TestHostKeyOfAllNodes(t *testing.T) {
 	}
 }
 
-// Keys of --ssh-host-key are used instead of the one in the data dir, and a file without a
-// key is an error that names it.
+// Keys of --ssh-host-key are used instead of the one in the data dir, also where a name holds
+// a space, and a file without a key is an error that names it.
 func TestHostKeyFiles(t *testing.T) {
 	t.Parallel()
-	old, next := t.TempDir(), t.TempDir()
+	old, next := t.TempDir(), filepath.Join(t.TempDir(), "next key")
+	if err := os.Mkdir(next, 0o700); err != nil {
+		t.Fatal(err)
+	}
 	var list []string
 	var want []ssh.Signer
 	for _, dir := range []string{old, next} {
@@ -62,7 +65,7 @@ func TestHostKeyFiles(t *testing.T) {
 		}
 		list, want = append(list, filepath.Join(dir, sshgate.HostKeyFile)), append(want, key)
 	}
-	cfg := Config{DataDir: t.TempDir(), SSHHostKey: strings.Join(list, ",")}
+	cfg := Config{DataDir: t.TempDir(), SSHHostKey: strings.Join(list, ", ")}
 	keys, err := loadHostKeys(t.Context(), cfg, nil, nil)
 	if err != nil || len(keys) != 2 {
 		t.Fatalf("%v, %v", keys, err)
