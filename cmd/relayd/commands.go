@@ -50,63 +50,49 @@ func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account str
 
 // commands returns command lines that can be pasted into a shell, with what each is for.
 func (s *operatorEnv) commands(site relay.Site, account, identity string) string {
+	tunnel := []string{"ssh", "-N", "-R", demoAlias + ":80:localhost:3000"}
+	host, port, _ := net.SplitHostPort(site.SSHAddr)
+	if port != "22" {
+		tunnel = append(tunnel, "-p", port)
+	}
+	if identity != "" {
+		tunnel = append(tunnel, "-i", quote(identity), "-o", "IdentitiesOnly=yes")
+	}
+	tunnel = append(tunnel, host)
+
+	webhook := []string{"curl", "-d", `'{"hi":1}'`}
+	domain := site.AliasDomain
+	_, err := netip.ParseAddr(domain)
+	if site.Loopback && err != nil && domain != "localhost" && !strings.HasSuffix(domain, ".localhost") { // those resolve without DNS
+		web := cmp.Or(site.Base.Port(), map[string]string{"http": "80", "https": "443"}[site.Base.Scheme])
+		webhook = append(webhook, "--resolve", demoAlias+"."+domain+":"+web+":127.0.0.1")
+	}
+	webhook = append(webhook, site.AliasURL(demoAlias)+"/hook")
+
 	auth := `-H "Authorization: Bearer $RELAY_TOKEN"`
 	list := "curl -s " + auth + " " + quote(site.URL("/api/v1/events?alias="+demoAlias+"&limit=1"))
-	return "\nOpen a tunnel to a server of yours on port 3000:\n" + sshCommand(site, identity) +
-		"\n\nSend it a webhook:\n" + curlCommand(site) +
+	return "\nOpen a tunnel to a server of yours on port 3000:\n" + strings.Join(tunnel, " ") +
+		"\n\nSend it a webhook:\n" + strings.Join(webhook, " ") +
 		"\n\nGet an API token, list the events, send the newest one again:\n" +
 		"export RELAY_TOKEN=$(" + s.operatorCommand("token", "add", "--user", account) + ")\n" + list + "\n" +
 		"curl -s -X POST " + auth + " " + site.URL("/api/v1/events/") + "$(" + list + ` | grep -o 'evt_[0-9a-z]*' | head -n 1)/replay` +
 		"\n\nOpen the dashboard by a one-time link:\n" + s.operatorCommand("login-link", "--user", account) + "\n\n"
 }
 
-func sshCommand(site relay.Site, identity string) string {
-	words := []string{"ssh", "-N", "-R", demoAlias + ":80:localhost:3000"}
-	host, port, _ := net.SplitHostPort(site.SSHAddr)
-	if port != "22" {
-		words = append(words, "-p", port)
-	}
-	if identity != "" {
-		words = append(words, "-i", quote(identity), "-o", "IdentitiesOnly=yes")
-	}
-	return strings.Join(append(words, host), " ")
-}
-
-// curlCommand sends a request to the alias. Names below localhost resolve without DNS;
-// another alias domain on loopback needs --resolve.
-func curlCommand(site relay.Site) string {
-	words := []string{"curl", "-d", `'{"hi":1}'`}
-	domain := site.AliasDomain
-	_, err := netip.ParseAddr(domain)
-	if site.Loopback && err != nil && domain != "localhost" && !strings.HasSuffix(domain, ".localhost") {
-		port := site.Base.Port()
-		if port == "" {
-			port = map[string]string{"http": "80", "https": "443"}[site.Base.Scheme]
-		}
-		words = append(words, "--resolve", demoAlias+"."+domain+":"+port+":127.0.0.1")
-	}
-	return strings.Join(append(words, site.AliasURL(demoAlias)+"/hook"), " ")
-}
-
-// operatorCommand returns a command line of this program for the same store.
+// operatorCommand returns a command line of this program for the same store. It has the name
+// of the program alone if the shell finds this one by it.
 func (s *operatorEnv) operatorCommand(args ...string) string {
-	return strings.Join(mapSlice(slices.Concat([]string{program()}, args, s.options), quote), " ")
-}
-
-// program returns the name of this program if the shell finds it in PATH, else its path.
-func program() string {
-	path, err := os.Executable()
+	program, err := os.Executable()
 	if err != nil {
-		return "relayd"
-	}
-	if found, err := exec.LookPath("relayd"); err == nil {
-		here, herr := os.Stat(path)
+		program = "relayd"
+	} else if found, err := exec.LookPath("relayd"); err == nil && filepath.IsAbs(found) {
+		here, herr := os.Stat(program)
 		there, terr := os.Stat(found)
-		if herr == nil && terr == nil && os.SameFile(here, there) && filepath.IsAbs(found) {
-			return "relayd"
+		if herr == nil && terr == nil && os.SameFile(here, there) {
+			program = "relayd"
 		}
 	}
-	return path
+	return strings.Join(mapSlice(slices.Concat([]string{program}, args, s.options), quote), " ")
 }
 
 // plainWord is what a shell takes as it is.

@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"reflect"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -64,7 +63,14 @@ func load(src sources) (Config, []*setting, error) {
 		}
 	}
 	for _, s := range list {
-		if err := s.resolve(src, entries); err != nil {
+		text, origin, err := s.lookup(src, entries)
+		if err == nil {
+			s.origin = origin
+			if err = s.set(text); err != nil {
+				err = fmt.Errorf("%s: %w", s.location(), err)
+			}
+		}
+		if err != nil {
 			faults = append(faults, err)
 		}
 	}
@@ -77,19 +83,7 @@ func load(src sources) (Config, []*setting, error) {
 	return c, list, nil
 }
 
-// resolve takes the strongest source that has the setting and parses it.
-func (s *setting) resolve(src sources, entries map[string]fileEntry) error {
-	text, origin, err := s.lookup(src, entries)
-	if err != nil {
-		return err
-	}
-	s.origin = origin
-	if err := s.set(text); err != nil {
-		return fmt.Errorf("%s: %w", s.location(), err)
-	}
-	return nil
-}
-
+// lookup returns the text of the strongest source that has the setting.
 func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origin string, err error) {
 	if text, ok := src.flags[s.name]; ok {
 		return text, "--" + s.name, nil
@@ -138,7 +132,7 @@ func (c *Config) check(list []*setting, getenv func(string) string) (faults []er
 		byName[s.name] = s
 	}
 	c.drainDelayGiven = byName["drain-delay"].origin != "default"
-	for _, rule := range append(c.rules(), c.tlsRules()...) {
+	for _, rule := range c.rules() {
 		if rule.broken {
 			faults = append(faults, fmt.Errorf("%s: %s", byName[rule.setting].location(), rule.text))
 		}
@@ -153,6 +147,10 @@ type rule struct {
 }
 
 func (c *Config) rules() []rule {
+	files, acme := c.TLS == "files", c.TLS == "acme"
+	_, _, server := net.SplitHostPort(c.ACMEDNSServer)
+	_, command := exec.LookPath(c.ACMEDNSCommand)
+	ca, err := url.Parse(c.ACMECA)
 	return []rule{
 		{c.DataDir == "", "data-dir", "there is no home folder to put it in; pass --data-dir"},
 		{c.SSHAddr == "", "ssh-addr", "tunnels come in by ssh: it cannot be off"},
@@ -161,15 +159,6 @@ func (c *Config) rules() []rule {
 		{c.PingTimeout == 0, "ping-timeout", "it cannot be off: a vanished peer would never be noticed"},
 		{c.DatabaseMaxConns < minDatabaseConns, "database-max-conns", fmt.Sprintf("a node needs %d connections at least: for its heartbeat, for notifications, two that write and two for other work", minDatabaseConns)},
 		{c.DrainDelay < 0, "drain-delay", "it cannot be off; 0s closes the listeners at once"},
-	}
-}
-
-func (c *Config) tlsRules() []rule {
-	files, acme := c.TLS == "files", c.TLS == "acme"
-	_, _, server := net.SplitHostPort(c.ACMEDNSServer)
-	_, command := exec.LookPath(c.ACMEDNSCommand)
-	ca, err := url.Parse(c.ACMECA)
-	return []rule{
 		{files && c.TLSCert == "", "tls-cert", "tls files needs the certificate chain: pass --tls-cert FILE"},
 		{files && c.TLSKey == "", "tls-key", "tls files needs the private key: pass --tls-key FILE"},
 		{c.TLS != off && c.HTTPSAddr == "", "tls", fmt.Sprintf("tls %s needs a listener: pass --https-addr such as :443", c.TLS)},
@@ -208,7 +197,7 @@ func (c *cli) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*sett
 	file := flags.String("config", "", "YAML file of settings, flag names as keys (RELAY_CONFIG)")
 	var defaults Config
 	for _, s := range defaults.settings() {
-		flags.Var(&rawFlag{setting: s, given: given}, s.name, s.help+" ("+s.env()+")")
+		flags.Var(&rawFlag{s, given}, s.name, s.help+" ("+s.env()+")")
 		if !all && !storeSettings[s.name] {
 			_ = flags.MarkHidden(s.name)
 		}
@@ -231,20 +220,10 @@ var _ pflag.Value = (*rawFlag)(nil)
 func (f *rawFlag) Set(text string) error { f.given[f.setting.name] = text; return nil }
 
 // String is the default, for the help.
-func (f *rawFlag) String() string {
-	if f.setting == nil {
-		return ""
-	}
-	return f.setting.def
-}
+func (f *rawFlag) String() string { return f.setting.def }
 
 // Type is a word for the value, for the help.
-func (f *rawFlag) Type() string {
-	if f.setting.field.Kind() == reflect.Bool {
-		return f.setting.kind
-	}
-	return cmp.Or(kinds[f.setting.kind].word, "text")
-}
+func (f *rawFlag) Type() string { return cmp.Or(kinds[f.setting.kind].word, "text") }
 
 // configCommand prints the settings as they are, with origins, or their reference.
 func (c *cli) configCommand() *cobra.Command {

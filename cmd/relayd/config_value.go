@@ -28,9 +28,10 @@ type kind struct {
 	parse func(text string) (any, error)
 }
 
-// kinds has every kind of setting, except those that list their words, such as on|off.
+// kinds has every kind of setting, except those that list their words, such as text|json.
 var kinds = map[string]kind{
 	"":             {word: "text", parse: func(s string) (any, error) { return s, nil }},
+	"on|off":       {word: "on|off", parse: parseSwitch},
 	"addr":         {word: "addr", parse: parseAddr},
 	"dial":         {word: "addr", parse: parseDial},
 	"peer":         {word: "text", parse: parsePeer},
@@ -48,10 +49,15 @@ var kinds = map[string]kind{
 // set reads what a person wrote. Its errors say what was expected.
 func (s *setting) set(text string) error {
 	text = strings.TrimSpace(text)
-	if words := strings.Split(s.kind, "|"); len(words) > 1 {
-		return s.setWord(strings.ToLower(text), words)
+	k, known := kinds[s.kind]
+	if !known {
+		text = strings.ToLower(text)
+		if words := strings.Split(s.kind, "|"); !slices.Contains(words, text) {
+			return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
+		}
+		s.field.SetString(text)
+		return nil
 	}
-	k := kinds[s.kind]
 	if k.limit && text == off {
 		s.field.SetZero()
 		if s.zero {
@@ -70,25 +76,11 @@ func (s *setting) set(text string) error {
 	return nil
 }
 
-// setWord sets one of several words, or a switch, which other words turn on and off too.
-func (s *setting) setWord(text string, words []string) error {
-	if s.field.Kind() == reflect.Bool {
-		on := slices.Contains([]string{"on", "true", "yes", "1"}, text)
-		s.field.SetBool(on)
-		if !on && !slices.Contains([]string{off, "false", "no", "0"}, text) {
-			return fmt.Errorf("%q is neither on nor off", text)
-		}
-		return nil
-	}
-	if !slices.Contains(words, text) {
-		return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
-	}
-	s.field.SetString(text)
-	return nil
-}
-
 // String shows what was understood, without secrets.
 func (s *setting) String() string {
+	if kinds[s.kind].limit && (s.field.IsZero() && !s.zero || s.field.CanInt() && s.field.Int() < 0) {
+		return off
+	}
 	switch v := s.field.Interface().(type) {
 	case bool:
 		if v {
@@ -96,11 +88,11 @@ func (s *setting) String() string {
 		}
 		return off
 	case int64:
-		return s.limitText(v, formatSize)
+		return formatSize(v)
 	case int:
-		return s.limitText(int64(v), func(n int64) string { return strconv.FormatInt(n, 10) })
+		return strconv.Itoa(v)
 	case time.Duration:
-		return s.limitText(int64(v), func(n int64) string { return relay.FormatDuration(time.Duration(n)) })
+		return relay.FormatDuration(v)
 	case api.Rate:
 		return formatRate(v)
 	case []netip.Prefix:
@@ -121,11 +113,15 @@ func (s *setting) String() string {
 	return text
 }
 
-func (s *setting) limitText(n int64, format func(int64) string) string {
-	if n < 0 || n == 0 && !s.zero {
-		return off
+// parseSwitch reads on or off, or one of the words that stand for them elsewhere.
+func parseSwitch(s string) (any, error) {
+	switch s = strings.ToLower(s); s {
+	case "on", "true", "yes", "1":
+		return true, nil
+	case off, "false", "no", "0":
+		return false, nil
 	}
-	return format(n)
+	return nil, fmt.Errorf("%q is neither on nor off", s)
 }
 
 // parseAddr reads an address to listen on: host:port, :port, or off, which is "".
@@ -341,9 +337,6 @@ func parseRate(s string) (any, error) {
 }
 
 func formatRate(r api.Rate) string {
-	if r.N == 0 {
-		return off
-	}
 	for _, u := range rateUnits {
 		if r.Per == u.per {
 			return strconv.Itoa(r.N) + "/" + u.name

@@ -28,22 +28,16 @@ const (
 )
 
 func main() {
-	os.Exit(run(signalContext(), os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
-}
-
-// signalContext returns a context that ends with the first SIGINT or SIGTERM. A second
-// signal ends the process at once.
-func signalContext() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
 		cancel()
-		<-signals
+		<-signals // the second one ends the process at once
 		os.Exit(exitFailure)
 	}()
-	return ctx
+	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
 
 // run runs the program with args and returns its exit code. A server stops gracefully

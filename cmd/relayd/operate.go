@@ -69,24 +69,18 @@ func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.
 		MaxAliasStorage: cfg.MaxAliasStorage, MinFree: max(cfg.MinFree, 0),
 		Log: c.logger(cfg),
 	})
-	if err != nil && cfg.DatabaseURL != "" {
-		return nil, databaseError(err)
-	}
-	return s, err
-}
-
-// databaseError adds advice to an error about a Postgres that cannot be reached or
-// refuses the login.
-func databaseError(err error) error {
 	var network *net.OpError
 	var refusal interface{ SQLState() string }
 	switch {
+	case err == nil:
+		return s, nil
+	case cfg.DatabaseURL == "":
 	case errors.As(err, &network):
-		return fmt.Errorf("%w; start Postgres there, or correct --database-url (RELAY_DATABASE_URL)", err)
+		err = fmt.Errorf("%w; start Postgres there, or correct --database-url (RELAY_DATABASE_URL)", err)
 	case errors.As(err, &refusal) && (strings.HasPrefix(refusal.SQLState(), "28") || refusal.SQLState() == "3D000"):
-		return fmt.Errorf("%w; correct user, password or database name of --database-url (RELAY_DATABASE_URL)", err)
+		err = fmt.Errorf("%w; correct user, password or database name of --database-url (RELAY_DATABASE_URL)", err)
 	}
-	return err
+	return nil, err
 }
 
 // listing makes cmd a command that lists what rows returns, as a table of cells or as JSON.
@@ -137,9 +131,6 @@ func jsonFlag(cmd *cobra.Command) *bool {
 // for terminals.
 func printRows[T any](w io.Writer, asJSON bool, head string, rows []T, cells func(T) []string) error {
 	if asJSON {
-		if rows == nil {
-			rows = []T{} // [] and not null
-		}
 		return printJSON(w, rows)
 	}
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -229,7 +220,11 @@ func (c *cli) migrateCommand() *cobra.Command {
 			return err
 		}
 		if *asJSON {
-			return printJSON(o.stdout, schemaState{Have: have, Want: want, Current: have == want})
+			return printJSON(o.stdout, struct {
+				Have    int64 `json:"have"`
+				Want    int64 `json:"want"`
+				Current bool  `json:"current"`
+			}{have, want, have == want})
 		}
 		advice := "run `relayd migrate`, or start the server, which does it too"
 		if have == want {
@@ -249,11 +244,4 @@ func (c *cli) migrateCommand() *cobra.Command {
 		}
 		return err
 	})
-}
-
-// schemaState is what `migrate status --json` prints.
-type schemaState struct {
-	Have    int64 `json:"have"`
-	Want    int64 `json:"want"`
-	Current bool  `json:"current"`
 }
