@@ -34,31 +34,22 @@ func (a address) String() string { return net.JoinHostPort(a.host, a.port) }
 // SplitServer splits HOST, HOST:PORT, [IPv6]:PORT and USER@HOST:PORT; port and user are
 // "" when not given.
 func SplitServer(s string) (user, host, port string, err error) {
-	rest := s
-	if u, after, ok := strings.Cut(s, "@"); ok {
-		user, rest = u, after
+	host = s
+	if before, after, ok := strings.Cut(s, "@"); ok {
+		user, host = before, after
 	}
-	host = rest
-	if h, p, splitErr := net.SplitHostPort(rest); splitErr == nil {
+	if h, p, splitErr := net.SplitHostPort(host); splitErr == nil {
 		host, port = h, p
-	} else if bare := strings.Trim(rest, "[]"); net.ParseIP(bare) != nil {
+	} else if bare := strings.Trim(host, "[]"); net.ParseIP(bare) != nil {
 		host = bare
-	} else if strings.Contains(rest, ":") {
-		return "", "", "", serverError(s)
+	} else if strings.Contains(host, ":") {
+		host = "" // it has no form that is known
 	}
-	if host == "" || strings.ContainsAny(host, " /\\\t\r\n") {
-		return "", "", "", serverError(s)
-	}
-	if port != "" {
-		if n, convErr := strconv.ParseUint(port, 10, 16); convErr != nil || n == 0 {
-			return "", "", "", serverError(s)
-		}
+	n, convErr := strconv.ParseUint(cmp.Or(port, defaultPort), 10, 16)
+	if host == "" || strings.ContainsAny(host, " /\\\t\r\n") || convErr != nil || n == 0 {
+		return "", "", "", Errorf(ExitUsage, "%q is no server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
 	}
 	return user, host, port, nil
-}
-
-func serverError(s string) error {
-	return Errorf(ExitUsage, "%q is no server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
 }
 
 // resolve finds the address of a server by ~/.ssh/config as ssh does; port and user

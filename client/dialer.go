@@ -274,21 +274,12 @@ func (l *loginAttempt) addBanner(text string) error {
 	return nil
 }
 
-// bannerLines returns the lines of the banners without their prefix, because the program
-// prints the same prefix.
-func (l *loginAttempt) bannerLines() []string {
-	lines := strings.Split(strings.TrimSpace(l.banner), "\n")
-	for i, line := range lines {
-		lines[i] = strings.TrimPrefix(line, "relay: ")
-	}
-	return lines
-}
-
 // explain turns a failed handshake into an *Error. It distinguishes a broken connection
 // from a refused login.
 func (l *loginAttempt) explain(ctx context.Context, err error) error {
-	addr, lines := l.where.String(), l.bannerLines()
-	told := strings.Join(lines, "\n")
+	addr := l.where.String()
+	// The program prints the prefix of these lines itself.
+	told := strings.ReplaceAll("\n"+strings.TrimSpace(l.banner), "\nrelay: ", "\n")[1:]
 	var own *Error
 	var algorithms *ssh.AlgorithmNegotiationError
 	var netErr net.Error
@@ -304,7 +295,7 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	case !l.hosts.accepted && !(isNetErr && netErr.Timeout()):
 		return unreachable(addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
 	case l.hosts.accepted && l.approve != nil && told != "":
-		return Errorf(ExitRefused, "the key was not approved: %s", lines[len(lines)-1]).
+		return Errorf(ExitRefused, "the key was not approved: %s", told[strings.LastIndexByte(told, '\n')+1:]).
 			WithHint("run relay login again for a new link, or make a token in the dashboard and run: relay login URL --with-token")
 	case !l.hosts.accepted || isNetErr || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed):
 		// The connection broke before the login was decided. A relay that cannot look up keys

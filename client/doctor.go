@@ -78,7 +78,16 @@ func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 		if err != nil {
 			return relay.Findingf(relay.VerdictFail, "pass --server HOST:PORT or set RELAY_SERVER", "%v", err)
 		}
-		return d.names(ctx, host)
+		if net.ParseIP(host) != nil {
+			return relay.Findingf(relay.VerdictOK, "", "%s is an address", host)
+		}
+		limited, cancel := context.WithTimeout(ctx, d.timeout)
+		defer cancel()
+		found, err := net.DefaultResolver.LookupHost(limited, host)
+		if err != nil {
+			return relay.Findingf(relay.VerdictFail, "is the name right, and is there a network? ask the operator of the relay for its SSH address", "%v", err)
+		}
+		return relay.Findingf(relay.VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))
 	})
 	d.server(ctx)
 	if d.APIErr != nil || !d.API.overSSH() {
@@ -89,20 +98,6 @@ func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 	d.locals(ctx)
 	d.note("clock", d.clock(ctx, host))
 	return d.list
-}
-
-// names resolves the name of the server.
-func (d *Doctor) names(ctx context.Context, host string) relay.Finding {
-	if net.ParseIP(host) != nil {
-		return relay.Findingf(relay.VerdictOK, "", "%s is an address", host)
-	}
-	ctx, cancel := context.WithTimeout(ctx, d.timeout)
-	defer cancel()
-	found, err := net.DefaultResolver.LookupHost(ctx, host)
-	if err != nil {
-		return relay.Findingf(relay.VerdictFail, "is the name right, and is there a network? ask the operator of the relay for its SSH address", "%v", err)
-	}
-	return relay.Findingf(relay.VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))
 }
 
 // greetingConn keeps the beginning of what is read, which holds the SSH identification.

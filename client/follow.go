@@ -35,7 +35,6 @@ func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(stri
 // run follows until ctx ends or an error is final.
 func (f *follower) run(ctx context.Context) error {
 	var tries backoff
-	askedAgain := false // after a stream that ended with not-found
 	for {
 		f.since = time.Time{}
 		err := f.once(ctx)
@@ -43,16 +42,16 @@ func (f *follower) run(ctx context.Context) error {
 			return ctx.Err()
 		}
 		if !f.since.IsZero() {
-			askedAgain = false
+			f.askedAgain = false
 			if time.Since(f.since) > healthyAfter {
 				tries.reset()
 			}
 		}
-		if !f.retryable(err, &askedAgain) {
+		if !f.retryable(err) {
 			return err
 		}
 		next := tries.next(0)
-		if askedAgain {
+		if f.askedAgain {
 			next = max(next, notFoundPause)
 		}
 		if !f.lossReported {
@@ -87,6 +86,7 @@ type follower struct {
 	connectedOnce bool      // there was a stream
 	since         time.Time // when this one began; zero = it has not
 	lossReported  bool      // a loss was reported, and its end not yet
+	askedAgain    bool      // after a stream that ended with not-found
 	failed        error     // of emit
 }
 
@@ -125,13 +125,13 @@ func (f *follower) once(ctx context.Context) error {
 }
 
 // retryable reports whether a new connection may help.
-func (f *follower) retryable(err error, askedAgain *bool) bool {
+func (f *follower) retryable(err error) bool {
 	var e *Error
 	switch {
 	case !f.connectedOnce || f.failed != nil || !errors.As(err, &e):
 		return false
-	case e.Exit == ExitNotFound && !*askedAgain: // a stopping relay ends a stream like this
-		*askedAgain = true
+	case e.Exit == ExitNotFound && !f.askedAgain: // a stopping relay ends a stream like this
+		f.askedAgain = true
 		return true
 	}
 	return e.transient || e.Exit == ExitUnreachable

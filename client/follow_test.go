@@ -206,7 +206,7 @@ func TestLineWithoutEnd(t *testing.T) {
 		t.Errorf("stream: %v", err)
 	}
 	f := &follower{connectedOnce: true}
-	if f.retryable(err, new(bool)) {
+	if f.retryable(err) {
 		t.Error("it is asked again")
 	}
 }

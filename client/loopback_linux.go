@@ -25,18 +25,15 @@ func dialLoopback(addr string) localConn {
 	if err != nil {
 		return nil
 	}
-	if err = unix.Connect(fd, peer); err != nil && err != unix.EINPROGRESS || !connected(fd) {
+	if err = unix.Connect(fd, peer); err == nil || err == unix.EINPROGRESS {
+		_, err = unix.Getpeername(fd) // fails unless the handshake has ended well
+	}
+	if err != nil {
 		_ = unix.Close(fd)
 		return nil
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	return loopbackConn{os.NewFile(uintptr(fd), "tcp "+addr)}
-}
-
-// connected reports whether the handshake of a socket has ended well.
-func connected(fd int) bool {
-	_, err := unix.Getpeername(fd)
-	return err == nil
 }
 
 // loopbackConn is a TCP connection on loopback.

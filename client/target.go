@@ -128,22 +128,18 @@ func (t Target) dial(ctx context.Context, addr string) (localConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
-	switch {
-	case err != nil:
-		return nil, err
-	case t.tls != nil:
-		return handshake(ctx, conn, t.tls)
-	}
-	return conn.(*net.TCPConn), nil
-}
-
-func handshake(ctx context.Context, raw net.Conn, config *tls.Config) (localConn, error) {
-	conn := tls.Client(raw, config)
-	if err := conn.HandshakeContext(ctx); err != nil {
-		raw.Close()
+	if err != nil {
 		return nil, err
 	}
-	return conn, nil
+	if t.tls == nil {
+		return conn.(*net.TCPConn), nil
+	}
+	secure := tls.Client(conn, t.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 // Reasons of RFC 4254 section 5.1 for a failed dial of the local server, as OpenSSH

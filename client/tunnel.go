@@ -63,13 +63,6 @@ type channelOpen struct {
 	OriginPort uint32
 }
 
-func newTunnel(up *Up, conn *Conn) *tunnel {
-	return &tunnel{
-		up: up, conn: conn, api: newSSHAPI(up.Dialer.Version, conn.Addr, conn.openAPI), idle: make(chan struct{}, 1), work: relay.NewWorkers(), online: map[string]bool{},
-		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
-	}
-}
-
 // run keeps the tunnel up until it is lost or ctx ends. It waits for all goroutines that it
 // started, but after errMoving the connection lives on until the relay ends it.
 func (t *tunnel) run(ctx context.Context) error {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"relay"
 	"relay/record"
 )
 
@@ -138,7 +139,11 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 		return 0, 0, err
 	}
 	begun := time.Now()
-	t := newTunnel(u, conn)
+	t := &tunnel{
+		up: u, conn: conn, api: newSSHAPI(u.Dialer.Version, conn.Addr, conn.openAPI),
+		idle: make(chan struct{}, 1), work: relay.NewWorkers(), online: map[string]bool{},
+		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
+	}
 	err = t.run(ctx)
 	return max(1, time.Since(begun)), max(0, time.Until(t.noRetryBefore)), err
 }
