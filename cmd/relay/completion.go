@@ -74,24 +74,16 @@ func (p *program) complete(root *cobra.Command) {
 	const noFiles = cobra.ShellCompDirectiveNoFileComp
 	for _, c := range root.Commands() {
 		switch c.Name() {
-		case "events", "wait":
+		case "events", "wait", "replay-queued", "up", "doctor":
 			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				if len(args) > 0 {
-					_, words := record.CompleteFilter(typed, nil)
-					return words, noFiles | cobra.ShellCompDirectiveNoSpace
-				}
-				return p.aliasCompletions(c.Context(), typed, nil), noFiles
-			}
-		case "replay-queued":
-			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				if len(args) > 0 {
+				switch several := c.Name() == "up" || c.Name() == "doctor"; {
+				case several || len(args) == 0:
+					return p.aliasCompletions(c.Context(), typed, args), noFiles
+				case c.Name() == "replay-queued":
 					return nil, noFiles
 				}
-				return p.aliasCompletions(c.Context(), typed, nil), noFiles
-			}
-		case "up", "doctor":
-			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
-				return p.aliasCompletions(c.Context(), typed, args), noFiles
+				_, words := record.CompleteFilter(typed, nil)
+				return words, noFiles | cobra.ShellCompDirectiveNoSpace
 			}
 			if c.Name() == "up" {
 				_ = c.RegisterFlagCompletionFunc("alias", c.ValidArgsFunction)

@@ -115,22 +115,20 @@ func (p *program) showFindings(list []relay.Finding, asJSON bool) error {
 			failed++
 		}
 	}
+	var err error
 	if asJSON {
-		if err := p.printer().object(list); err != nil {
-			return err
+		err = p.printer().object(list)
+	} else {
+		for _, f := range list {
+			line := fmt.Sprintf("%-4s  %-*s  %s", f.Verdict, width, f.Check, f.Reason)
+			if f.Fix != "" {
+				line += "; fix: " + f.Fix
+			}
+			err = cmp.Or(err, p.printer().line(line))
 		}
 	}
-	for _, f := range list {
-		if asJSON {
-			break
-		}
-		line := fmt.Sprintf("%-4s  %-*s  %s", f.Verdict, width, f.Check, f.Reason)
-		if f.Fix != "" {
-			line += "; fix: " + f.Fix
-		}
-		if err := p.printer().line(line); err != nil {
-			return err
-		}
+	if err != nil {
+		return err
 	}
 	if failed > 0 {
 		return client.Errorf(client.ExitFailure, "%s failed; see what each line says to do", record.Count(failed, "check", "checks"))
