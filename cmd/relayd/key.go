@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/crypto/ssh"
@@ -111,9 +112,6 @@ func (o *operator) addKeys(ctx context.Context, user string, keys []publicKey) e
 
 // requireNew is an error where one of the keys is somebody's already.
 func (o *operator) requireNew(ctx context.Context, keys []publicKey) error {
-	if len(keys) == 0 {
-		return nil
-	}
 	known, err := o.store.Keys(ctx, o.who, "")
 	if err != nil {
 		return err
@@ -137,7 +135,7 @@ func initialAdminKeys(setting string) ([]publicKey, error) {
 		return keys, err
 	}
 	fromFile, ferr := readKeyFile(setting)
-	if errors.Is(ferr, os.ErrNotExist) {
+	if errors.Is(ferr, os.ErrNotExist) || errors.Is(ferr, syscall.ENAMETOOLONG) { // as a text with a long key is
 		if !strings.Contains(setting, " ") {
 			return nil, fmt.Errorf("--initial-admin-keys: there is no file %s, and it is no public key such as `ssh-ed25519 AAAA… name` either", setting)
 		}
