@@ -22,14 +22,14 @@ import (
 
 func (p *program) aliases() *cobra.Command {
 	c := &cobra.Command{Use: "aliases", Short: "list your aliases", Example: "  relay aliases\n  relay aliases --json", Args: takes("", 0, 0)}
-	return p.ask(c, calling(http.MethodGet, func([]string) string { return "/aliases" }, nil),
-		decoded(func(w *printer, a *record.Alias) error {
+	return ask(p, c, calling(http.MethodGet, func([]string) string { return "/aliases" }, nil),
+		func(w *printer, a *record.Alias) error {
 			line := fmt.Sprintf("%-20s %-8s %s", a.Name, a.State, a.URL)
 			if a.QueuedEvents > 0 {
 				line += "  " + record.Count(a.QueuedEvents, "event", "events") + " queued"
 			}
 			return w.line(line)
-		}))
+		})
 }
 
 func (p *program) replayQueued() *cobra.Command {
@@ -40,7 +40,7 @@ func (p *program) replayQueued() *cobra.Command {
 	path := func(args []string) string {
 		return "/aliases/" + url.PathEscape(client.NormalAlias(args[0])) + "/replay-queued"
 	}
-	return p.ask(c, calling(http.MethodPost, path, nil), decoded(func(w *printer, r *record.Released) error { return w.line(released(r)) }))
+	return ask(p, c, calling(http.MethodPost, path, nil), func(w *printer, r *record.Released) error { return w.line(released(r)) })
 }
 
 func released(r *record.Released) string {
@@ -70,23 +70,19 @@ func (p *program) events() *cobra.Command {
 		}
 		return nil
 	}
-	return p.ask(c,
-		func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) error {
+	return ask(p, c,
+		func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
 			if *follow {
-				return api.Follow(ctx, filter.query, *n, p.say, emit)
+				return nil, api.Follow(ctx, filter.query, *n, p.say, emit)
 			}
-			page, err := api.Events(ctx, filter.query, *n)
-			if err != nil {
-				return err
-			}
-			return emit(page)
+			return api.Events(ctx, filter.query, *n)
 		},
-		decoded(func(w *printer, e *record.Summary) error {
+		func(w *printer, e *record.Summary) error {
 			if *follow && e.State == relay.StateDelivering {
 				return nil // another line follows when it ends
 			}
 			return w.line(record.EventLine(e).String())
-		}))
+		})
 }
 
 // maxTimeout bounds --timeout of wait.
@@ -110,15 +106,11 @@ arrives in time. Start it before the action that causes the event.
 		}
 		return nil
 	}
-	return p.ask(c,
-		func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) error {
-			event, err := api.Wait(ctx, filter.query, limit)
-			if err != nil {
-				return err
-			}
-			return emit(event)
+	return ask(p, c,
+		func(ctx context.Context, api *client.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+			return api.Wait(ctx, filter.query, limit)
 		},
-		decoded(func(w *printer, e *record.Summary) error { return w.line(record.EventLine(e).String()) }))
+		func(w *printer, e *record.Summary) error { return w.line(record.EventLine(e).String()) })
 }
 
 // eventPath returns the path of the event that is the first argument.
@@ -131,7 +123,7 @@ func (p *program) show() *cobra.Command {
 		Use: "show ID", Short: "show an event with its request, responses and attempts",
 		Example: "  relay show evt_01k...\n  relay show evt_01k... --json", Args: takes("event id", 1, 1),
 	}
-	return p.ask(c, calling(http.MethodGet, eventPath(""), nil), decoded(func(w *printer, e *record.Event) error { return w.text(record.EventText(e), "") }))
+	return ask(p, c, calling(http.MethodGet, eventPath(""), nil), func(w *printer, e *record.Event) error { return w.text(record.EventText(e), "") })
 }
 
 func (p *program) diff() *cobra.Command {
@@ -157,7 +149,7 @@ evt_01k.../2, or between the requests of two events.`,
 		}
 		return "/diff?" + query.Encode()
 	}
-	return p.ask(c, calling(http.MethodGet, path, nil), decoded(func(w *printer, d *record.Diff) error { return w.text(record.DiffLines(d), "") }))
+	return ask(p, c, calling(http.MethodGet, path, nil), func(w *printer, d *record.Diff) error { return w.text(record.DiffLines(d), "") })
 }
 
 func (p *program) replay() *cobra.Command {
@@ -165,15 +157,11 @@ func (p *program) replay() *cobra.Command {
 		Use: "replay ID", Short: "send an event again, byte for byte, to the tunnel that is online now",
 		Example: "  relay replay evt_01k...", Args: takes("event id", 1, 1),
 	}
-	return p.ask(c,
-		func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error {
-			answer, err := api.Replay(ctx, args[0])
-			if answer == nil {
-				return err
-			}
-			return errors.Join(emit(answer), err)
+	return ask(p, c,
+		func(ctx context.Context, api *client.API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+			return api.Replay(ctx, args[0])
 		},
-		decoded(func(w *printer, e *record.Event) error {
+		func(w *printer, e *record.Event) error {
 			if len(e.Attempts) == 0 {
 				return w.line(record.EventLine(&e.Summary).String())
 			}
@@ -185,7 +173,7 @@ func (p *program) replay() *cobra.Command {
 			default:
 				return w.line(record.AttemptLine(&e.Summary, last).String())
 			}
-		}))
+		})
 }
 
 func (p *program) mark() *cobra.Command {
@@ -215,10 +203,10 @@ or a note. An empty label or note removes it. Only the owner of the alias can.`,
 		}
 		return nil
 	}
-	return p.ask(c, calling(http.MethodPatch, eventPath(""), func() any { return changes }),
-		decoded(func(w *printer, e *record.Event) error {
+	return ask(p, c, calling(http.MethodPatch, eventPath(""), func() any { return changes }),
+		func(w *printer, e *record.Event) error {
 			return w.line(strings.TrimSpace(e.ID + "  " + record.MarkText(&e.Summary)))
-		}))
+		})
 }
 
 func (p *program) share() *cobra.Command {
@@ -244,14 +232,14 @@ The link is shown once. You can revoke it in the dashboard.`,
 		}
 		return map[string]any{"expiresIn": *expires, "view": *view}
 	}
-	return p.ask(c, calling(http.MethodPost, eventPath("/shares"), wanted),
-		decoded(func(w *printer, s *record.Share) error {
+	return ask(p, c, calling(http.MethodPost, eventPath("/shares"), wanted),
+		func(w *printer, s *record.Share) error {
 			ends := "it never expires; revoke it in the dashboard"
 			if s.ExpiresAt != nil {
 				ends = "it expires " + s.ExpiresAt.Local().Format(time.DateTime) + "; revoke it in the dashboard"
 			}
 			return errors.Join(w.line(s.URL), w.line("curl -X POST "+s.ReplayURL), w.line(ends))
-		}))
+		})
 }
 
 func (p *program) export() *cobra.Command {
@@ -275,21 +263,20 @@ and go, js and python are tests that send the exact bytes.`,
 		}
 		return err
 	}
-	p.ask(c,
-		func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error {
+	ask(p, c,
+		func(ctx context.Context, api *client.API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 			text, name, err := api.Export(ctx, args[0], *format)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			var indented bytes.Buffer // the same for both connections
 			if (*format == "har" || *format == "json") && json.Indent(&indented, []byte(record.SafeJSON(text)), "", "  ") == nil {
 				text = append(indented.Bytes(), '\n')
 			}
-			answer, err := json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
-			return errors.Join(err, emit(answer))
+			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
 		},
 		// Exports contain only printable text and tabs; anything else is no export, and is escaped.
-		decoded(func(w *printer, export *struct{ Text string }) error { return w.text(export.Text, "\t") }))
+		func(w *printer, export *struct{ Text string }) error { return w.text(export.Text, "\t") })
 	c.Flags().Lookup("json").Usage = "print the export as a JSON string"
 	return c
 }

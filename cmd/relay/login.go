@@ -371,20 +371,19 @@ func (p *program) endToken(ctx context.Context, api *client.API, login *client.L
 func (p *program) whoami() *cobra.Command {
 	c := &cobra.Command{Use: "whoami", Short: "show your account and how the relay is reached", Example: "  relay whoami\n  relay whoami --json", Args: takes("", 0, 0)}
 	// The answer of the relay, with the connection added.
-	asked := func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) error {
+	asked := func(ctx context.Context, api *client.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		fields := map[string]any{}
 		if err := api.Get(ctx, "/me", &fields); err != nil {
-			return err
+			return nil, err
 		}
 		fields["connection"], fields["relay"] = api.Endpoint().Name, api.Endpoint().Addr
-		answer, err := json.Marshal(fields)
-		return errors.Join(err, emit(answer))
+		return json.Marshal(fields)
 	}
 	type me struct {
 		record.Me
 		Connection, Relay string
 	}
-	return p.ask(c, asked, decoded(func(w *printer, m *me) error {
+	return ask(p, c, asked, func(w *printer, m *me) error {
 		account, way := m.User, "with a key, over SSH at "
 		if m.Admin {
 			account += " (admin)"
@@ -396,5 +395,5 @@ func (p *program) whoami() *cobra.Command {
 			way = "with a token, over the API at "
 		}
 		return errors.Join(w.line(account), w.line(way+m.Relay))
-	}))
+	})
 }

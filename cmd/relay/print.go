@@ -73,21 +73,17 @@ func (w *printer) object(v any) error {
 	return w.json(raw)
 }
 
-// question asks the API and passes on the answer, or each of several.
-type question func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error
+// question asks the API and returns the answer; one that has several passes each to emit.
+type question func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error)
 
 // calling is the question that sends one request, whose body may be nil.
 func calling(method string, path func(args []string) string, body func() any) question {
-	return func(ctx context.Context, api *client.API, args []string, emit func(json.RawMessage) error) error {
+	return func(ctx context.Context, api *client.API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		var sent any
 		if body != nil {
 			sent = body()
 		}
-		answer, err := api.Call(ctx, method, path(args), sent)
-		if err != nil {
-			return err
-		}
-		return emit(answer)
+		return api.Call(ctx, method, path(args), sent)
 	}
 }
 
@@ -102,7 +98,7 @@ var nothingYet = map[string]string{
 
 // ask adds --json to a command that asks the relay, and prints the answer: as
 // JSON, or by show, which is called for each item of a list.
-func (p *program) ask(c *cobra.Command, asked question, show func(w *printer, item json.RawMessage) error) *cobra.Command {
+func ask[T any](p *program, c *cobra.Command, asked question, show func(w *printer, item *T) error) *cobra.Command {
 	asJSON := c.Flags().Bool("json", false, flagJSON)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		api, err := p.api(c.Context())
@@ -111,18 +107,26 @@ func (p *program) ask(c *cobra.Command, asked question, show func(w *printer, it
 		}
 		defer api.Close()
 		w, shown, inJSON := p.printer(), 0, *asJSON || p.output == outputJSON
-		err = asked(c.Context(), api, args, func(answer json.RawMessage) error {
+		emit := func(answer json.RawMessage) error {
 			if inJSON {
 				return w.json(answer)
 			}
-			for _, item := range items(answer) {
+			for _, raw := range items(answer) {
 				shown++
-				if err := show(w, item); err != nil {
+				item, err := decode[T](raw)
+				if err == nil {
+					err = show(w, item)
+				}
+				if err != nil {
 					return err
 				}
 			}
 			return nil
-		})
+		}
+		answer, err := asked(c.Context(), api, args, emit)
+		if answer != nil { // a failed replay has one too
+			err = errors.Join(emit(answer), err)
+		}
 		if none := nothingYet[c.Name()]; err == nil && shown == 0 && !inJSON && none != "" {
 			p.say(none)
 		}
@@ -169,13 +173,11 @@ func items(answer json.RawMessage) []json.RawMessage {
 	return list.Data
 }
 
-// decoded turns a function that shows a decoded item into one that shows JSON.
-func decoded[T any](show func(w *printer, item *T) error) func(*printer, json.RawMessage) error {
-	return func(w *printer, raw json.RawMessage) error {
-		item := new(T)
-		if err := json.Unmarshal(raw, item); err != nil {
-			return fmt.Errorf("read the relay's answer: %w", err)
-		}
-		return show(w, item)
+// decode reads an item of an answer.
+func decode[T any](raw json.RawMessage) (*T, error) {
+	item := new(T)
+	if err := json.Unmarshal(raw, item); err != nil {
+		return nil, fmt.Errorf("read the relay's answer: %w", err)
 	}
+	return item, nil
 }
