@@ -43,26 +43,8 @@ func relaydProgram() string { return filepath.Join(builtIn(), "relayd") }
 // server is one relayd of a script.
 type server struct {
 	cmd  *exec.Cmd
-	out  *output
+	out  *relaytest.Buffer
 	done chan struct{}
-}
-
-// output collects what a process says.
-type output struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
 }
 
 // testTimeout is far more than anything here takes: it is for machines that do other
@@ -70,16 +52,7 @@ func (o *output) String() string {
 const testTimeout = 2 * time.Minute
 
 // poll asks until something is so, or testTimeout has passed.
-func poll(so func() bool) bool {
-	end := time.Now().Add(testTimeout)
-	for !so() {
-		if time.Now().After(end) {
-			return false
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-	return true
-}
+func poll(so func() bool) bool { return relaytest.Poll(testTimeout/4, so) }
 
 type servers struct {
 	mu   sync.Mutex
@@ -126,7 +99,7 @@ func (s *servers) serve(ts *testscript.TestScript, neg bool, args []string) {
 
 // startServer starts relayd and waits until it serves.
 func startServer(home string, args ...string) (*server, error) {
-	srv := &server{cmd: exec.Command(relaydProgram(), args...), out: &output{}, done: make(chan struct{})}
+	srv := &server{cmd: exec.Command(relaydProgram(), args...), out: &relaytest.Buffer{}, done: make(chan struct{})}
 	srv.cmd.Env = append(os.Environ(), "HOME="+home)
 	srv.cmd.Stdout, srv.cmd.Stderr = srv.out, srv.out
 	if err := srv.cmd.Start(); err != nil {

@@ -19,6 +19,8 @@ import (
 
 	"github.com/creack/pty"
 	"golang.org/x/sys/unix"
+
+	"relay/relaytest"
 )
 
 // call sends a request to an alias and gives the status.
@@ -43,7 +45,7 @@ type atTerminal struct {
 	t    *testing.T
 	tty  *os.File
 	cmd  *exec.Cmd
-	out  *output
+	out  *relaytest.Buffer
 	seen int
 	done chan struct{}
 	was  unix.Termios
@@ -62,7 +64,7 @@ func (r relayAt) upAtTerminal(t *testing.T, alias string, env ...string) *atTerm
 // runAtTerminal starts the program at a terminal of its own.
 func runAtTerminal(t *testing.T, env []string, args ...string) *atTerminal {
 	t.Helper()
-	a := &atTerminal{t: t, out: &output{}, done: make(chan struct{})}
+	a := &atTerminal{t: t, out: &relaytest.Buffer{}, done: make(chan struct{})}
 	a.cmd = exec.Command(relayProgram(), args...)
 	a.cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "TERM=xterm", "NO_COLOR=1", "DISPLAY=", "WAYLAND_DISPLAY=", "BROWSER=")
 	a.cmd.Env = append(a.cmd.Env, env...)

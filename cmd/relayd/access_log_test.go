@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
+	"relay/relaytest"
 )
 
 // TestAccessLog: each request to an alias has one line, and no line holds what is usually
@@ -27,7 +28,7 @@ func TestAccessLog(t *testing.T) {
 	const request = "POST /hook/1?token=secret-query HTTP/1.1\r\nHost: logged.localhost\r\nAuthorization: secret-header\r\nContent-Length: 11\r\nConnection: close\r\n\r\nsecret-body"
 	h.send(request)
 	tn.close()
-	if !poll(5*time.Second, func() bool { return strings.HasPrefix(h.trySend(request), "HTTP/1.1 202") }) {
+	if !relaytest.Poll(5*time.Second, func() bool { return strings.HasPrefix(h.trySend(request), "HTTP/1.1 202") }) {
 		t.Fatal("no request was queued after the tunnel closed")
 	}
 	if err := h.app.stopOnce(); err != nil {

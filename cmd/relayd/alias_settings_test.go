@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay/record"
+	"relay/relaytest"
 )
 
 // ask is a request whose connection ends with its answer.
@@ -59,7 +60,7 @@ func TestHostHeaderSetting(t *testing.T) {
 			if _, code := h.operate("alias", "set", "demo", "hostHeader="+tt.setting); code != 0 {
 				t.Fatalf("alias set exits %d", code)
 			}
-			if !poll(2*time.Second, func() bool {
+			if !relaytest.Poll(2*time.Second, func() bool {
 				h.send(ask)
 				n++
 				return l.seen(t, n)[n-1] == want
@@ -144,7 +145,7 @@ func TestAutoDeliverSetting(t *testing.T) {
 	l := newLocal(t, okAnswer)
 	h.send(strings.Replace(ask, "/hook", "/first", 1))
 	h.tunnel("demo", l.addr).close()
-	if !poll(10*time.Second, func() bool { return !h.alias("demo").Online }) {
+	if !relaytest.Poll(10*time.Second, func() bool { return !h.alias("demo").Online }) {
 		t.Fatal("the tunnel never ended")
 	}
 	if e := h.newest("demo"); e.State != "queued" {
@@ -175,7 +176,7 @@ func TestFreshConnectionsSetting(t *testing.T) {
 			}
 		}
 		var last record.Event
-		if !poll(5*time.Second, func() bool {
+		if !relaytest.Poll(5*time.Second, func() bool {
 			last = h.event(h.newest("demo").ID)
 			return last.State == "delivered" && last.Attempts[0].Connection != nil
 		}) {
@@ -190,7 +191,7 @@ func TestFreshConnectionsSetting(t *testing.T) {
 		}
 	}
 	h.set(`{"freshConnections":false}`)
-	if !poll(10*time.Second, func() bool { return second() == "reused" }) { // 1 s between two requests, at most
+	if !relaytest.Poll(10*time.Second, func() bool { return second() == "reused" }) { // 1 s between two requests, at most
 		t.Error("off: the second request never had a reused connection")
 	}
 }
@@ -243,7 +244,7 @@ func TestRetentionSetting(t *testing.T) {
 	if gone() {
 		t.Error("the event went at once")
 	}
-	if !poll(7*time.Second, gone) { // 2 s and at most 5 s late
+	if !relaytest.Poll(7*time.Second, gone) { // 2 s and at most 5 s late
 		t.Error("the event is still there")
 	}
 	h.set(`{"retention":null}`)

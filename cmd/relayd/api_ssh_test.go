@@ -16,6 +16,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/relaytest"
 )
 
 // channelConn is a session channel as net.Conn, without deadlines.
@@ -173,7 +174,7 @@ func TestAPIOverSSH(t *testing.T) {
 		}
 		waited <- page.Data[0]
 	}()
-	if !poll(10*time.Second, func() bool { return h.app.limits.Stats().Waits == 1 }) {
+	if !relaytest.Poll(10*time.Second, func() bool { return h.app.limits.Stats().Waits == 1 }) {
 		t.Fatal("no call waits")
 	}
 	h.send(odd)

@@ -32,13 +32,13 @@ func TestRelayUp(t *testing.T) {
 		l := newLocal(t, oddAnswer)
 		_, port, _ := strings.Cut(l.addr, ":")
 		up := h.relay("up", "--port", port, "--alias", "demo")
-		out, errs := &buffer{}, &buffer{}
+		out, errs := &relaytest.Buffer{}, &relaytest.Buffer{}
 		up.Stdout, up.Stderr = out, errs
 		if err := up.Start(); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = up.Process.Kill() })
-		if !poll(20*time.Second, func() bool { return strings.Contains(out.String(), "Press Ctrl+C to disconnect\n") }) {
+		if !relaytest.Poll(20*time.Second, func() bool { return strings.Contains(out.String(), "Press Ctrl+C to disconnect\n") }) {
 			t.Fatalf("relay up said %q and %q", out, errs)
 		}
 		want := "Connected to relay localhost\nAlias demo is online\n" +
@@ -56,7 +56,7 @@ func TestRelayUp(t *testing.T) {
 		}
 		id := h.newest("demo").ID
 		line := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d \[201\] POST /a//b/\.\./c\?x=1&&y=%zz \(\d+ms\) ` + id + `$`)
-		if !poll(10*time.Second, func() bool { return line.MatchString(out.String()) }) {
+		if !relaytest.Poll(10*time.Second, func() bool { return line.MatchString(out.String()) }) {
 			t.Errorf("no log line in %q", out)
 		}
 		h.replays(h.newest("demo"), 2)

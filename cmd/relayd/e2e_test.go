@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay/record"
+	"relay/relaytest"
 )
 
 // odd is a request that an HTTP library would tidy up: letter case, order, spacing,
@@ -86,7 +87,7 @@ func TestOffline(t *testing.T) {
 		h := newTestServer(t, flags)
 		l := newLocal(t, oddAnswer)
 		h.tunnel("demo", l.addr).close()
-		if !poll(15*time.Second, func() bool { return !h.alias("demo").Online }) {
+		if !relaytest.Poll(15*time.Second, func() bool { return !h.alias("demo").Online }) {
 			t.Fatal("still online")
 		}
 		answer := h.send(odd)
@@ -109,7 +110,7 @@ func TestOffline(t *testing.T) {
 		}
 		h.tunnel("demo", l.addr)
 		l.seen(t, 1) // the replay alone
-		if !poll(10*time.Second, func() bool { return h.newest("demo").State == "delivered" }) {
+		if !relaytest.Poll(10*time.Second, func() bool { return h.newest("demo").State == "delivered" }) {
 			t.Fatal("the replay never ended")
 		}
 		var released record.Released
@@ -149,7 +150,7 @@ func TestDrain(t *testing.T) {
 			stopped := make(chan error, 1)
 			go func() { stopped <- h.app.stopOnce() }()
 			if tc.finish {
-				poll(10*time.Second, func() bool { return strings.Contains(h.log.String(), "msg=stopping") })
+				relaytest.Poll(10*time.Second, func() bool { return strings.Contains(h.log.String(), "msg=stopping") })
 				close(l.gate)
 			} else {
 				defer close(l.gate)

@@ -44,7 +44,7 @@ func (s *summary) String() string {
 	for _, f := range s.Fingerprints {
 		row("key", f)
 	}
-	if s.KeyFile != "" && s.First {
+	if s.KeyFile != "" {
 		row("", "made for you: "+s.KeyFile)
 	}
 	if s.LoginLink != "" {

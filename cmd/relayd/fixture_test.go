@@ -21,6 +21,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/relaytest"
 )
 
 // testServer is a running relay on free ports, with an account, its key and a token.
@@ -29,7 +30,7 @@ type testServer struct {
 	app   *app
 	flags map[string]string
 	dir   string
-	log   *buffer
+	log   *relaytest.Buffer
 	start *summary
 	key   string
 	token string
@@ -39,7 +40,7 @@ type testServer struct {
 func newTestServer(t *testing.T, flags map[string]string) *testServer {
 	t.Helper()
 	needTool(t, "ssh")
-	h := &testServer{t: t, dir: t.TempDir(), log: &buffer{}, flags: map[string]string{
+	h := &testServer{t: t, dir: t.TempDir(), log: &relaytest.Buffer{}, flags: map[string]string{
 		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0", "drain": "5s",
 	}}
 	h.flags["data-dir"] = filepath.Join(h.dir, "data")
@@ -107,14 +108,14 @@ func (h *testServer) tunnel(alias, local string) *tunnelled {
 	cmd := exec.Command("ssh", "-N", "-R", alias+":80:"+local, "-p", port, "-i", h.key, "-F", "none",
 		"-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", "ExitOnForwardFailure=yes",
 		"-o", "UserKnownHostsFile="+known, host)
-	tn := &tunnelled{cmd: cmd, talk: &buffer{}, ended: make(chan struct{})}
+	tn := &tunnelled{cmd: cmd, talk: &relaytest.Buffer{}, ended: make(chan struct{})}
 	cmd.Stderr = tn.talk
 	if err := cmd.Start(); err != nil {
 		h.t.Fatal(err)
 	}
 	go func() { _ = cmd.Wait(); close(tn.ended) }()
 	h.t.Cleanup(tn.close)
-	if !poll(20*time.Second, func() bool { return h.alias(alias).Online }) {
+	if !relaytest.Poll(20*time.Second, func() bool { return h.alias(alias).Online }) {
 		h.t.Fatalf("%s never came online; ssh said: %s", alias, tn.talk)
 	}
 	return tn
@@ -122,7 +123,7 @@ func (h *testServer) tunnel(alias, local string) *tunnelled {
 
 type tunnelled struct {
 	cmd   *exec.Cmd
-	talk  *buffer
+	talk  *relaytest.Buffer
 	ended chan struct{}
 }
 
@@ -298,7 +299,7 @@ func readRequest(r *bufio.Reader) (string, error) {
 func (l *local) seen(t *testing.T, n int) []string {
 	t.Helper()
 	var got []string
-	poll(20*time.Second, func() bool {
+	relaytest.Poll(20*time.Second, func() bool {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		got = append([]string(nil), l.got...)

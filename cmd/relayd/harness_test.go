@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"os/exec"
-	"sync"
 	"testing"
-	"time"
 
 	"relay/store/pgtest"
 )
@@ -23,40 +20,6 @@ func needTool(t *testing.T, name string) string {
 func lookPath(name string) string {
 	path, _ := exec.LookPath(name)
 	return path
-}
-
-// poll asks until ok or the time is over: four times what a quiet machine may take.
-func poll(limit time.Duration, ok func() bool) bool {
-	late := time.NewTimer(4 * limit)
-	defer late.Stop()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-late.C:
-			return ok()
-		case <-tick.C:
-		}
-	}
-	return true
-}
-
-// buffer is a log that may be read while it is written.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // onStores runs a test on SQLite and on Postgres.

@@ -1,16 +1,9 @@
 package main
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"io"
-	"math/big"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -27,7 +20,7 @@ import (
 // operate runs an operator command on the store of h, beside the running server.
 func (h *testServer) operate(args ...string) (stdout string, code int) {
 	h.t.Helper()
-	var out, errs buffer
+	var out, errs relaytest.Buffer
 	args = append(args, "--data-dir", h.flags["data-dir"])
 	if url := h.flags["database-url"]; url != "" {
 		args = append(args, "--database-url", url)
@@ -63,7 +56,7 @@ func TestBeside(t *testing.T) {
 		within := func(what string, ok func() bool) {
 			t.Helper()
 			begun := time.Now()
-			if !poll(10*time.Second, ok) {
+			if !relaytest.Poll(10*time.Second, ok) {
 				t.Fatalf("%s did not happen", what)
 			}
 			took, limit := time.Since(begun), relaytest.Limit(2*time.Second, begun)
@@ -151,7 +144,7 @@ func TestAdmin(t *testing.T) {
 func TestNoFirstAccount(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	log := &buffer{}
+	log := &relaytest.Buffer{}
 	nothing := func(string) string { return "" }
 	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
 		"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off, "data-dir": dir,
@@ -193,7 +186,7 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &buffer{}}, cfg)
+	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg)
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +217,7 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &buffer{}}, cfg)
+	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg)
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -235,7 +228,7 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	if _, err := a.firstStart(t.Context(), list); err != nil {
 		t.Fatal(err)
 	}
-	if !poll(30*time.Second, func() bool { status, _ := get(t, a.cfg.HTTPAddr, "/readyz"); return status == http.StatusOK }) {
+	if !relaytest.Poll(30*time.Second, func() bool { status, _ := get(t, a.cfg.HTTPAddr, "/readyz"); return status == http.StatusOK }) {
 		t.Error("never ready")
 	}
 }
@@ -243,14 +236,14 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 // TestTLSFiles: an alias over TLS with a certificate from files.
 func TestTLSFiles(t *testing.T) {
 	t.Parallel()
-	cert, key, pool := selfSigned(t)
+	cert, key := relaytest.WriteCertificate(t, t.TempDir(), "localhost", "*.localhost", "demo.localhost")
 	h := newTestServer(t, map[string]string{"https-addr": "127.0.0.1:0", "tls": "files", "tls-cert": cert, "tls-key": key})
 	l := newLocal(t, oddAnswer)
 	if h.app.site.Base.Scheme != "https" {
 		t.Errorf("base URL %s", h.app.site.Base.String())
 	}
 	h.app.site.Base.Scheme = "http" // the API client of the tests is a plain one
-	conn, err := tls.Dial("tcp", h.app.cfg.HTTPSAddr, &tls.Config{RootCAs: pool, ServerName: "demo.localhost"})
+	conn, err := tls.Dial("tcp", h.app.cfg.HTTPSAddr, &tls.Config{RootCAs: relaytest.CertPool(t, cert), ServerName: "demo.localhost"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +252,7 @@ func TestTLSFiles(t *testing.T) {
 		t.Fatal("alias add")
 	}
 	_ = l
-	if !poll(5*time.Second, func() bool { _, ok := h.app.delivery.Alias("demo"); return ok }) {
+	if !relaytest.Poll(5*time.Second, func() bool { _, ok := h.app.delivery.Alias("demo"); return ok }) {
 		t.Fatal("the alias never showed up")
 	}
 	if _, err := io.WriteString(conn, odd); err != nil {
@@ -269,31 +262,6 @@ func TestTLSFiles(t *testing.T) {
 	if !strings.HasPrefix(string(answer), "HTTP/1.1 202 ") {
 		t.Errorf("got %q", answer)
 	}
-}
-
-func selfSigned(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"},
-		DNSNames: []string{"localhost", "*.localhost", "demo.localhost"}, NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	keyDER, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certPEM := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	pool = x509.NewCertPool()
-	pool.AppendCertsFromPEM(certPEM)
-	return write(t, "cert.pem", string(certPEM)),
-		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: keyDER}))), pool
 }
 
 // Of several nodes that start at once on an empty database one makes the first account, and
@@ -313,7 +281,7 @@ func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		apps[i], settings[i] = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &buffer{}}, cfg), list
+		apps[i], settings[i] = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg), list
 		if err := apps[i].Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -344,7 +312,7 @@ func TestTwoNodes(t *testing.T) {
 	t.Parallel()
 	flags := postgresFlags(t)
 	first := newTestServer(t, flags)
-	nothing, log := func(string) string { return "" }, &buffer{}
+	nothing, log := func(string) string { return "" }, &relaytest.Buffer{}
 	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
 		"data-dir": t.TempDir(), "http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": off,
 		"database-url": flags["database-url"], "drain-delay": "0s",
@@ -362,7 +330,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 	at := listening(t, log)
 	ready := func() bool { status, _ := get(t, at, "/readyz"); return status == http.StatusOK }
-	if !poll(20*time.Second, ready) {
+	if !relaytest.Poll(20*time.Second, ready) {
 		t.Fatalf("the second node is not ready: %s", log)
 	}
 	if nodes, err := second.store.Nodes(t.Context()); err != nil || len(nodes) != 2 {
@@ -376,7 +344,7 @@ func TestTwoNodes(t *testing.T) {
 	}
 }
 
-func listening(t *testing.T, log *buffer) string {
+func listening(t *testing.T, log *relaytest.Buffer) string {
 	t.Helper()
 	_, rest, ok := strings.Cut(log.String(), "msg=listening http=")
 	if !ok {

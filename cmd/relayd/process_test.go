@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"relay/relaytest"
 	"relay/store"
 )
 
@@ -21,7 +22,7 @@ import (
 type process struct {
 	*testServer
 	cmd  *exec.Cmd
-	out  *buffer
+	out  *relaytest.Buffer
 	gone chan struct{}
 }
 
@@ -31,7 +32,7 @@ var listeningLine = regexp.MustCompile(`msg=listening http=(\S+) https="" ssh=(\
 func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	t.Helper()
 	needTool(t, "ssh")
-	p := &process{testServer: &testServer{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &buffer{}}, out: &buffer{}, gone: make(chan struct{})}
+	p := &process{testServer: &testServer{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &relaytest.Buffer{}}, out: &relaytest.Buffer{}, gone: make(chan struct{})}
 	args := []string{"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off"}
 	for name, value := range flags {
 		p.flags[name] = value
@@ -48,7 +49,7 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 		_ = p.cmd.Process.Kill()
 		<-p.gone
 	})
-	if !poll(20*time.Second, func() bool { return strings.Contains(p.out.String(), "export RELAY_TOKEN") }) {
+	if !relaytest.Poll(20*time.Second, func() bool { return strings.Contains(p.out.String(), "export RELAY_TOKEN") }) {
 		t.Fatalf("it never served:\n%s", p.log)
 	}
 	m := listeningLine.FindStringSubmatch(p.log.String())
@@ -124,7 +125,7 @@ func TestSignals(t *testing.T) {
 				l.seen(t, 1)
 			}
 			p.signal(syscall.SIGTERM)
-			if !poll(10*time.Second, func() bool { return strings.Contains(p.log.String(), "msg=stopping") }) {
+			if !relaytest.Poll(10*time.Second, func() bool { return strings.Contains(p.log.String(), "msg=stopping") }) {
 				t.Fatal("it does not stop")
 			}
 			if tc.twice {
@@ -152,7 +153,7 @@ func TestKilled(t *testing.T) {
 		l.gate = make(chan struct{})
 		p.tunnel("busy", l.addr)
 		p.tunnel("away", l.addr).close()
-		if !poll(15*time.Second, func() bool { return !p.alias("away").Online }) {
+		if !relaytest.Poll(15*time.Second, func() bool { return !p.alias("away").Online }) {
 			t.Fatal("still online")
 		}
 		if answer := p.send(strings.Replace(odd, "demo.", "away.", 1)); !strings.HasPrefix(answer, "HTTP/1.1 202 ") {
@@ -160,7 +161,7 @@ func TestKilled(t *testing.T) {
 		}
 		go p.trySend(strings.Replace(odd, "demo.", "busy.", 1))
 		l.seen(t, 1)
-		if !poll(10*time.Second, func() bool { return p.count("busy") == 1 }) {
+		if !relaytest.Poll(10*time.Second, func() bool { return p.count("busy") == 1 }) {
 			t.Fatal("the request under way was never stored")
 		}
 		p.signal(os.Kill)

@@ -80,7 +80,7 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	re, err := regexp.Compile("(?m)" + args[1])
 	ts.Check(err)
 	var last []byte
-	found := poll(20*time.Second, func() bool {
+	found := relaytest.Poll(20*time.Second, func() bool {
 		last, _ = os.ReadFile(ts.MkAbs(args[0]))
 		m := re.FindSubmatch(last)
 		for i := range m {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"relay/relaytest"
 	"relay/store"
 )
 
@@ -29,7 +30,7 @@ func TestSecondServerTouchesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &buffer{}
+	log := &relaytest.Buffer{}
 	err = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: log}, cfg).Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "another relayd already serves "+dir) {
 		t.Errorf("it said %v", err)

@@ -66,7 +66,7 @@ func checkSecret(t *testing.T, environment []string, args ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	var out, errs buffer
+	var out, errs relaytest.Buffer
 	code := run(ctx, args, env(environment...), &out, &errs)
 	for _, text := range []string{out.String(), errs.String()} {
 		if strings.Contains(text, dbPassword) || strings.Contains(text, sslPassword) {

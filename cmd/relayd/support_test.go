@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"relay/relaytest"
 )
 
 // The report has version, settings, checks, counts, metrics and log of the running server,
@@ -29,7 +31,7 @@ func TestSupportReport(t *testing.T) {
 		args = append(args, "--"+name, value)
 	}
 	args = append(args, "--http-addr", h.app.cfg.HTTPAddr, "--admin-addr", h.app.cfg.AdminAddr)
-	var out, errs buffer
+	var out, errs relaytest.Buffer
 	if code := run(t.Context(), args, env("HOME", h.dir), &out, &errs); code != exitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
