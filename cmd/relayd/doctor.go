@@ -179,11 +179,7 @@ func checkHostKey(file string) relay.Finding {
 // checkListeners: each port is free, or it is a relay that answers there.
 func checkListeners(ctx context.Context, cfg Config) (list []relay.Finding) {
 	if known, ok := loadSiteFile(cfg); ok { // no addresses were given: those of the last server count
-		cfg.HTTPAddr, cfg.AdminAddr = known.HTTPAddr, ""
-		if _, port, err := net.SplitHostPort(known.SSHAddr); err == nil {
-			host, _, _ := net.SplitHostPort(cfg.SSHAddr)
-			cfg.SSHAddr = net.JoinHostPort(host, port)
-		}
+		cfg.HTTPAddr, cfg.SSHAddr, cfg.AdminAddr = known.HTTPAddr, cmp.Or(known.SSHListener, cfg.SSHAddr), ""
 	}
 	for _, l := range []struct {
 		flag, addr string

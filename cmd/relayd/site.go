@@ -19,14 +19,15 @@ const siteFileName = "site.json"
 type siteFile struct {
 	BaseURL     string `json:"baseUrl"`
 	AliasDomain string `json:"aliasDomain"`
-	SSHAddr     string `json:"sshAddr"`
-	HTTPAddr    string `json:"httpAddr"`
+	SSHAddr     string `json:"sshAddr"`     // what people dial
+	SSHListener string `json:"sshListener"` // "" in the file of an earlier version
+	HTTPAddr    string `json:"httpAddr"`    // of the listener; "" = off
 }
 
 // saveSiteFile writes the file atomically.
 func saveSiteFile(cfg Config, site relay.Site) error {
 	text, err := json.Marshal(siteFile{
-		BaseURL: site.Base.String(), AliasDomain: site.AliasDomain, SSHAddr: site.SSHAddr, HTTPAddr: cfg.HTTPAddr,
+		BaseURL: site.Base.String(), AliasDomain: site.AliasDomain, SSHAddr: site.SSHAddr, SSHListener: cfg.SSHAddr, HTTPAddr: cfg.HTTPAddr,
 	})
 	if err != nil {
 		return err

@@ -2,10 +2,26 @@ package main
 
 import (
 	"net/url"
+	"slices"
 	"testing"
 
 	"relay"
 )
+
+// The doctor looks at the listener of the last server, and not for one on the port that people
+// dial, which may be forwarded to it.
+func TestDoctorOfForwardedSSHPort(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, map[string]string{"ssh-public-addr": "relay.example.com:1"})
+	cfg, _, err := load(sources{getenv: env(), flags: map[string]string{"data-dir": h.flags["data-dir"]}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := passed("ssh-addr", "a relay answers at %s", h.app.cfg.SSHAddr)
+	if list := checkListeners(t.Context(), cfg); !slices.Contains(list, want) {
+		t.Errorf("%v is not among %v", want, list)
+	}
+}
 
 func TestSameSite(t *testing.T) {
 	t.Parallel()
