@@ -271,7 +271,7 @@ and go, js and python are tests that send the exact bytes.`,
 			}
 			var indented bytes.Buffer // the same for both connections
 			if (*format == "har" || *format == "json") && json.Indent(&indented, []byte(record.SafeJSON(text)), "", "  ") == nil {
-				text = append(indented.Bytes(), '\n')
+				text = append(bytes.TrimSpace(indented.Bytes()), '\n')
 			}
 			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
 		},
