@@ -85,10 +85,7 @@ func scalar(node ast.Node) (string, error) {
 }
 
 func unknownKey(key string, list []*setting) error {
-	names := make([]string, len(list))
-	for i, s := range list {
-		names[i] = s.name
-	}
+	names := mapSlice(list, func(s *setting) string { return s.name })
 	if slices.Contains(names, key) {
 		return nil
 	}

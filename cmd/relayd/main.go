@@ -161,11 +161,14 @@ func helpHint(cmd *cobra.Command) string {
 	return fmt.Sprintf("run `%s --help` for what it takes", cmd.CommandPath())
 }
 
-// exactly requires the named arguments.
+// exactly requires the named arguments; an empty one, as of an unset variable in a script, is
+// missing.
 func exactly(names ...string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < len(names) {
-			return usagef("missing %s\n%s", names[len(args)], helpHint(cmd))
+		for i, name := range names {
+			if i >= len(args) || args[i] == "" {
+				return usagef("missing %s\n%s", name, helpHint(cmd))
+			}
 		}
 		if len(args) > len(names) {
 			return usagef("%q is more than is needed\n%s", args[len(names)], helpHint(cmd))
