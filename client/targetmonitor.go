@@ -84,13 +84,11 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 		return
 	}
 	e := TargetEvent{Alias: f.Alias, Target: url}
-	down := "nobody listens there"
+	const down = "the local server %s is down: %s; requests are answered 502 until it is up"
 	switch {
 	case errors.As(err, &noTLS):
 		e.Kind, e.Text = LocalSpeaksPlain, "the local server "+url+" does not speak TLS"
 		e.Hint = "is it plain http? then pass --target http" + url[len("https"):]
-		m.note(url, e)
-		return
 	case errors.As(err, &cert):
 		why := cert.Err.Error()
 		if errors.As(cert.Err, new(x509.HostnameError)) { // whose text holds the certificate
@@ -98,14 +96,13 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 		}
 		e.Kind, e.Text = LocalCertificate, fmt.Sprintf("the certificate of the local server %s is not trusted: %s", url, why)
 		e.Hint = "only certificates of loopback addresses are accepted unverified; add its authority to the trusted ones of this machine"
-		m.note(url, e)
-		return
 	case errors.As(err, &unknown):
-		down = "its name is unknown"
-	case !errors.Is(err, syscall.ECONNREFUSED):
+		e.Kind, e.Text = LocalDown, fmt.Sprintf(down, url, "its name is unknown")
+	case errors.Is(err, syscall.ECONNREFUSED):
+		e.Kind, e.Text = LocalDown, fmt.Sprintf(down, url, "nobody listens there")
+	default:
 		return
 	}
-	e.Kind, e.Text = LocalDown, fmt.Sprintf("the local server %s is down: %s; requests are answered 502 until it is up", url, down)
 	m.note(url, e)
 }
 

@@ -277,35 +277,36 @@ func effective(cfg Config, list []*setting) []settingRow {
 	})
 }
 
+// referenceHead has ' where the page has a grave accent.
 const referenceHead = `# Settings of relayd
 
-Made by ` + "`relayd config --markdown`" + ` (` + "`make generate`" + `); a test compares it.
+Made by 'relayd config --markdown' ('make generate'); a test compares it.
 
-A setting is taken from its flag, else from its environment variable, else from the YAML file given by ` + "`--config`" + `
-(` + "`RELAY_CONFIG`" + `), whose keys are the flag names without the dashes, else from its default. An empty variable counts as not set.
-Where ` + "`NAME_FILE`" + ` is listed, it is the path of a file that holds the value; set only one of the two. Where neither is set,
-a secret is read from the systemd credential of its name (` + "`LoadCredential=database-url:…`" + `). Without ` + "`--config`" + `, and unless something else
-says where the store is, ` + "`/etc/relayd/relayd.yaml`" + ` of the packaged service is used, if you may read it. An unknown key, or a
-value that cannot be understood, is an error that says where it stands and what was expected. ` + "`relayd config`" + ` prints
+A setting is taken from its flag, else from its environment variable, else from the YAML file given by '--config'
+('RELAY_CONFIG'), whose keys are the flag names without the dashes, else from its default. An empty variable counts as not set.
+Where 'NAME_FILE' is listed, it is the path of a file that holds the value; set only one of the two. Where neither is set,
+a secret is read from the systemd credential of its name ('LoadCredential=database-url:…'). Without '--config', and unless something else
+says where the store is, '/etc/relayd/relayd.yaml' of the packaged service is used, if you may read it. An unknown key, or a
+value that cannot be understood, is an error that says where it stands and what was expected. 'relayd config' prints
 each effective value with its origin, passwords masked.
 
 | kind | is written |
 |---|---|
-| size | whole number with ` + "`KiB MiB GiB TiB`" + ` (powers of 1024), ` + "`KB MB GB TB`" + ` (powers of 1000), or bytes |
-| duration | ` + "`90s`, `15m`, `12h`, `30d`, `1h30m`" + ` |
-| rate | ` + "`60/min`, `5/s`, `1000/h`" + ` |
-| switch | ` + "`on` or `off`" + ` |
-| address | ` + "`127.0.0.1:8080`, `:8080`" + ` (all interfaces) |
+| size | whole number with 'KiB MiB GiB TiB' (powers of 1024), 'KB MB GB TB' (powers of 1000), or bytes |
+| duration | '90s', '15m', '12h', '30d', '1h30m' |
+| rate | '60/min', '5/s', '1000/h' |
+| switch | 'on' or 'off' |
+| address | '127.0.0.1:8080', ':8080' (all interfaces) |
 | list | separated by commas; in the file a YAML list too |
 
-Sizes, durations, counts and rates that limit something take ` + "`off`" + ` for no limit.
+Sizes, durations, counts and rates that limit something take 'off' for no limit.
 
 `
 
 // writeReference writes docs/config.md.
 func writeReference(w io.Writer) error {
 	var b strings.Builder
-	b.WriteString(referenceHead)
+	b.WriteString(strings.ReplaceAll(referenceHead, "'", "`"))
 	b.WriteString("| flag and file key | environment | default | meaning |\n|---|---|---|---|\n")
 	var defaults Config
 	for _, s := range defaults.settings() {
