@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
@@ -18,6 +17,8 @@ import (
 
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
+
+	"relay/relaytest"
 )
 
 // TestMain demands that nothing is left running. What has been told to end gets as
@@ -62,17 +63,7 @@ func newKeyFile(t testing.TB, passphrase string) string {
 		}
 		return path
 	}
-	_, key, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, err := ssh.MarshalPrivateKey(key, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(path, pem.EncodeToMemory(block), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	relaytest.WriteKey(t, path)
 	return path
 }
 

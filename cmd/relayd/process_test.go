@@ -21,9 +21,7 @@ import (
 // signals and sudden death. Its fixture talks to it like to any other.
 type process struct {
 	*testServer
-	cmd  *exec.Cmd
-	out  *relaytest.Buffer
-	gone chan struct{}
+	*relaytest.Process
 }
 
 var listeningLine = regexp.MustCompile(`msg=listening http=(\S+) https="" ssh=(\S+)`)
@@ -32,24 +30,17 @@ var listeningLine = regexp.MustCompile(`msg=listening http=(\S+) https="" ssh=(\
 func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	t.Helper()
 	needTool(t, "ssh")
-	p := &process{testServer: &testServer{t: t, dir: dir, flags: map[string]string{"data-dir": dir}, log: &relaytest.Buffer{}}, out: &relaytest.Buffer{}, gone: make(chan struct{})}
+	h := &testServer{t: t, dir: dir, flags: map[string]string{"data-dir": dir}}
 	args := []string{"serve", "--data-dir", dir, "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--admin-addr", "off"}
 	for name, value := range flags {
-		p.flags[name] = value
+		h.flags[name] = value
 		args = append(args, "--"+name, value)
 	}
-	p.cmd = exec.Command("relayd", args...) // put into PATH by TestMain
-	p.cmd.Env = append(os.Environ(), "HOME="+dir, "GORACE="+hurry)
-	p.cmd.Stdout, p.cmd.Stderr = p.out, p.log
-	if err := p.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() { _ = p.cmd.Wait(); close(p.gone) }()
-	t.Cleanup(func() { // it must not write into a folder that is being removed
-		_ = p.cmd.Process.Kill()
-		<-p.gone
-	})
-	if !relaytest.Poll(20*time.Second, func() bool { return strings.Contains(p.out.String(), "export RELAY_TOKEN") }) {
+	cmd := exec.Command("relayd", args...) // put into PATH by TestMain
+	cmd.Env = append(os.Environ(), "HOME="+dir, "GORACE="+hurry)
+	p := &process{h, relaytest.StartSeparate(t, cmd)}
+	p.log = p.Err
+	if !relaytest.Poll(20*time.Second, func() bool { return strings.Contains(p.Out.String(), "export RELAY_TOKEN") }) {
 		t.Fatalf("it never served:\n%s", p.log)
 	}
 	m := listeningLine.FindStringSubmatch(p.log.String())
@@ -71,7 +62,7 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 		t.Fatal(err)
 	}
 	p.key = filepath.Join(dir, "id_ed25519")
-	line := regexp.MustCompile(`(?m)^  admin +(\S+)$`).FindStringSubmatch(p.out.String())
+	line := regexp.MustCompile(`(?m)^  admin +(\S+)$`).FindStringSubmatch(p.Out.String())
 	token, code := p.operate("token", "add", "--user", line[1])
 	if code != exitOK {
 		t.Fatal("no token")
@@ -80,22 +71,9 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	return p
 }
 
-// wait gives the exit code, -1 for death by a signal.
-func (p *process) wait() int {
-	p.t.Helper()
-	select {
-	case <-p.gone:
-		return p.cmd.ProcessState.ExitCode()
-	case <-time.After(90 * time.Second):
-		_ = p.cmd.Process.Kill()
-		p.t.Fatalf("it did not end:\n%s", p.log)
-		return 0
-	}
-}
-
 func (p *process) signal(s os.Signal) {
 	p.t.Helper()
-	if err := p.cmd.Process.Signal(s); err != nil {
+	if err := p.Cmd.Process.Signal(s); err != nil {
 		p.t.Fatal(err)
 	}
 }
@@ -131,7 +109,7 @@ func TestSignals(t *testing.T) {
 			if tc.twice {
 				p.signal(syscall.SIGINT)
 			}
-			if got := p.wait(); got != tc.want {
+			if got := p.Code(t, 20*time.Second); got != tc.want {
 				t.Errorf("exit %d, want %d:\n%s", got, tc.want, p.log)
 			}
 			cut := strings.Contains(p.log.String(), "requests were cut and are kept as interrupted")
@@ -164,8 +142,7 @@ func TestKilled(t *testing.T) {
 		if !relaytest.Poll(10*time.Second, func() bool { return p.count("busy") == 1 }) {
 			t.Fatal("the request under way was never stored")
 		}
-		p.signal(os.Kill)
-		p.wait()
+		p.Kill()
 		close(l.gate)
 
 		again := startProcess(t, dir, flags)
