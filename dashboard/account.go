@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
-	"slices"
+	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -26,6 +26,7 @@ type accountView struct {
 	Sessions []relay.Session
 	Aliases  []relay.Alias // that a token may be limited to
 	Failed   form          // the form that was wrong; the zero form = none
+	Token    form          // of a new token
 	Done     string
 	Command  string // to open a first tunnel by, after a key was let in
 }
@@ -41,6 +42,9 @@ func (p *pages) account(r *http.Request, who relay.Actor, failed form) (templ.Co
 	v.Aliases, errs[3] = p.Accounts.Aliases(ctx, who)
 	if err := cmp.Or(errs[:]...); err != nil {
 		return nil, err
+	}
+	if v.Token = failed.named("token"); v.Token.values == nil {
+		v.Token.values = url.Values{"scopes": {"events:read", "events:replay", "aliases:read"}, "expiresIn": {lifetimes[0].Value}}
 	}
 	if r.URL.Query().Get("done") == "key-approved" {
 		v.Command = p.connect(who, v.Aliases).SSH
@@ -60,17 +64,12 @@ func (p *pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 // other accounts with relayd, so an id that is not on the page is not found.
 func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) signedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-		if err := remove(r.Context(), withoutAdmin(who), r.PathValue("id")); err != nil {
+		who.Admin = false
+		if err := remove(r.Context(), who, r.PathValue("id")); err != nil {
 			return nil, err
 		}
 		return seeOther(w, r, "/account?done="+done)
 	}
-}
-
-// withoutAdmin is the actor without the rights of an admin over others.
-func withoutAdmin(who relay.Actor) relay.Actor {
-	who.Admin = false
-	return who
 }
 
 // secretView is a secret that was just made.
@@ -164,22 +163,6 @@ func (f form) token(now time.Time) relay.Token {
 		t.ExpiresAt = now.Add(d)
 	}
 	return t
-}
-
-// lifetime is what is chosen in the form.
-func (f form) lifetime(value string) bool {
-	if chosen := f.Value("expiresIn"); chosen != "" {
-		return chosen == value
-	}
-	return value == lifetimes[0].Value
-}
-
-// scope tells whether a box is ticked: in a fresh form those that read and replay.
-func (f form) scope(name string) bool {
-	if f.values == nil {
-		return slices.Contains([]string{"events:read", "events:replay", "aliases:read"}, name)
-	}
-	return f.Has("scopes", name)
 }
 
 const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"

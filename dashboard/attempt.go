@@ -91,13 +91,6 @@ func chosenAttempts(q url.Values, list []relay.Attempt) (left, right int) {
 	return min(left, right), max(left, right)
 }
 
-func attemptTitle(a *relay.Attempt) string {
-	if a.Kind == relay.KindReplay {
-		return "Replay " + strconv.Itoa(a.N-1)
-	}
-	return "Original"
-}
-
 // queueText says what a queued attempt waits for; auto is autoDeliver of its alias.
 func queueText(a *relay.Attempt, auto bool) string {
 	s := "queued until the tunnel is online"
@@ -112,8 +105,11 @@ func queueText(a *relay.Attempt, auto bool) string {
 
 func attemptOf(a *relay.Attempt, auto bool) attemptView {
 	v := attemptView{
-		N: a.N, Title: attemptTitle(a), State: a.State, Actor: record.SafeTextMax(a.Actor, 120), Asked: a.ReceivedAt,
+		N: a.N, Title: "Original", State: a.State, Actor: record.SafeTextMax(a.Actor, 120), Asked: a.ReceivedAt,
 		pill: attemptPill(a), Connection: a.Connection,
+	}
+	if a.Kind == relay.KindReplay {
+		v.Title = "Replay " + strconv.Itoa(a.N-1)
 	}
 	if a.Error != nil {
 		v.Error = a.Error.Code + ": " + record.SafeTextMax(a.Error.Message, 500)
@@ -122,7 +118,7 @@ func attemptOf(a *relay.Attempt, auto bool) attemptView {
 		v.Queue = queueText(a, auto)
 	}
 	if out := record.OfAttempt(a, false); out.Timing != nil {
-		v.Timing, v.Latency = out.Timing, millisText(*out.LatencyMs)
+		v.Timing, v.Latency = out.Timing, record.MillisText(*out.LatencyMs)
 	}
 	return v
 }
@@ -133,29 +129,35 @@ func (v *attemptView) addColumn(r *http.Request, e *relay.Event, a *relay.Attemp
 		v.Response = responseView(r, e, a)
 		v.RawAnswer = attemptPath(e.ID.String(), a.N, "response.raw")
 	}
-	if a.Identical == nil {
-		v.Fidelity = unsentText(e, a)
-		return
+	switch {
+	case a.Identical != nil:
+		sent := a.SentHead
+		if len(sent) == 0 {
+			sent = e.Request.Head
+		}
+		v.RawRequest = attemptPath(e.ID.String(), a.N, "request.raw")
+		v.Same, v.Fidelity = *a.Identical, "Identical to"
+		if !v.Same {
+			v.Fidelity, v.Changed = "Differs from", changedLines(e.Request.Head, sent)
+		}
+		size := int64(len(sent)+len(e.Request.Lines)) + e.Request.Body.Size
+		v.Fidelity += fmt.Sprintf(" the original request: %d bytes, body SHA-256 %x…", size, e.Request.Body.SHA256[:6])
+	case a.State == relay.StateDelivering:
+		v.Fidelity = "Being delivered."
+	case a.State == relay.StateInterrupted:
+		v.Fidelity = "It is not known how much of the request was sent."
+	case !a.StartedAt.IsZero() && e.Request.Body.State != relay.BodyComplete:
+		v.Fidelity = "The request may not have been sent completely."
+	default:
+		v.Fidelity = "Nothing was sent."
 	}
-	m := &e.Request
-	head := m.Head
-	if len(a.SentHead) > 0 {
-		head = a.SentHead
-	}
-	v.RawRequest = attemptPath(e.ID.String(), a.N, "request.raw")
-	v.Same, v.Fidelity = *a.Identical, "Identical to"
-	if !v.Same {
-		v.Fidelity, v.Changed = "Differs from", changedLines(m.Head, head)
-	}
-	v.Fidelity += fmt.Sprintf(" the original request: %d bytes, body SHA-256 %x…", int64(len(head)+len(m.Lines))+m.Body.Size, m.Body.SHA256[:6])
 }
 
 func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageView {
 	n := strconv.Itoa(a.N)
-	m := &messageView{
-		Start: startLine(a.Response.Head), Headers: pairsOf(wire.Fields, a.Response.Head),
-		Trailers: pairsOf(wire.Trailers, a.Response.Lines),
-	}
+	m := messageViewOf(r, e, a.N, &a.Response, body.Source{
+		ID: "response-" + n, What: "Response body of attempt " + n, Param: "response", Download: attemptPath(e.ID.String(), a.N, "response.body"),
+	})
 	for _, head := range a.Interim {
 		m.Interim = append(m.Interim, messageView{Start: startLine(head), Headers: pairsOf(wire.Fields, head)})
 	}
@@ -167,26 +169,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 	case relay.ResponseUpgraded:
 		m.State = "The connection was upgraded; the bytes after the upgrade are not recorded."
 	}
-	m.Body = body.Show(body.Source{
-		ID: "response-" + n, What: "Response body of attempt " + n, Body: &a.Response.Body, Head: a.Response.Head,
-		Download: attemptPath(e.ID.String(), a.N, "response.body"), Image: eventPath(e.ID.String(), "image", n), Whole: eventPath(e.ID.String(), "json", n),
-		Page: eventPath(e.ID.String()), Query: r.URL.Query(), Param: "response",
-	})
 	return m
-}
-
-// unsentText says what is known of an attempt that cannot be compared with the original.
-func unsentText(e *relay.Event, a *relay.Attempt) string {
-	switch {
-	case a.State == relay.StateDelivering:
-		return "Being delivered."
-	case a.State == relay.StateInterrupted:
-		return "It is not known how much of the request was sent."
-	case !a.StartedAt.IsZero() && e.Request.Body.State != relay.BodyComplete:
-		return "The request may not have been sent completely."
-	default:
-		return "Nothing was sent."
-	}
 }
 
 // changedLines tells which lines of a head were taken away or added.
@@ -228,9 +211,9 @@ func phasesOf(t *record.Timing) []phaseView {
 func timingText(t *record.Timing) string {
 	var text string
 	for _, phase := range phasesOf(t) {
-		text += phase.Name + " " + millisText(phase.Taken) + ", "
+		text += phase.Name + " " + record.MillisText(phase.Taken) + ", "
 	}
-	return text + "total " + millisText(t.Total)
+	return text + "total " + record.MillisText(t.Total)
 }
 
 // part is how much of a whole a value is, as a coordinate in a box of that size.

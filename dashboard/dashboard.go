@@ -116,7 +116,10 @@ func (p *pages) routes() *http.ServeMux {
 	mux.Handle("POST /admin/aliases/{alias}/transfer", p.onlyAdmin(p.transferUnowned))
 	mux.Handle("GET /invite/{token}", p.page(p.invite))
 	mux.Handle("POST /invite/{token}", p.page(p.useInvite))
-	p.enrolmentRoutes(mux)
+	if p.Enrolments != nil {
+		mux.Handle("GET /link/{code}", p.signedInOrElse(formPage(p.enrolment).empty, p.enrolmentLogin))
+		mux.Handle("POST /link/{code}", p.signedInOrElse(p.approve, p.enrolmentLogin))
+	}
 	mux.Handle("GET /login/{token}", p.page(p.login))
 	mux.Handle("POST /login/{token}", p.page(p.useLogin))
 	mux.Handle("POST /logout", p.page(p.logout))
@@ -261,6 +264,15 @@ func seeOther(w http.ResponseWriter, r *http.Request, path string) (templ.Compon
 	return nil, nil
 }
 
+// acted answers a form about the page at path: the script announces what was done, and
+// reads by itself what has changed.
+func acted(w http.ResponseWriter, r *http.Request, said, path string) (templ.Component, error) {
+	if partial(r) {
+		return noticeFragment(said), nil
+	}
+	return seeOther(w, r, path)
+}
+
 // maxForm bounds the body of a form, in bytes.
 const maxForm = 1 << 20
 
@@ -336,17 +348,26 @@ func (p *pages) ofOwnAlias(handle aliasHandler) http.Handler {
 // signedInOrElse is signedIn with a page of its own for everybody else.
 func (p *pages) signedInOrElse(handle signedInHandler, stranger handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, ok, err := p.currentSession(r)
+		who, err := relay.SessionActor(p.Site.SessionSecrets(r), func(secret string) (relay.Actor, error) {
+			return lookUpSecret(p, r, secret, p.Accounts.SessionOwner)
+		})
 		p.sweep(w, r)
-		if ok {
-			r = r.WithContext(p.withViewer(r, who))
+		if err == nil {
+			view := viewer{
+				User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themes[0], FeedID: p.Deliver.FeedID(),
+				sidebar: func(ctx context.Context, current string) ([]record.Alias, int) { return p.sidebar(ctx, who, current) },
+			}
+			if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
+				view.Theme = c.Value
+			}
+			r = r.WithContext(context.WithValue(r.Context(), viewerKey{}, view))
 		}
 		p.page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 			switch {
+			case errors.Is(err, relay.ErrNotFound):
+				return stranger(w, r)
 			case err != nil:
 				return nil, err
-			case !ok:
-				return stranger(w, r)
 			}
 			return handle(w, r, who)
 		}).ServeHTTP(w, r)
@@ -396,13 +417,6 @@ type viewer struct {
 
 type viewerKey struct{}
 
-func (p *pages) withViewer(r *http.Request, who relay.Actor) context.Context {
-	return context.WithValue(r.Context(), viewerKey{}, viewer{
-		User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themeOf(r), FeedID: p.Deliver.FeedID(),
-		sidebar: func(ctx context.Context, current string) ([]record.Alias, int) { return p.sidebar(ctx, who, current) },
-	})
-}
-
 // viewerOf returns the zero viewer if nobody is signed in.
 func viewerOf(ctx context.Context) viewer {
 	f, _ := ctx.Value(viewerKey{}).(viewer)
@@ -412,16 +426,9 @@ func viewerOf(ctx context.Context) viewer {
 // themes are the choices of the theme switch; auto follows the system.
 var themes = []string{"auto", "light", "dark"}
 
+// themeCookie holds the theme, so that the server can send the page in the right colours: an
+// inline script is not allowed, and any other comes after the first paint.
 const themeCookie = "relay_theme"
-
-// themeOf reads the theme from its cookie, so that the server can send the page in the
-// right colours: an inline script is not allowed, and any other comes after the first paint.
-func themeOf(r *http.Request) string {
-	if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
-		return c.Value
-	}
-	return themes[0]
-}
 
 // setTheme stores the theme in this browser, and goes back to the page.
 func (p *pages) setTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {

@@ -14,10 +14,7 @@ import (
 	"relay/record"
 )
 
-// Bounds of a shown comparison.
-const (
-	diffCandidates = 20 // events to compare with
-)
+const diffCandidates = 20 // events that an event can be compared with
 
 // compareAttempts compares the responses of two attempts; nil if they cannot be read.
 func (p *pages) compareAttempts(ctx context.Context, who relay.Actor, id relay.ID, left, right int) *body.Diff {
@@ -67,14 +64,14 @@ func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor)
 	v.Swap = comparePath(q.Get("right"), q.Get("left"), v.Part)
 	v.Other = comparePath(q.Get("left"), q.Get("right"), other)
 	d, err := record.ReadDiff(r.Context(), p.Events, who, refs[0], refs[1], v.Part)
-	if errors.Is(err, relay.ErrNotFound) { // both events are there
+	switch {
+	case errors.Is(err, relay.ErrNotFound): // both events are there
 		v.NoResponse = true
-		return diffPage(v), nil
-	}
-	if err != nil {
+	case err != nil:
 		return nil, err
+	default:
+		v.Diff = body.DiffOf(d, "Changes", [2]string{"Left", "Right"})
 	}
-	v.Diff = body.DiffOf(d, "Changes", [2]string{"Left", "Right"})
 	return diffPage(v), nil
 }
 

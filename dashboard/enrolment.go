@@ -9,18 +9,11 @@ import (
 	"relay"
 )
 
-// enrolmentRoutes are there only where keys can wait. Strangers are told how to get in, in
-// the same words for links behind which nothing waits.
-func (p *pages) enrolmentRoutes(mux *http.ServeMux) {
-	if p.Enrolments == nil {
-		return
-	}
-	stranger := func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-		p.rememberPage(w, r)
-		return withStatus{enrolmentLoginPage(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}, nil
-	}
-	mux.Handle("GET /link/{code}", p.signedInOrElse(formPage(p.enrolment).empty, stranger))
-	mux.Handle("POST /link/{code}", p.signedInOrElse(p.approve, stranger))
+// enrolmentLogin tells strangers how to get in, in the same words for links behind which
+// nothing waits.
+func (p *pages) enrolmentLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	p.rememberPage(w, r)
+	return withStatus{enrolmentLoginPage(p.loginCommand(), r.URL.Path), http.StatusUnauthorized}, nil
 }
 
 func (p *pages) enrolment(r *http.Request, who relay.Actor, code form) (templ.Component, error) {

@@ -89,15 +89,13 @@ func (p *pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head 
 	if err != nil {
 		return nil, err
 	}
-	id, _ := relay.ParseID(v.ID)
 	newer, older, found := list.neighbours(v.ID)
 	if !found && !list.Filter.Active() && list.Filter.Cursor == "" {
+		id, _ := relay.ParseID(v.ID)
 		list.Filter.Cursor = id.Next().String() // the list begins with the event
-		page, err := p.readList(r.Context(), who, &list)
-		if err != nil {
+		if err := p.readList(r, who, &list); err != nil {
 			return nil, err
 		}
-		list.addLinks(r, page)
 		newer, older, _ = list.neighbours(v.ID)
 	}
 	list.Selected, v.Newer, v.Older = v.ID, newer, older
@@ -121,7 +119,8 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	if head, err = p.aliasHead(r, a); err != nil {
 		return v, head, err
 	}
-	now, s := time.Now(), record.Summarise(e, p.Site, time.Now())
+	now := time.Now()
+	s := record.Summarise(e, p.Site, now)
 	filter := filterOf(r.URL.Query(), e.Alias)
 	s.Method, s.Path = record.SafeTextMax(s.Method, 60), record.SafeTextMax(s.Path, 2000)
 	s.URL, s.Host = record.SafeTextMax(s.URL, 2000), record.SafeTextMax(s.Host, 300)
@@ -146,7 +145,10 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 		v.SSHCommand = head.SSHCommand
 	}
 	v.auto = a.Settings.AutoDeliver
-	v.Request = p.requestView(r, e)
+	v.Request = *messageViewOf(r, e, 0, &e.Request, body.Source{
+		ID: "request", What: "Request body", Param: "body", Download: apiEventPath(e.ID.String(), "request.body"),
+	})
+	v.Request.Query = body.QueryPairs(e.Target)
 	p.addAttempts(r, who, &v, e)
 	v.Shares, v.Mark = p.readShares(r, who, e, a), e.Mark
 	return v, head, nil
@@ -160,18 +162,16 @@ func blockerText(blocker string) string {
 	return "This event cannot be replayed: " + record.BlockerText(blocker) + "."
 }
 
-func (p *pages) requestView(r *http.Request, e *relay.Event) messageView {
-	var m messageView
-	if len(e.Request.Head) > 0 {
-		m.Start = startLine(e.Request.Head)
+// messageViewOf shows message m of an event, which has number n in addresses: 0 is the
+// request, else the response of an attempt. source says what is to say of its body.
+func messageViewOf(r *http.Request, e *relay.Event, n int, m *relay.Message, source body.Source) *messageView {
+	id, number := e.ID.String(), strconv.Itoa(n)
+	source.Body, source.Head, source.Query = &m.Body, m.Head, r.URL.Query()
+	source.Page, source.Image, source.Whole = eventPath(id), eventPath(id, "image", number), eventPath(id, "json", number)
+	return &messageView{
+		Start: startLine(m.Head), Headers: pairsOf(wire.Fields, m.Head), Trailers: pairsOf(wire.Trailers, m.Lines),
+		Body: body.Show(source),
 	}
-	m.Headers, m.Trailers = pairsOf(wire.Fields, e.Request.Head), pairsOf(wire.Trailers, e.Request.Lines)
-	m.Query = body.QueryPairs(e.Target)
-	m.Body = body.Show(body.Source{
-		ID: "request", What: "Request body", Body: &e.Request.Body, Head: e.Request.Head, Download: apiEventPath(e.ID.String(), "request.body"),
-		Image: eventPath(e.ID.String(), "image", "0"), Whole: eventPath(e.ID.String(), "json", "0"), Page: eventPath(e.ID.String()), Query: r.URL.Query(), Param: "body",
-	})
-	return m
 }
 
 // startLine is the first line of a head.
@@ -196,9 +196,9 @@ func pairsOf(read func([]byte) []wire.Field, p []byte) []body.Pair {
 	return list
 }
 
-// messageOf reads the message of an event that the address names by a number: 0 for the
+// readMessage reads the message of an event that the address names by a number: 0 for the
 // request, else an attempt; of its body at most most bytes.
-func (p *pages) messageOf(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
+func (p *pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
 	e, err := p.Events.Event(r.Context(), who, id, most)
 	if err != nil {
 		return 0, nil, err
@@ -218,7 +218,7 @@ func (p *pages) messageOf(r *http.Request, who relay.Actor, id relay.ID, most in
 
 // wholeText sends a JSON body indented, for the view that builds only what is seen.
 func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	n, m, err := p.messageOf(r, who, id, 0)
+	n, m, err := p.readMessage(r, who, id, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -246,7 +246,7 @@ func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Acto
 // carry no script.
 func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	const magic = 64 // bytes that tell what a body is
-	n, m, err := p.messageOf(r, who, id, magic)
+	n, m, err := p.readMessage(r, who, id, magic)
 	if err != nil {
 		return nil, err
 	}

@@ -55,17 +55,12 @@ func localPath(escaped string) string {
 	return path
 }
 
-// exportFormat is one entry of the export menu.
-type exportFormat struct{ Format, Name, What string }
-
 // exportMenu lists all of record.ExportFormats, in the order of the menu.
-func exportMenu() []exportFormat {
-	return []exportFormat{
-		{"curl", "cURL", "a shell command that sends the same bytes"},
-		{"go", "Go test", "sends the exact bytes to your handler and checks the status"},
-		{"js", "JavaScript test", "the same, for node --test"},
-		{"python", "Python test", "the same, for pytest or python"},
-		{"har", "HAR", "request and responses, for browser tools and Postman"},
-		{"json", "JSON", "the whole record, as the API returns it"},
-	}
+var exportMenu = []struct{ Format, Name, What string }{
+	{"curl", "cURL", "a shell command that sends the same bytes"},
+	{"go", "Go test", "sends the exact bytes to your handler and checks the status"},
+	{"js", "JavaScript test", "the same, for node --test"},
+	{"python", "Python test", "the same, for pytest or python"},
+	{"har", "HAR", "request and responses, for browser tools and Postman"},
+	{"json", "JSON", "the whole record, as the API returns it"},
 }

@@ -46,9 +46,9 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 		return nil, err
 	}
 	defer release()
-	aliases := []int64{0}
+	aliases, filter := []int64{0}, streamFilter{}
 	if a != nil {
-		aliases = append(aliases, a.ID)
+		aliases, filter = append(aliases, a.ID), filterOf(r.URL.Query(), a.Name)
 	}
 	var subs []relay.Subscription
 	for _, alias := range aliases {
@@ -59,10 +59,7 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 		defer sub.Close()
 		subs = append(subs, sub)
 	}
-	var filter streamFilter
-	if a != nil {
-		filter = filterOf(r.URL.Query(), a.Name)
-	}
+
 	match := &record.LiveMatcher{Filter: filter.Filter, Look: func(ctx context.Context, id relay.ID) (bool, error) {
 		return p.Events.Matches(ctx, who, id, filter.Filter)
 	}}

@@ -26,19 +26,13 @@ func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 	if err != nil {
 		return nil, err
 	}
-	if partial(r) {
-		return noticeFragment(said), nil
-	}
-	return seeOther(w, r, eventPath(id.String()))
+	return acted(w, r, said, eventPath(id.String()))
 }
 
 // confirmDelete asks before an event is deleted.
 func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	v, _, err := p.readEventView(r, who, id)
-	if err != nil {
-		return nil, err
-	}
-	return deletePage(v), nil
+	return deletePage(v), err
 }
 
 // deleteEvent deletes an event for good and shows the list without it.
@@ -59,12 +53,8 @@ func (p *pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Act
 	if err := p.Events.SaveSearch(r.Context(), who, alias, search); err != nil {
 		return nil, err
 	}
-	said, address := "The search is saved.", withQuery(aliasPath(alias), (&streamFilter{Typed: search.Words, find: true}).query())
 	if search.Words == "" {
-		said, address = "The search is forgotten.", aliasPath(alias)
+		return acted(w, r, "The search is forgotten.", aliasPath(alias))
 	}
-	if partial(r) {
-		return noticeFragment(said), nil
-	}
-	return seeOther(w, r, address)
+	return acted(w, r, "The search is saved.", withQuery(aliasPath(alias), (&streamFilter{Typed: search.Words, find: true}).query()))
 }

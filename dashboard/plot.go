@@ -131,5 +131,5 @@ func latencyText(d time.Duration) string {
 	if d > 0 && d < 100*time.Microsecond {
 		return "under 0.1 ms"
 	}
-	return millisText(float64(d.Microseconds()) / 1000)
+	return record.MillisText(float64(d.Microseconds()) / 1000)
 }

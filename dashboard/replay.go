@@ -28,16 +28,13 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor, 
 	if err != nil {
 		return nil, err
 	}
-	if partial(r) {
-		text := "is being delivered"
-		for i := range e.Attempts {
-			if a := &e.Attempts[i]; a.N == n && a.State == relay.StateQueued {
-				text = "is " + queueText(a, true)
-			}
+	text := "is being delivered"
+	for i := range e.Attempts {
+		if a := &e.Attempts[i]; a.N == n && a.State == relay.StateQueued {
+			text = "is " + queueText(a, true)
 		}
-		return noticeFragment("Attempt " + strconv.Itoa(n) + " " + text + "."), nil
 	}
-	return seeOther(w, r, eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
+	return acted(w, r, "Attempt "+strconv.Itoa(n)+" "+text+".", eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
 }
 
 // maxReplays is how many events one form replays. There is no "all": each is ticked.
@@ -83,10 +80,7 @@ func (p *pages) ticked(r *http.Request, who relay.Actor, a *relay.Alias, names [
 // confirmReplays asks before several events are replayed.
 func (p *pages) confirmReplays(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	v, err := p.ticked(r, who, a, r.URL.Query()["id"])
-	if err != nil {
-		return nil, err
-	}
-	return replaysPage(v), nil
+	return replaysPage(v), err
 }
 
 // replayMany replays several events, each as an attempt of its own, oldest first.
@@ -119,8 +113,5 @@ func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor, 
 	if _, err := p.Deliver.Cancel(r.Context(), who, id); err != nil {
 		return nil, err
 	}
-	if partial(r) {
-		return noticeFragment("The queued attempts were canceled."), nil
-	}
-	return seeOther(w, r, eventPath(id.String()))
+	return acted(w, r, "The queued attempts were canceled.", eventPath(id.String()))
 }

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/url"
 	"path"
 	"strings"
+
+	"github.com/a-h/templ"
 
 	"relay"
 )
@@ -28,25 +31,14 @@ func (p *pages) cookie(value string, age int) *http.Cookie {
 	}
 }
 
-// currentSession is who is signed in; ok is false for anybody else.
-func (p *pages) currentSession(r *http.Request) (who relay.Actor, ok bool, err error) {
-	who, err = relay.SessionActor(p.Site.SessionSecrets(r), func(secret string) (relay.Actor, error) {
-		return lookUpSecret(p, r, secret, func(ctx context.Context) (relay.Actor, error) { return p.Accounts.SessionOwner(ctx, secret) })
-	})
-	if errors.Is(err, relay.ErrNotFound) {
-		return who, false, nil
-	}
-	return who, err == nil, err
-}
-
 // lookUpSecret looks up a secret of a request, unless too many wrong ones came from its
 // source.
-func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(context.Context) (T, error)) (T, error) {
+func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(ctx context.Context, secret string) (T, error)) (T, error) {
 	if err := p.Limits.CheckSecret(r.RemoteAddr, secret); err != nil {
 		var none T
 		return none, err
 	}
-	found, err := look(r.Context())
+	found, err := look(r.Context(), secret)
 	if err == nil || errors.Is(err, relay.ErrNotFound) {
 		p.Limits.RecordSecret(r.RemoteAddr, secret, err == nil)
 	}
@@ -67,10 +59,14 @@ func (p *pages) startSession(w http.ResponseWriter, r *http.Request, secret stri
 // sweep removes session cookies that another host of the same domain set (ADR 0018).
 // Unlike our own they have a Domain, and a path that is a prefix of the requested one.
 func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {
-	if p.secure() || len(p.Site.SessionSecrets(r)) < 2 {
+	domain := p.Site.Base.Hostname()
+	if p.secure() || len(p.Site.SessionSecrets(r)) < 2 || net.ParseIP(domain) != nil {
 		return
 	}
-	for _, domain := range parentDomains(p.Site.Base.Hostname()) {
+	for range sweptDomains {
+		if !strings.Contains(domain, ".") {
+			return // no browser lets anybody set cookies of one label
+		}
 		at := path.Clean(r.URL.Path)
 		for range sweptPaths {
 			c := p.cookie("", -1)
@@ -78,19 +74,100 @@ func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {
 			http.SetCookie(w, c)
 			at = path.Dir(at)
 		}
+		_, domain, _ = strings.Cut(domain, ".")
 	}
 }
 
-// parentDomains are the domains of a host whose cookies it gets, itself first; none
-// for an address, and none of one label: no browser lets anybody set those.
-func parentDomains(host string) []string {
-	var list []string
-	if net.ParseIP(host) != nil {
-		return nil
+// login shows the account of a login link. Only the button uses the link up, so that
+// link previews do not.
+func (p *pages) login(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.linkOwner(r, p.Accounts.LoginLink, p.loginLinkError())
+	return loginPage(acc.Name), err
+}
+
+// linkOwner is whose secret the address of a link holds; gone is the error where it is
+// nobody's.
+func (p *pages) linkOwner(r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error) (relay.Account, error) {
+	account, err := lookUpSecret(p, r, r.PathValue("token"), owner)
+	if errors.Is(err, relay.ErrNotFound) {
+		err = gone
 	}
-	for strings.Contains(host, ".") && len(list) < sweptDomains {
-		list = append(list, host)
-		_, host, _ = strings.Cut(host, ".")
+	return account, err
+}
+
+func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.linkOwner(r, p.Accounts.LoginLink, p.loginLinkError())
+	if err != nil {
+		return nil, err
 	}
-	return list
+	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
+		return nil, err
+	}
+	session, _, err := p.Accounts.UseLoginLink(r.Context(), r.PathValue("token"), r.RemoteAddr, r.UserAgent())
+	if errors.Is(err, relay.ErrNotFound) {
+		return nil, p.loginLinkError()
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.startSession(w, r, session)
+	next := "/"
+	if c, err := r.Cookie(p.nextCookie("", 0).Name); err == nil {
+		http.SetCookie(w, p.nextCookie("", -1))
+		next = localPath(c.Value)
+	}
+	return seeOther(w, r, next)
+}
+
+const nextAge = 15 * 60 // seconds, as long as a login link is good for
+
+// nextCookie remembers the page that somebody wanted before logging in.
+func (p *pages) nextCookie(path string, age int) *http.Cookie {
+	c := p.cookie(url.QueryEscape(path), age)
+	c.Name = strings.TrimSuffix(c.Name, "session") + "next"
+	return c
+}
+
+func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	for _, secret := range p.Site.SessionSecrets(r) {
+		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {
+			return nil, err
+		}
+	}
+	p.sweep(w, r)
+	http.SetCookie(w, p.cookie("", -1))
+	return seeOther(w, r, "/")
+}
+
+func (p *pages) loginLinkError() error {
+	return relay.Errorf(relay.CodeNotFound, "this login link was used, has expired, or does not exist; get a new one with: %s", p.loginCommand())
+}
+
+func (p *pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.linkOwner(r, p.Accounts.Invite, errInviteNotFound)
+	return invitePage(p.Site.Base.Host, acc.Name, form{name: "invite"}), err
+}
+
+var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was used, has expired, or does not exist; ask an admin for a new one")
+
+// useInvite registers the key and logs the browser in. A key that is refused leaves
+// the invitation as it was.
+func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.linkOwner(r, p.Accounts.Invite, errInviteNotFound)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
+		return nil, err
+	}
+	session, _, err := p.Accounts.UseInvite(r.Context(), r.PathValue("token"), r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())
+	if errors.Is(err, relay.ErrNotFound) {
+		err = errInviteNotFound
+	}
+	if err == nil {
+		p.startSession(w, r, session)
+	}
+	return formPage(func(_ *http.Request, _ relay.Actor, f form) (templ.Component, error) {
+		return invitePage(p.Site.Base.Host, acc.Name, f), nil
+	}).finish(w, r, relay.Actor{}, posted("invite", r), err, "key", "/")
 }

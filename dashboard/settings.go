@@ -43,24 +43,26 @@ var settingFields = [...]settingField{
 }
 
 // settings is the page of an alias' settings.
-func (p *pages) settings(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
-	return p.renderSettings(r, who, a, form{})
+func (p *pages) settings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	return p.settingsOf(a).empty(w, r, who)
 }
 
-func (p *pages) renderSettings(r *http.Request, who relay.Actor, a *relay.Alias, failed form) (templ.Component, error) {
-	members, err := p.Accounts.Members(r.Context(), who, a.Name)
-	fields, texts := settingFields, record.SettingTexts(&a.Settings)
-	for i := range fields {
-		field := &fields[i]
-		field.Value = texts[field.Key]
-		if typed := failed.named("set").values[field.Key]; len(typed) > 0 {
-			field.Value = typed[len(typed)-1]
+func (p *pages) settingsOf(a *relay.Alias) formPage {
+	return func(r *http.Request, who relay.Actor, failed form) (templ.Component, error) {
+		members, err := p.Accounts.Members(r.Context(), who, a.Name)
+		fields, texts := settingFields, record.SettingTexts(&a.Settings)
+		for i := range fields {
+			field := &fields[i]
+			field.Value = texts[field.Key]
+			if typed := failed.named("set").values[field.Key]; len(typed) > 0 {
+				field.Value = typed[len(typed)-1]
+			}
 		}
+		return settingsPage(settingsView{
+			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
+			Fields: fields[:], Members: members, Failed: failed, Done: successText(r),
+		}), err
 	}
-	return settingsPage(settingsView{
-		Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
-		Fields: fields[:], Members: members, Failed: failed, Done: successText(r),
-	}), err
 }
 
 // saveSettings changes what the form holds; what it does not hold stays.
@@ -75,7 +77,7 @@ func (p *pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.A
 			return nil
 		})
 	}
-	return p.finishSettings(w, r, who, a, f, err, "offlineStatus", aliasPath(a.Name, "settings")+"?done=saved")
+	return p.settingsOf(a).finish(w, r, who, f, err, "offlineStatus", aliasPath(a.Name, "settings")+"?done=saved")
 }
 
 // applySettings changes settings by the fields posted. Each toggle is posted as off
@@ -90,19 +92,12 @@ func applySettings(set *relay.Settings, f form) {
 	}
 }
 
-// finishSettings finishes a form of the settings page of an alias.
-func (p *pages) finishSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias, f form, err error, field, path string) (templ.Component, error) {
-	return formPage(func(r *http.Request, who relay.Actor, f form) (templ.Component, error) {
-		return p.renderSettings(r, who, a, f)
-	}).finish(w, r, who, f, err, field, path)
-}
-
 func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	err := p.Accounts.AddMember(r.Context(), who, a.Name, field(r, "user"))
 	if errors.Is(err, relay.ErrNotFound) {
 		err = relay.Errorf(relay.CodeValidationFailed, "there is no account with that name")
 	}
-	return p.finishSettings(w, r, who, a, posted("member", r), err, "user", aliasPath(a.Name, "settings")+"?done=member-added")
+	return p.settingsOf(a).finish(w, r, who, posted("member", r), err, "user", aliasPath(a.Name, "settings")+"?done=member-added")
 }
 
 // removeMember is for the owner; a member may remove itself.
@@ -124,7 +119,7 @@ func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.
 	} else {
 		_, err = p.Accounts.TransferAlias(r.Context(), who, a.Name, user)
 	}
-	return p.finishSettings(w, r, who, a, f, err, "user", "/?done=transferred")
+	return p.settingsOf(a).finish(w, r, who, f, err, "user", "/?done=transferred")
 }
 
 // removeAlias deletes an alias when its name was typed.
@@ -135,5 +130,5 @@ func (p *pages) removeAlias(w http.ResponseWriter, r *http.Request, who relay.Ac
 	} else if err := p.Accounts.RemoveAlias(r.Context(), who, a.Name); err != nil {
 		return nil, err
 	}
-	return p.finishSettings(w, r, who, a, f, nil, "confirm", "/?done=alias-removed")
+	return p.settingsOf(a).finish(w, r, who, f, nil, "confirm", "/?done=alias-removed")
 }

@@ -148,9 +148,9 @@ func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compo
 func (p *pages) currentShare(w http.ResponseWriter, r *http.Request) (who relay.Actor, share relay.Share, e *relay.Event, err error) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("X-Robots-Tag", "noindex, nofollow")
-	token, most := r.PathValue("token"), 0
-	who, err = lookUpSecret(p, r, token, func(ctx context.Context) (who relay.Actor, err error) {
-		who, share, err = p.Accounts.ShareActor(ctx, token, false)
+	most := 0
+	who, err = lookUpSecret(p, r, r.PathValue("token"), func(ctx context.Context, secret string) (who relay.Actor, err error) {
+		who, share, err = p.Accounts.ShareActor(ctx, secret, false)
 		return who, err
 	})
 	if share.View && r.Method != http.MethodPost {
@@ -252,12 +252,4 @@ var resultTexts = map[string]string{
 	relay.StateFailed:      "The local server did not answer.",
 	relay.StateInterrupted: "The replay was interrupted or canceled.",
 	relay.StateCanceled:    "The replay was interrupted or canceled.",
-}
-
-// optionalMillis is "" where no time was measured.
-func optionalMillis(ms *float64) string {
-	if ms == nil {
-		return ""
-	}
-	return millisText(*ms)
 }

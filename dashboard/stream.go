@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"context"
 	"net/http"
 	"net/url"
 	"slices"
@@ -121,11 +120,10 @@ func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listVie
 		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
 		Filter: filterOf(r.URL.Query(), head.Name), Ticks: r.URL.Query().Has("tick"),
 	}
-	page, err := p.readList(r.Context(), who, &v)
+	err := p.readList(r, who, &v)
 	if err != nil {
 		return v, err
 	}
-	v.addLinks(r, page)
 	if v.Choices, err = p.Events.Choices(r.Context(), who, v.Alias); err != nil {
 		return v, err
 	}
@@ -137,48 +135,40 @@ func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listVie
 	return v, err
 }
 
-// readList reads the rows of a list.
-func (p *pages) readList(ctx context.Context, who relay.Actor, v *listView) (relay.Page, error) {
-	if v.Filter.err != nil {
-		return relay.Page{}, nil
+// readList reads the rows of a list, and the addresses that the list leads on to.
+func (p *pages) readList(r *http.Request, who relay.Actor, v *listView) (err error) {
+	var page relay.Page
+	if v.Filter.err == nil {
+		page, err = p.Events.Events(r.Context(), who, v.Filter.Filter)
 	}
-	page, err := p.Events.Events(ctx, who, v.Filter.Filter)
 	if e := relay.AsError(err); e != nil && e.Code == relay.CodeValidationFailed {
 		v.Filter.err, err = e, nil
 	}
+	path, query := aliasPath(v.Alias), v.query()
 	v.Rows = nil
-	query := v.query()
 	for i := range page.Events {
 		row := rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), query)
 		row.Tick = v.Ticks
 		v.Rows = append(v.Rows, row)
 	}
-	return page, err
-}
-
-// addLinks adds where the list leads on.
-func (v *listView) addLinks(r *http.Request, page relay.Page) {
-	path := aliasPath(v.Alias)
-	q := v.query()
+	if v.Filter.Cursor != "" {
+		query.Del("cursor")
+		v.Newest = withQuery(path, query)
+	}
+	if page.Next != "" {
+		query.Set("cursor", page.Next)
+		v.Older = withQuery(path, query)
+		if len(page.Events) < streamRows {
+			v.SearchedBackTo = page.SearchedBackTo
+		}
+	}
 	live := v.query()
 	live.Set("after", viewerOf(r.Context()).FeedID)
 	if n := released(r); n > 0 {
 		live.Set("released", strconv.Itoa(n))
 	}
-	if v.Filter.Cursor != "" {
-		first := v.query()
-		first.Del("cursor")
-		v.Newest = withQuery(path, first)
-	}
 	v.Live = withQuery(path+"/live", live)
-	if page.Next == "" {
-		return
-	}
-	q.Set("cursor", page.Next)
-	v.Older = withQuery(path, q)
-	if len(page.Events) < streamRows && !page.SearchedBackTo.IsZero() {
-		v.SearchedBackTo = page.SearchedBackTo
-	}
+	return err
 }
 
 // query is what the addresses of the list and of its events keep.
@@ -255,8 +245,13 @@ func (v *rowView) delivery() string {
 	return record.SafeTextMax(v.Provider.Name+" "+*v.Provider.DeliveryID, 200)
 }
 
-// millisText is a duration for people.
-func millisText(ms float64) string { return record.MillisText(ms) }
+// optionalMillis is "" where no time was measured.
+func optionalMillis(ms *float64) string {
+	if ms == nil {
+		return ""
+	}
+	return record.MillisText(*ms)
+}
 
 // sentence ends the text of an error for people, which in the API has no full stop.
 func sentence(text string) string {

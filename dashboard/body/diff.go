@@ -1,6 +1,10 @@
 package body
 
-import "relay/record"
+import (
+	"cmp"
+
+	"relay/record"
+)
 
 // Bounds of a shown comparison.
 const (
@@ -45,20 +49,17 @@ func DiffOf(d *record.Diff, title string, columns [2]string) *Diff {
 	}
 	if d.Body.Kind == record.DiffJSON {
 		for i := range d.Body.Changes {
-			c := jsonChange(&d.Body.Changes[i])
-			v.Fields, v.Noise = append(v.Fields, c), v.Noise || c.Noise
+			c := &d.Body.Changes[i]
+			was, is := string(c.Old), string(c.Value)
+			if c.Op == "move" && c.From != nil && c.Path != nil {
+				was, is = "at "+*c.From, "at "+*c.Path
+			}
+			v.Fields = append(v.Fields, fieldChange{
+				Name: record.SafeTextMax(cmp.Or(c.Field, "the whole body"), diffValue),
+				Was:  record.SafeTextMax(was, diffValue), Is: record.SafeTextMax(is, diffValue), Noise: c.Noise,
+			})
+			v.Noise = v.Noise || c.Noise
 		}
 	}
 	return v
-}
-
-func jsonChange(c *record.BodyChange) fieldChange {
-	f := fieldChange{Name: record.SafeTextMax(c.Field, diffValue), Was: record.SafeTextMax(string(c.Old), diffValue), Is: record.SafeTextMax(string(c.Value), diffValue), Noise: c.Noise}
-	if f.Name == "" {
-		f.Name = "the whole body"
-	}
-	if c.Op == "move" && c.From != nil && c.Path != nil {
-		f.Was, f.Is = "at "+record.SafeTextMax(*c.From, diffValue), "at "+record.SafeTextMax(*c.Path, diffValue)
-	}
-	return f
 }
