@@ -145,7 +145,7 @@ func (p *pages) readList(r *http.Request, who relay.Actor, v *listView) (err err
 		v.Filter.err, err = e, nil
 	}
 	path, query := aliasPath(v.Alias), v.query()
-	v.Rows = nil
+	v.Rows, v.Newest, v.Older, v.SearchedBackTo = nil, "", "", time.Time{}
 	for i := range page.Events {
 		row := rowOf(record.Summarise(&page.Events[i], p.Site, time.Now()), query)
 		row.Tick = v.Ticks

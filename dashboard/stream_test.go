@@ -61,8 +61,9 @@ func TestStreamShowsAndFilters(t *testing.T) {
 func TestStreamPages(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
-	for i := range 103 {
-		r.send(post(fmt.Sprintf("/n/%03d", i), ""))
+	oldest := r.send(post("/n/000", ""))
+	for i := range 102 {
+		r.send(post(fmt.Sprintf("/n/%03d", i+1), ""))
 	}
 	page := r.get("/aliases/hook", 200)
 	if n := strings.Count(page, "data-event-id="); n != 100 {
@@ -75,6 +76,7 @@ func TestStreamPages(t *testing.T) {
 	if n := strings.Count(page, "data-event-id="); n != 3 {
 		t.Errorf("%d rows on the second page", n)
 	}
+	contains(t, "page of the oldest event", r.get("/events/"+oldest.String(), 200), `<p hidden><a id="older"`)
 }
 
 func TestReplayQueuedAsksOnceMore(t *testing.T) {
