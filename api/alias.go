@@ -129,13 +129,12 @@ func (s *server) resolveTransferAlias(r *http.Request, c *requestInfo) error {
 	if listErr != nil {
 		return listErr
 	}
-	for i := range unowned {
-		if unowned[i].Name == r.PathValue("alias") {
-			c.alias = &unowned[i]
-			return nil
-		}
+	i := slices.IndexFunc(unowned, func(a relay.Alias) bool { return a.Name == r.PathValue("alias") })
+	if i < 0 {
+		return err
 	}
-	return err
+	c.alias = &unowned[i]
+	return nil
 }
 
 // listAliases gives one page of the aliases, by name. The cursor is the last name of the
@@ -209,6 +208,13 @@ const maxParts = 120
 // longestSpan is the longest span of figures.
 const longestSpan = 400 * 24 * time.Hour
 
+// figureParts are the lengths that a part can have. maxParts of the last one are longer than
+// longestSpan.
+var figureParts = []time.Duration{
+	time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,
+	time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, 24 * time.Hour, 7 * 24 * time.Hour,
+}
+
 type figuresInput struct {
 	Span string `query:"span" default:"1h" doc:"how far back from now: from 1m to 400d"`
 }
@@ -218,26 +224,11 @@ func (s *server) figures(ctx context.Context, c *requestInfo, in *figuresInput) 
 	if err != nil || span < time.Minute || span > longestSpan {
 		return nil, invalid("query.span", "expected a duration from 1m to 400d, such as 1h or 7d", shortValue(in.Span))
 	}
-	part := partOf(span)
+	part := figureParts[slices.IndexFunc(figureParts, func(part time.Duration) bool { return span <= maxParts*part })]
 	parts := int((span + part - 1) / part)
 	f, err := s.Events.Figures(ctx, c.who, c.alias.Name, time.Now().Add(-time.Duration(parts)*part), parts)
 	if err != nil {
 		return nil, err
 	}
 	return record.FiguresOf(c.alias.Name, &f, part), nil
-}
-
-// partOf returns the length of the parts of a span: a round one, of which there are at
-// most maxParts.
-func partOf(span time.Duration) time.Duration {
-	const day = 24 * time.Hour
-	for _, part := range []time.Duration{
-		time.Second, 5 * time.Second, 15 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute,
-		time.Hour, 3 * time.Hour, 6 * time.Hour, 12 * time.Hour, day,
-	} {
-		if span <= maxParts*part {
-			return part
-		}
-	}
-	return 7 * day
 }

@@ -38,8 +38,10 @@ type listInput struct {
 
 // resolveList resolves the alias of a list and then reads its filters.
 func (s *server) resolveList(r *http.Request, c *requestInfo) (err error) {
-	if err := s.resolveQueryAlias(r, c); err != nil {
-		return err
+	if name := r.URL.Query().Get("alias"); name != "" {
+		if c.alias, err = s.Accounts.Alias(r.Context(), c.who, name); err != nil {
+			return err
+		}
 	}
 	c.filter, err = record.ParseFilter(r.URL.Query(), "limit", "cursor", "wait")
 	return err
@@ -197,7 +199,7 @@ func (s *server) accessEndedError(ctx context.Context, c *requestInfo) error {
 			return err
 		}
 	}
-	return relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
+	return errCredentialEnded
 }
 
 func aliasID(a *relay.Alias) int64 {

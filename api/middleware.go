@@ -136,8 +136,13 @@ func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) (url.Valu
 		if err := s.authenticate(r, c); err != nil {
 			return nil, err
 		}
-		if err := rt.authorize(c.who); err != nil {
-			return nil, err
+		switch {
+		case !c.who.Scopes.Has(rt.scope):
+			return nil, relay.Errorf(relay.CodeForbidden, "this needs the scope %s", strings.Join(rt.scope.Names(), " "))
+		case rt.unlimitedOnly && c.who.Alias != 0:
+			return nil, relay.Errorf(relay.CodeForbidden, "a token limited to one alias may not do this")
+		case rt.admin && !c.who.Admin:
+			return nil, relay.Errorf(relay.CodeForbidden, "only an admin may do this")
 		}
 	}
 	if rt.resolve != nil {

@@ -91,8 +91,8 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *request
 // credentialCheckInterval is how often a call that waits looks whether its credential still stands.
 const credentialCheckInterval = time.Second
 
-// errCredentialEnded is the cause of a wait that is over because its credential is.
-var errCredentialEnded = errors.New("the credential has ended")
+// errCredentialEnded ends a call that waits when its credential has ended.
+var errCredentialEnded = relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
 
 // replayAs replays an event and waits for the end of the attempt, as long as the actor's
 // credential is valid. The attempt itself continues without it.
@@ -124,7 +124,7 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	case who.Kind == relay.ActorShare: // the same answer as to a call after the end
 		return nil, n, relay.ErrNotFound
 	}
-	return nil, n, relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
+	return nil, n, errCredentialEnded
 }
 
 // checkReplayable refuses early, before the rate is counted; nil = it can be sent again.
@@ -139,11 +139,7 @@ func checkReplayable(e *relay.Event) *relay.Error {
 
 func replayStatus(e *relay.Event, n int) int {
 	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.N == n {
-			switch a.State {
-			case relay.StateQueued, relay.StateDelivering:
-				return http.StatusAccepted
-			}
+		if a := &e.Attempts[i]; a.N == n && a.State != relay.StateQueued && a.State != relay.StateDelivering {
 			return http.StatusOK
 		}
 	}

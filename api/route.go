@@ -286,14 +286,6 @@ func (s *server) resolveAlias(r *http.Request, c *requestInfo) (err error) {
 	return err
 }
 
-// resolveQueryAlias resolves ?alias=, which may be left out.
-func (s *server) resolveQueryAlias(r *http.Request, c *requestInfo) (err error) {
-	if name := r.URL.Query().Get("alias"); name != "" {
-		c.alias, err = s.Accounts.Alias(r.Context(), c.who, name)
-	}
-	return err
-}
-
 // maxWait bounds ?wait= of lists and replays.
 const maxWait = 60 * time.Second
 
