@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
@@ -301,7 +300,7 @@ func longestIncreasing(values []int) []int {
 		if v < 0 {
 			continue
 		}
-		k := sort.Search(len(ends), func(k int) bool { return cmp.Compare(values[ends[k]], v) >= 0 })
+		k := sort.Search(len(ends), func(k int) bool { return values[ends[k]] >= v })
 		if before[i] = -1; k > 0 {
 			before[i] = ends[k-1]
 		}

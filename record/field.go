@@ -34,7 +34,15 @@ func (s *scanner) find(path []string, want string, depth int) (found, ok bool) {
 		if len(path) == 0 {
 			return false, s.skip()
 		}
-		return s.findMember(path, want, depth+1)
+		ok = s.members(func(key []byte) bool {
+			if !equalJSONText(key, path[0]) {
+				return s.skip()
+			}
+			var more bool
+			found, more = s.find(path[1:], want, depth+1)
+			return more && !found
+		})
+		return found, ok
 	case '[':
 		return s.findElement(path, want, depth+1)
 	case '"':
@@ -44,18 +52,6 @@ func (s *scanner) find(path []string, want string, depth int) (found, ok bool) {
 		raw := s.literal()
 		return len(path) == 0 && len(raw) > 0 && string(raw) == want, len(raw) > 0
 	}
-}
-
-func (s *scanner) findMember(path []string, want string, depth int) (found, ok bool) {
-	ok = s.members(func(key []byte) bool {
-		if !equalJSONText(key, path[0]) {
-			return s.skip()
-		}
-		var more bool
-		found, more = s.find(path[1:], want, depth)
-		return more && !found
-	})
-	return found, ok
 }
 
 func (s *scanner) findElement(path []string, want string, depth int) (found, ok bool) {

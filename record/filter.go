@@ -291,28 +291,22 @@ func (n *FilterName) checkCount(count int, value string) error {
 	return nil
 }
 
-// timeLayouts are the forms of a moment in UTC besides RFC 3339; the first one is written
-// by the time field of browsers.
-var timeLayouts = []string{"2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly}
+// timeLayouts are the forms of a moment: RFC 3339, and others that are in UTC, of which
+// browsers write the first one in their time field.
+var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly}
 
 func setTime(to *time.Time, name, value string) error {
-	t, err := time.Parse(time.RFC3339Nano, value)
 	for _, layout := range timeLayouts {
-		if err == nil {
-			break
-		}
-		t, err = time.Parse(layout, value)
-	}
-	if err != nil {
-		var ago time.Duration
-		if ago, err = relay.ParseDuration(value); err == nil {
-			t = time.Now().Add(-ago)
+		if t, err := time.Parse(layout, value); err == nil {
+			*to = t.UTC()
+			return nil
 		}
 	}
+	ago, err := relay.ParseDuration(value)
 	if err != nil {
 		return filterError(name, "expected a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", value)
 	}
-	*to = t.UTC()
+	*to = time.Now().Add(-ago).UTC()
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"relay"
@@ -141,7 +142,8 @@ func value(fields []wire.Field, name string) []byte {
 		return nil
 	}
 	for i := range fields {
-		if equalLower(fields[i].Name, name) {
+		// What EqualFold takes for a letter of ASCII has more bytes than it: the length tells.
+		if field := fields[i].Name; len(field) == len(name) && strings.EqualFold(string(field), name) {
 			if fields[i].Value == nil {
 				return []byte{}
 			}
@@ -149,18 +151,6 @@ func value(fields []wire.Field, name string) []byte {
 		}
 	}
 	return nil
-}
-
-func equalLower(b []byte, lower string) bool {
-	if len(b) != len(lower) {
-		return false
-	}
-	for i, c := range b {
-		if foldASCII(c) != lower[i] {
-			return false
-		}
-	}
-	return true
 }
 
 // label keeps a value only if it can be shown as it is: text columns and terminals
