@@ -64,11 +64,6 @@ func (d *Delivery) markStoreHealthy(st *aliasState) {
 	}
 }
 
-// storesFirst reports whether a request has to be stored before it is forwarded.
-func (d *Delivery) storesFirst(st *aliasState) bool {
-	return d.storeDegraded.Load() || st.storageFull.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst()
-}
-
 // storeFirst reads the whole request and stores it; then it goes out of what was
 // stored. ok is false when the caller is to get the outcome at once.
 func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
@@ -91,19 +86,6 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 	x.raw.Write(x.event.Request.Head)
 	x.gather()
 	return out, true
-}
-
-// storeError is what a caller is told about a request that could not be kept. Codes such
-// as storage-full promise that nothing was forwarded, so they become store-unavailable
-// once a byte was.
-func (x *exchange) storeError(e *relay.Error) *relay.Error {
-	if e.Code != relay.CodeStorageFull && e.Code != relay.CodeQueueFull || x.ch == nil || !x.reached {
-		return e
-	}
-	c := *e
-	c.Code = relay.CodeStoreUnavailable
-	c.Detail = "the request, or a part of it, went out to the local server, but the relay has no room left to keep it"
-	return &c
 }
 
 // rejectsPerMinute is how many refused requests of an alias are kept as events.

@@ -41,8 +41,15 @@ func (x *exchange) answered() relay.Outcome {
 		x.amend()
 	}
 	whole := x.reqEnd.how == whole || x.accepted == acceptedWhole // or it was stored first, and the local server did not read it
-	if !whole {
-		x.readAfterAnswer()
+	if !whole {                                                   // it was answered early: the rest is read for a while, so that the event is whole if it can be
+		x.pooled.Close()
+		if x.callerState != callerPartial && (x.final.Framing == relay.FramingClose || x.bodyNotSent()) {
+			_ = x.caller.CloseWrite()
+		}
+		if x.uploading {
+			x.awaitUpload(time.After(earlyAnswerWait))
+		}
+		x.amend()
 	}
 	x.returnChannel()
 	if x.callerState == callerPartial { // an orderly close would look like the end of the answer
@@ -51,19 +58,6 @@ func (x *exchange) answered() relay.Outcome {
 	keep := whole && x.callerState < callerGone && x.state == relay.ResponseComplete &&
 		!x.head.Close && !x.final.Close && !x.final.Sloppy && x.final.Framing != relay.FramingClose
 	return relay.Outcome{KeepAlive: keep}
-}
-
-// readAfterAnswer reads the rest of a request that was answered early, for a while, so
-// that the event is whole if it can be.
-func (x *exchange) readAfterAnswer() {
-	x.pooled.Close()
-	if x.callerState != callerPartial && (x.final.Framing == relay.FramingClose || x.bodyNotSent()) {
-		_ = x.caller.CloseWrite()
-	}
-	if x.uploading {
-		x.awaitUpload(time.After(earlyAnswerWait))
-	}
-	x.amend()
 }
 
 // failed stores an exchange without a usable answer. After that it returns the error for
@@ -225,9 +219,16 @@ func (x *exchange) refuse() relay.Outcome {
 }
 
 // refusal returns the answer to a caller whose request failed; nothing if the caller has
-// gone.
+// gone. Codes such as storage-full promise that nothing was forwarded, so they become
+// store-unavailable once a byte was.
 func (x *exchange) refusal(e *relay.Error, id relay.ID) relay.Outcome {
-	return x.ifCallerPresent(refusal(x.storeError(e), id))
+	if (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull) && x.ch != nil && x.reached {
+		c := *e
+		c.Code = relay.CodeStoreUnavailable
+		c.Detail = "the request, or a part of it, went out to the local server, but the relay has no room left to keep it"
+		e = &c
+	}
+	return x.ifCallerPresent(refusal(e, id))
 }
 
 // ifCallerPresent drops the answer if the caller has gone.

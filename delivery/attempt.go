@@ -75,7 +75,6 @@ func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 	a.State, a.EndedAt = state, x.at.end
 	a.Error = asFault(why)
 	x.recordSent(&a)
-	a.Timing, a.HasTiming = x.timing(), true
 	a.Interim = x.interim
 	if x.final != nil {
 		a.HasResponse = true
@@ -94,8 +93,9 @@ func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 	return a
 }
 
-// recordSent notes in the attempt how the request was sent.
+// recordSent notes in the attempt how the request was sent, and how long each phase took.
 func (x *exchange) recordSent(a *relay.Attempt) {
+	a.Timing, a.HasTiming = x.timing(), true
 	if x.ch == nil {
 		return
 	}
@@ -192,7 +192,6 @@ func (x *exchange) recordUnstored() {
 		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
 	}
 	x.recordSent(&a)
-	a.Timing, a.HasTiming = x.timing(), true
 	x.d.store.Finish(x.event.ID, &a, "")
 }
 

@@ -54,7 +54,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	if x.att == nil {
 		return x.enqueue()
 	}
-	if d.storesFirst(st) {
+	if d.storeDegraded.Load() || st.storageFull.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst() {
 		if out, ok := x.storeFirst(); !ok {
 			return out
 		}
@@ -108,7 +108,15 @@ func (x *exchange) inbound(in *relay.Inbound, h *wire.Head) {
 	x.origin = in.From
 	x.attempt = relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
 	x.d.underWay.add(x.ref())
-	x.receive(in.Caller, h)
+	x.caller, x.head = in.Caller, h
+	x.rec.reset(x.d.store, e.ID, 0, 0, h.Length)
+	if h.Framing == relay.FramingNone {
+		x.rec.whole = true
+	} else {
+		x.body = wire.NewBody(h)
+		x.body.Tee = x.rec.tee
+		_, x.rec.whole, _ = x.body.Feed(nil) // a length of 0
+	}
 	x.raw.Write(in.Head)
 }
 

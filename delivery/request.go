@@ -37,21 +37,6 @@ type uploadResult struct {
 	panicked *panicError
 }
 
-// receive makes x send the request of a caller.
-func (x *exchange) receive(c relay.Caller, h *wire.Head) {
-	x.caller, x.head = c, h
-	x.rec.reset(x.d.store, x.event.ID, 0, 0, h.Length)
-	if h.Framing == relay.FramingNone {
-		x.rec.whole = true
-		return
-	}
-	x.body = wire.NewBody(h)
-	x.body.Tee = x.rec.tee
-	if _, end, _ := x.body.Feed(nil); end {
-		x.rec.whole = true
-	}
-}
-
 // receiveBytes parses bytes of the caller. n of them belong to this request; the caller's
 // connection gets back the bytes behind its end.
 func (x *exchange) receiveBytes(p []byte) (n int, u uploadResult) {
