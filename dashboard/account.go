@@ -144,7 +144,7 @@ func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Ac
 
 // token reads the form of a new token; what is wrong is noted in it.
 func (f form) token(now time.Time) relay.Token {
-	t := relay.Token{Name: strings.TrimSpace(f.Value("name")), Alias: f.Value("alias")}
+	t := relay.Token{Name: strings.TrimSpace(f.values.Get("name")), Alias: f.values.Get("alias")}
 	if utf8.RuneCountInString(t.Name) > maxTokenName {
 		f.errors["name"] = "at most 100 characters"
 	}
@@ -155,7 +155,7 @@ func (f form) token(now time.Time) relay.Token {
 	} else {
 		t.Scopes = s
 	}
-	if life := f.Value("expiresIn"); life != "never" {
+	if life := f.values.Get("expiresIn"); life != "never" {
 		d, err := relay.ParseDuration(life)
 		if err != nil || d <= 0 || d > maxTokenLife {
 			f.errors["expiresIn"] = "choose when the token expires"

@@ -27,7 +27,9 @@ type attemptView struct {
 	Queue, Error        string
 	pill
 	Latency, Connection string
-	Timing              *record.Timing
+	Timing              *record.Timing // nil = not known
+	Phases              []phaseView    // of Timing, in their order
+	TimingText          string         // the same in words
 
 	// Of columns only.
 	Fidelity              string
@@ -118,7 +120,16 @@ func attemptOf(a *relay.Attempt, auto bool) attemptView {
 		v.Queue = queueText(a, auto)
 	}
 	if out := record.OfAttempt(a, false); out.Timing != nil {
-		v.Timing, v.Latency = out.Timing, record.MillisText(*out.LatencyMs)
+		t := out.Timing
+		v.Timing, v.Latency = t, record.MillisText(*out.LatencyMs)
+		v.Phases = []phaseView{{"blocked", 0, t.Blocked}, {"connect", 0, t.Connect}, {"send", 0, t.Send}, {"wait", 0, t.Wait}, {"receive", 0, t.Receive}}
+		at := 0.0
+		for i := range v.Phases {
+			phase := &v.Phases[i]
+			phase.At, at = at, at+phase.Taken
+			v.TimingText += phase.Name + " " + record.MillisText(phase.Taken) + ", "
+		}
+		v.TimingText += "total " + record.MillisText(t.Total)
 	}
 	return v
 }
@@ -196,24 +207,6 @@ func changedLines(was, is []byte) []string {
 type phaseView struct {
 	Name      string
 	At, Taken float64
-}
-
-// phasesOf are the parts of a time in their order.
-func phasesOf(t *record.Timing) []phaseView {
-	list := []phaseView{{"blocked", 0, t.Blocked}, {"connect", 0, t.Connect}, {"send", 0, t.Send}, {"wait", 0, t.Wait}, {"receive", 0, t.Receive}}
-	for i := range list[1:] {
-		list[i+1].At = list[i].At + list[i].Taken
-	}
-	return list
-}
-
-// timingText is a time with its parts in words.
-func timingText(t *record.Timing) string {
-	var text string
-	for _, phase := range phasesOf(t) {
-		text += phase.Name + " " + record.MillisText(phase.Taken) + ", "
-	}
-	return text + "total " + record.MillisText(t.Total)
 }
 
 // part is how much of a whole a value is, as a coordinate in a box of that size.

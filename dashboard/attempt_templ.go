@@ -506,7 +506,7 @@ func attemptColumn(a attemptView, longest float64) templ.Component {
 			}
 		}
 		if a.Timing != nil {
-			templ_7745c5c3_Err = timingBar(a.Timing, longest).Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = timingBar(a, longest).Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
@@ -601,7 +601,7 @@ func attemptColumn(a attemptView, longest float64) templ.Component {
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
-			for _, phase := range phasesOf(a.Timing) {
+			for _, phase := range a.Phases {
 				var templ_7745c5c3_Var33 = []any{phase.Name}
 				templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var33...)
 				if templ_7745c5c3_Err != nil {
@@ -765,7 +765,7 @@ func attemptColumn(a attemptView, longest float64) templ.Component {
 }
 
 // timingBar is a bar of phases; the colours are in the style sheet.
-func timingBar(t *record.Timing, longest float64) templ.Component {
+func timingBar(a attemptView, longest float64) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context
 		if templ_7745c5c3_CtxErr := ctx.Err(); templ_7745c5c3_CtxErr != nil {
@@ -791,9 +791,9 @@ func timingBar(t *record.Timing, longest float64) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		var templ_7745c5c3_Var44 string
-		templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.ResolveAttributeValue(timingText(t))
+		templ_7745c5c3_Var44, templ_7745c5c3_Err = templ.ResolveAttributeValue(a.TimingText)
 		if templ_7745c5c3_Err != nil {
-			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/attempt.templ`, Line: 129, Col: 104}
+			return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/attempt.templ`, Line: 129, Col: 103}
 		}
 		_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ_7745c5c3_Var44)
 		if templ_7745c5c3_Err != nil {
@@ -803,7 +803,7 @@ func timingBar(t *record.Timing, longest float64) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		for _, phase := range phasesOf(t) {
+		for _, phase := range a.Phases {
 			var templ_7745c5c3_Var45 = []any{phase.Name}
 			templ_7745c5c3_Err = templ.RenderCSSItems(ctx, templ_7745c5c3_Buffer, templ_7745c5c3_Var45...)
 			if templ_7745c5c3_Err != nil {

@@ -39,14 +39,8 @@ func (f form) named(name string) form {
 // ID is the id of a field's input, unique in the page.
 func (f form) ID(field string) string { return f.name + "-" + field }
 
-// Value is what was typed.
-func (f form) Value(field string) string { return f.values.Get(field) }
-
 // Has tells whether a box of the field was ticked.
 func (f form) Has(field, value string) bool { return slices.Contains(f.values[field], value) }
-
-// Error is what is wrong with a field, "" for nothing.
-func (f form) Error(field string) string { return f.errors[field] }
 
 // Failed tells whether anything is wrong.
 func (f form) Failed() bool { return len(f.errors) > 0 }
@@ -58,7 +52,7 @@ func (f form) attributes(field, hint string) templ.Attributes {
 	if hint != "" {
 		by = append(by, f.ID(field)+"-hint")
 	}
-	if f.Error(field) != "" {
+	if f.errors[field] != "" {
 		at["aria-invalid"] = "true"
 		at["autofocus"] = true // of several the first one counts
 		by = append(by, f.ID(field)+"-wrong")

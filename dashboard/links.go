@@ -10,33 +10,23 @@ import (
 // accounts and ids have alphabets of their own. templ sanitises every address that it
 // writes into a page.
 
-// aliasPath is the page of an alias, or what is below it.
-func aliasPath(name string, below ...string) string { return join("/aliases/"+name, below) }
+// aliasPath is the page of an alias, or what is below it; its name comes first.
+func aliasPath(parts ...string) string { return "/aliases/" + strings.Join(parts, "/") }
 
-// eventPath is the page of an event, or what is below it.
-func eventPath(id string, below ...string) string { return join("/events/"+id, below) }
+// eventPath is the page of an event, or what is below it; its id comes first.
+func eventPath(parts ...string) string { return "/events/" + strings.Join(parts, "/") }
 
 // apiEventPath is an event in the API, or what is below it: its bytes and exports.
-func apiEventPath(id string, below ...string) string { return join("/api/v1/events/"+id, below) }
+func apiEventPath(parts ...string) string { return "/api/v1/events/" + strings.Join(parts, "/") }
 
-// sharePath is the page of a share, or what is below it. The token is the secret of
-// the share.
-func sharePath(token string, below ...string) string { return join("/s/"+token, below) }
-
-func join(path string, below []string) string {
-	for _, part := range below {
-		path += "/" + part
-	}
-	return path
-}
+// sharePath is the page of a share, or what is below it. The token, which comes first, is
+// the secret of the share.
+func sharePath(parts ...string) string { return "/s/" + strings.Join(parts, "/") }
 
 // attemptPath is one attempt of an event in the API.
 func attemptPath(id string, n int, what string) string {
 	return apiEventPath(id, "attempts", strconv.Itoa(n), what)
 }
-
-// exportPath is an event in another format.
-func exportPath(id, format string) string { return apiEventPath(id, "export") + "?format=" + format }
 
 func withQuery(path string, q url.Values) string {
 	if len(q) == 0 {

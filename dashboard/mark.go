@@ -31,8 +31,11 @@ func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 
 // confirmDelete asks before an event is deleted.
 func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	v, _, err := p.readEventView(r, who, id)
-	return deletePage(v), err
+	e, err := p.Events.Event(r.Context(), who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	return deletePage(p.row(e), e.ReceivedAt), nil
 }
 
 // deleteEvent deletes an event for good and shows the list without it.

@@ -192,15 +192,6 @@ func (v *listView) TickLink() string {
 	return withQuery(aliasPath(v.Alias), q)
 }
 
-// OlderLink is where the link to older events leads; without any it is hidden, and
-// the script may need it once the list has grown.
-func (v *listView) OlderLink() string {
-	if v.Older != "" {
-		return v.Older
-	}
-	return v.Self()
-}
-
 // neighbours are the addresses of the events above and below one in the list, "" = none.
 func (v *listView) neighbours(id string) (newer, older string, found bool) {
 	at := slices.IndexFunc(v.Rows, func(row rowView) bool { return row.ID == id })
