@@ -71,6 +71,16 @@ type Event struct {
 	Attempts       []Attempt
 }
 
+// Attempt returns the attempt of a number, nil if the event has none.
+func (e *Event) Attempt(n int) *Attempt {
+	for i := range e.Attempts {
+		if e.Attempts[i].N == n {
+			return &e.Attempts[i]
+		}
+	}
+	return nil
+}
+
 // Mark is what a person noted about an event. Retention keeps a pinned event; it still
 // counts in the storage of its alias.
 type Mark struct {

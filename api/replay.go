@@ -138,16 +138,14 @@ func checkReplayable(e *relay.Event) *relay.Error {
 }
 
 func replayStatus(e *relay.Event, n int) int {
-	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.N == n && a.State != relay.StateQueued && a.State != relay.StateDelivering {
-			return http.StatusOK
-		}
+	if a := e.Attempt(n); a == nil || a.State == relay.StateQueued || a.State == relay.StateDelivering {
+		return http.StatusAccepted
 	}
-	return http.StatusAccepted
+	return http.StatusOK
 }
 
 // Bounds of what is remembered for an Idempotency-Key, in bytes. Bodies of events
-// make answers large, and a day of them would fill a disk: beyond keptAnswer only the
+// make answers large, and a day of them would fill a disk: beyond maxStoredAnswer only the
 // status is kept.
 const (
 	maxIdempotencyKey = 255

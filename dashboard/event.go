@@ -203,17 +203,15 @@ func (p *pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most 
 	if err != nil {
 		return 0, nil, err
 	}
+	if r.PathValue("n") == "0" {
+		return 0, &e.Request, nil
+	}
 	n, err = strconv.Atoi(r.PathValue("n"))
-	if err != nil || n < 0 || n > len(e.Attempts) {
+	a := e.Attempt(n)
+	if err != nil || a == nil {
 		return 0, nil, relay.ErrNotFound
 	}
-	m = &e.Request
-	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.N == n {
-			m = &a.Response
-		}
-	}
-	return n, m, nil
+	return n, &a.Response, nil
 }
 
 // wholeText sends a JSON body indented, for the view that builds only what is seen.

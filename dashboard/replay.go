@@ -29,10 +29,8 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor, 
 		return nil, err
 	}
 	text := "is being delivered"
-	for i := range e.Attempts {
-		if a := &e.Attempts[i]; a.N == n && a.State == relay.StateQueued {
-			text = "is " + queueText(a, true)
-		}
+	if a := e.Attempt(n); a != nil && a.State == relay.StateQueued {
+		text = "is " + queueText(a, true)
 	}
 	return acted(w, r, "Attempt "+strconv.Itoa(n)+" "+text+".", eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
 }

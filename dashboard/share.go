@@ -235,11 +235,9 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 
 // resultOf is the attempt of a replay that came by a share; other attempts are not told.
 func resultOf(e *relay.Event, text string) *relay.Attempt {
-	n, err := strconv.Atoi(text)
-	for i := range e.Attempts {
-		if a := &e.Attempts[i]; err == nil && a.N == n && a.Actor == string(relay.ActorShare) {
-			return a
-		}
+	n, _ := strconv.Atoi(text)
+	if a := e.Attempt(n); a != nil && a.Actor == string(relay.ActorShare) {
+		return a
 	}
 	return nil
 }

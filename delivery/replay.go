@@ -108,10 +108,8 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 	x.queued = queued
 	x.event, x.origin = c.Event, c.Event.Remote
 	x.attempt = relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
-	for _, a := range c.Event.Attempts {
-		if a.N == c.N {
-			x.attempt = a
-		}
+	if a := c.Event.Attempt(c.N); a != nil {
+		x.attempt = *a
 	}
 	d.underWay.add(x.ref())
 	x.accepted = acceptedWhole

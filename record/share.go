@@ -99,11 +99,8 @@ func OfSharedReplay(e *relay.Event, n int) *SharedReplay {
 		Event:   SharedReplayEvent{State: e.State, ReceivedAt: Time{asked}},
 		Attempt: SharedReplayAttempt{Number: n, State: e.State},
 	}
-	for i := range e.Attempts {
-		if e.Attempts[i].N != n {
-			continue
-		}
-		a := OfAttempt(&e.Attempts[i], false)
+	if made := e.Attempt(n); made != nil {
+		a := OfAttempt(made, false)
 		out.Attempt.State, out.Attempt.LatencyMs = a.State, a.LatencyMs
 		if a.Response != nil {
 			out.Attempt.Status = &a.Response.Status
