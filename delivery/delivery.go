@@ -34,7 +34,6 @@ type Options struct {
 	MaxBody            int64         // decoded bytes of a request body
 	MaxResponseCapture int64         // decoded bytes of a response body that are stored
 	ResponseTimeout    time.Duration // to the final response head; an alias may have its own
-	StallTimeout       time.Duration // of the caller's connection; the HTTP ingress enforces it
 	QueueLimit         int           // waiting attempts per alias
 	QueueBytes         int64         // their request bytes per alias
 

@@ -38,7 +38,7 @@ func run(t *testing.T, serve func(*local), f func(b *fixture), prepare ...func(b
 		b.s = newStore(b.a)
 		b.opt = delivery.Options{
 			Store: b.s, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
-			ResponseTimeout: 60 * time.Second, StallTimeout: 30 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
+			ResponseTimeout: 60 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
 		}
 		if serve != nil {
 			b.tun = &memTunnel{serve: serve}

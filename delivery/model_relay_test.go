@@ -129,7 +129,7 @@ func (w *model) start() {
 	w.ended, w.links, w.off = make(chan struct{}), nil, true
 	w.d = delivery.New(delivery.Options{
 		Store: w.slowStore, MaxHead: 128 << 10, MaxBody: 32 << 20, MaxResponseCapture: 32 << 20,
-		ResponseTimeout: 20 * time.Second, StallTimeout: 30 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
+		ResponseTimeout: 20 * time.Second, QueueLimit: 10000, QueueBytes: 1 << 30,
 	})
 	w.real.SetRunning(w.d.Running)
 	w.must(w.real.Serve(ctx, w.d.Publish))

@@ -190,8 +190,7 @@ func (a *app) wire() error {
 	options := delivery.Options{
 		Budget: budget, Store: a.store, Site: a.site, Registry: registry, Log: a.log,
 		MaxHead: c.MaxHead, MaxBody: c.MaxBody, MaxResponseCapture: c.MaxResponseCapture,
-		ResponseTimeout: c.ResponseTimeout, StallTimeout: c.StallTimeout,
-		QueueLimit: c.QueueLimit, QueueBytes: c.QueueBytes,
+		ResponseTimeout: c.ResponseTimeout, QueueLimit: c.QueueLimit, QueueBytes: c.QueueBytes,
 		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
 		AwaitRenewal: a.store.AwaitRenewal,
 	}
