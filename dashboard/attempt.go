@@ -40,7 +40,7 @@ type attemptView struct {
 }
 
 // addAttempts adds the columns: the original and the newest attempt, or the one that the
-// address chooses, or all.
+// address chooses, or all. Two columns are compared.
 func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *relay.Event) {
 	list, q := e.Attempts, r.URL.Query()
 	left, right := chosenAttempts(q, list)
@@ -71,9 +71,17 @@ func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *r
 	}
 	q.Set("attempts", "all")
 	v.AllAttempts = withQuery(eventPath(v.ID), q)
-	if left < right && list[left].HasResponse && list[right].HasResponse && !all {
-		v.Diff = p.compareAttempts(r.Context(), who, e.ID, list[left].N, list[right].N)
+	if left == right || !list[left].HasResponse || !list[right].HasResponse || all {
+		return
 	}
+	was, is := relay.AttemptRef{Event: e.ID, N: list[left].N}, relay.AttemptRef{Event: e.ID, N: list[right].N}
+	d, err := record.ReadDiff(r.Context(), p.Events, who, was, is, record.DiffResponse)
+	if err != nil {
+		p.Log.Warn("attempts not compared", "event", e.ID, "error", err)
+		return
+	}
+	name := "Attempt " + strconv.Itoa(was.N)
+	v.Diff = body.DiffOf(d, name+" and "+strconv.Itoa(is.N), [2]string{name, "Attempt " + strconv.Itoa(is.N)})
 }
 
 // chosenAttempts are the indices of the two columns: diff=2,5 or attempt=5 in the address

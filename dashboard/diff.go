@@ -5,7 +5,6 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
-	"strconv"
 
 	"github.com/a-h/templ"
 
@@ -15,17 +14,6 @@ import (
 )
 
 const diffCandidates = 20 // events that an event can be compared with
-
-// compareAttempts compares the responses of two attempts; nil if they cannot be read.
-func (p *pages) compareAttempts(ctx context.Context, who relay.Actor, id relay.ID, left, right int) *body.Diff {
-	d, err := record.ReadDiff(ctx, p.Events, who, relay.AttemptRef{Event: id, N: left}, relay.AttemptRef{Event: id, N: right}, record.DiffResponse)
-	if err != nil {
-		p.Log.Warn("attempts not compared", "event", id, "error", err)
-		return nil
-	}
-	names := [2]string{"Attempt " + strconv.Itoa(left), "Attempt " + strconv.Itoa(right)}
-	return body.DiffOf(d, names[0]+" and "+strconv.Itoa(right), names)
-}
 
 // diffPageView is the page that compares two events, or asks with which one to compare.
 type diffPageView struct {
