@@ -87,7 +87,7 @@ func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *r
 // chosenAttempts are the indices of the two columns: diff=2,5 or attempt=5 in the address
 // chooses them.
 func chosenAttempts(q url.Values, list []relay.Attempt) (left, right int) {
-	right = len(list) - 1
+	right = max(0, len(list)-1)
 	one, two, _ := strings.Cut(q.Get("diff"), ",")
 	if two == "" {
 		two = q.Get("attempt")

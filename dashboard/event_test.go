@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"strings"
@@ -346,4 +347,26 @@ func TestHostileBytesStayText(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestEventWithoutAttempts: a request that was refused before it went anywhere has a page too.
+func TestEventWithoutAttempts(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.d.Reject(&relay.Inbound{
+		Alias: r.alias, From: netip.MustParseAddrPort("203.0.113.9:52011"), Arrived: time.Now(),
+		Head: []byte("POST /large HTTP/1.1\r\nHost: hook.localhost\r\nContent-Length: 99999999999\r\n\r\n"),
+	}, relay.Errorf(relay.CodeBodyTooLarge, "the request body is too large"))
+	var page relay.Page
+	r.await("the refused request", func() (found bool) {
+		var err error
+		page, err = r.s.Events(context.Background(), relay.System(), relay.Filter{Alias: "hook", Limit: 1})
+		must(t, err)
+		return len(page.Events) == 1
+	})
+	id := page.Events[0].ID.String()
+	for _, query := range []string{"", "?attempts=all", "?attempt=1", "?diff=1,2"} {
+		contains(t, "event"+query, r.get("/events/"+id+query, 200), "/large", "No delivery was attempted", "the request body is too large")
+	}
+	r.get("/events/"+id+"/image/1", 404)
 }
