@@ -59,7 +59,7 @@ type Event struct {
 	Provider       Provider
 	State          string
 	Error          *Fault
-	Status         int // status of the last attempt that ended with a response; 0 = none
+	Status         int // status of the last attempt that ended; 0 = it had no response, or none has ended
 	Latency        time.Duration
 	HasLatency     bool
 	AttemptCount   int

@@ -120,8 +120,8 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 		return v, head, err
 	}
 	now := time.Now()
-	s := record.Summarise(e, p.Site, now)
-	filter := filterOf(r.URL.Query(), e.Alias)
+	whole := record.Of(e, p.Site, now)
+	s, filter := &whole.Summary, filterOf(r.URL.Query(), e.Alias)
 	s.Method, s.Path = record.SafeTextMax(s.Method, 60), record.SafeTextMax(s.Path, 2000)
 	s.URL, s.Host = record.SafeTextMax(s.URL, 2000), record.SafeTextMax(s.Host, 300)
 	v = eventView{
@@ -136,7 +136,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	if s.Error != nil {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
 	}
-	for _, w := range record.Of(e, p.Site, now).Warnings {
+	for _, w := range whole.Warnings {
 		if w.Code == record.WarningHostRefused {
 			v.HostRefused = record.SafeText(w.Message)
 		}
