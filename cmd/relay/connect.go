@@ -130,6 +130,9 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API
 	case token == "":
 		token, base = login.Token, login.BaseURL
 	case base == "" && login == nil:
+		if err := p.mayGetToken(dialer); err != nil {
+			return nil, err
+		}
 		base = dialer.FindBase(ctx)
 	}
 	if base == "" {
@@ -142,6 +145,20 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API
 		api.TokenHint = "RELAY_TOKEN is set and takes precedence over login and key: unset it, or set a valid one"
 	}
 	return api, err
+}
+
+// mayGetToken returns an error if only a webhooks.yaml that was found names the server: whoever
+// cloned a repository with such a file would send RELAY_TOKEN to the server of its author.
+func (p *program) mayGetToken(dialer *client.Dialer) error {
+	if cmp.Or(p.server, p.getenv("RELAY_SERVER"), p.config) != "" {
+		return nil
+	}
+	conf, err := p.readConfig()
+	if err != nil || conf.Server == "" {
+		return err
+	}
+	return usage("RELAY_TOKEN is not sent to %s, which only webhooks.yaml names", dialer.Server).
+		WithHint("if the token is for that relay, set RELAY_SERVER=%s or name it with --server", dialer.Server)
 }
 
 // baseOf returns the base URL of the login, or the usual one of the SSH host.

@@ -38,7 +38,7 @@ func (p *program) replayQueued() *cobra.Command {
 		Example: "  relay replay-queued stripe-dev", Args: takes("alias", 1, 1),
 	}
 	path := func(args []string) string {
-		return "/aliases/" + url.PathEscape(client.NormalAlias(args[0])) + "/replay-queued"
+		return "/aliases/" + url.PathEscape(client.AliasLabel(client.NormalAlias(args[0]))) + "/replay-queued"
 	}
 	return ask(p, c, calling(http.MethodPost, path, nil), func(w *printer, r *record.Released) error { return w.line(released(r)) })
 }
@@ -346,7 +346,7 @@ func (f *eventFilter) parse(args []string) error {
 		return filterUsage(err)
 	}
 	f.query = record.FilterValues(all) // durations are times now
-	f.query.Set("alias", client.NormalAlias(args[0]))
+	f.query.Set("alias", client.AliasLabel(client.NormalAlias(args[0])))
 	return nil
 }
 
