@@ -3,6 +3,8 @@ package store
 import (
 	"cmp"
 	"context"
+	"database/sql"
+	"errors"
 	"time"
 
 	"relay"
@@ -71,8 +73,11 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 			return err
 		}
 		to, err := c.account(user)
-		if err != nil {
+		if errors.Is(err, sql.ErrNoRows) {
 			return invalid("user", user, "there is no such account")
+		}
+		if err != nil {
+			return err
 		}
 		if err := s.checkQuota(c, to); err != nil {
 			return err

@@ -125,7 +125,10 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 		if acc, err = rowOf(c.session, accountFields, linkQuery, hash(secret), micros(now), kind, linkInvite); err != nil {
 			return err
 		}
-		if n, err := c.exec(`DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil || n == 0 {
+		switch n, err := c.exec(`DELETE FROM links WHERE hash = ?`, hash(secret)); {
+		case err != nil:
+			return err
+		case n == 0:
 			return relay.ErrNotFound
 		}
 		who := relay.Actor{Kind: relay.ActorUser, Account: acc.ID, Name: acc.Name}
