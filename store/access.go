@@ -87,31 +87,6 @@ func aliasesAccess(who relay.Actor) (string, []any) {
 		append([]any{who.Account, who.Account}, args...)
 }
 
-// ownerAccess is a condition on al: the actor owns it.
-func ownerAccess(who relay.Actor) (string, []any) {
-	may, args := aliasAccess(who)
-	if who.Kind == relay.ActorSystem {
-		return may, args
-	}
-	return `(` + may + `) AND al.owner_id = ?`, append(args, who.Account)
-}
-
-// eventAccess is a condition on e (events) and al: the actor may see the event.
-func (q session) eventAccess(who relay.Actor) (string, []any) {
-	if who.Kind == relay.ActorShare {
-		return `e.id = ? AND EXISTS (SELECT 1 FROM shares sh WHERE sh.id = ? AND sh.event_id = e.id
-			AND (sh.expires_at = 0 OR sh.expires_at > ?))`, []any{who.Shared, who.Credential, micros(q.now())}
-	}
-	return aliasAccess(who)
-}
-
-// visible lists the ids of at most limit aliases that an actor may see.
-func (q session) visible(who relay.Actor, limit int) (ids []int64, err error) {
-	may, args := aliasesAccess(who)
-	err = q.all(&ids, `SELECT al.id FROM aliases al WHERE `+may+` LIMIT ?`, append(args, limit)...)
-	return ids, err
-}
-
 // columnIn is a condition on a column that holds one of the values.
 func columnIn[T any](column string, values []T) (string, []any, error) {
 	if len(values) == 0 {

@@ -57,15 +57,11 @@ func (q session) alias(who relay.Actor, name string) (*relay.Alias, error) {
 
 // ownAlias finds an alias that the actor owns.
 func (q session) ownAlias(who relay.Actor, name string) (*relay.Alias, error) {
-	may, args := ownerAccess(who)
-	a, err := q.oneAlias(`al.name = ? AND `+may, append([]any{storableText(name)}, args...)...)
-	if !errors.Is(err, relay.ErrNotFound) {
-		return a, err
-	}
-	if _, memberErr := q.alias(who, name); memberErr == nil {
+	a, err := q.alias(who, name)
+	if err == nil && who.Kind != relay.ActorSystem && a.Owner != who.Account {
 		return nil, relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", name)
 	}
-	return nil, err
+	return a, err
 }
 
 // aliasSlice is how many aliases AllAliases reads in one statement.
@@ -74,11 +70,10 @@ const aliasSlice = 5000
 // AllAliases reads every alias, for the registry, in the order of their ids.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
 	for after := int64(0); ; after = list[len(list)-1].ID {
-		var some []relay.Alias
-		if err := s.view(ctx, "read aliases", func(q session) error {
-			some, err = rowsOf(q, aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
-			return err
-		}); err != nil {
+		some, err := read(ctx, s, "read aliases", func(q session) ([]relay.Alias, error) {
+			return rowsOf(q, aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
+		})
+		if err != nil {
 			return nil, err
 		}
 		if list = append(list, some...); len(some) < aliasSlice {

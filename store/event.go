@@ -154,24 +154,25 @@ var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 // together at most 16 MiB: what does not fit comes without its bytes, those of the
 // request, the first attempt and the last ones before others.
 func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
-	var e relay.Event
-	err := s.view(ctx, "read event", func(q session) error {
-		var err error
-		e, err = q.event(who, id)
-		if err != nil {
-			return err
+	return read(ctx, s, "read event", func(q session) (*relay.Event, error) {
+		e, err := q.event(who, id)
+		if err == nil {
+			err = q.fill(&e, maxBody)
 		}
-		return q.fill(&e, maxBody)
+		if err != nil {
+			return nil, err
+		}
+		return &e, nil
 	})
-	if err != nil {
-		return nil, err
-	}
-	return &e, nil
 }
 
 // event reads the row of an event that the actor may see.
 func (q session) event(who relay.Actor, id relay.ID) (relay.Event, error) {
-	may, args := q.eventAccess(who)
+	may, args := aliasAccess(who)
+	if who.Kind == relay.ActorShare {
+		may = `e.id = ? AND EXISTS (SELECT 1 FROM shares sh WHERE sh.id = ? AND sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?))`
+		args = []any{who.Shared, who.Credential, micros(q.now())}
+	}
 	return rowOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+`
 		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
 }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"strconv"
 	"strings"
@@ -106,20 +107,14 @@ type listing struct {
 }
 
 func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
-	l := &listing{session: q, who: who, limit: f.Limit, search: searchMost, before: lastID}
+	limit := min(cmp.Or(max(f.Limit, 0), listLimit), listMost)
+	l := &listing{
+		session: q, who: who, limit: limit, slice: limit + 1, until: time.Now().Add(cmp.Or(max(f.Budget, 0), listBudget)),
+		search: searchMost, before: lastID,
+	}
 	if len(f.Texts)+len(f.JSON) > 0 { // else the rows decide
 		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON}
 	}
-	if l.limit <= 0 {
-		l.limit = listLimit
-	}
-	l.limit = min(l.limit, listMost)
-	l.slice = l.limit + 1
-	budget := f.Budget
-	if budget <= 0 {
-		budget = listBudget
-	}
-	l.until = time.Now().Add(budget)
 	switch {
 	case f.Alias != "":
 		a, err := l.alias(who, f.Alias)
@@ -130,11 +125,11 @@ func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
 	case who.Kind == relay.ActorSystem:
 		l.byID = true
 	default:
-		ids, err := l.visible(who, manyAliases+1)
-		if err != nil {
+		may, args := aliasesAccess(who)
+		if err := l.all(&l.aliases, `SELECT al.id FROM aliases al WHERE `+may+` LIMIT ?`, append(args, manyAliases+1)...); err != nil {
 			return nil, err
 		}
-		if l.aliases, l.byID = ids, len(ids) > manyAliases; l.byID {
+		if l.byID = len(l.aliases) > manyAliases; l.byID {
 			l.slice = max(l.slice, sliceMany)
 		}
 	}
@@ -303,19 +298,13 @@ func (l *listing) run() (relay.Page, error) {
 			page.Next = bound.String()
 			return page, nil
 		}
-		l.pace(took)
-	}
-}
-
-// pace sets the size of the next slice by the time that the last one took, so that the list
-// exceeds its budget only a little.
-func (l *listing) pace(took time.Duration) {
-	switch {
-	case took < 15*time.Millisecond:
-		// The alias with the most events ends a slice: the others have fewer in it.
-		l.slice = min(l.slice*2, sliceMost, max(8*sliceMost/max(len(l.aliases), 1), listLimit))
-	case took > 40*time.Millisecond:
-		l.slice = max(l.slice/4, sliceLeast)
+		switch { // so that the list exceeds its budget only a little
+		case took < 15*time.Millisecond:
+			// The alias with the most events ends a slice: the others have fewer in it.
+			l.slice = min(l.slice*2, sliceMost, max(8*sliceMost/max(len(l.aliases), 1), listLimit))
+		case took > 40*time.Millisecond:
+			l.slice = max(l.slice/4, sliceLeast)
+		}
 	}
 }
 
