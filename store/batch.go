@@ -11,33 +11,25 @@ import (
 	"relay"
 )
 
-// writeChunks makes parts of large bodies durable in a transaction of their own. The row
-// that refers to them is written later.
-func (s *Store) writeChunks(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	return s.inBatch(ctx, s.journalTarget(), func(w *writer) error { return w.putChunks(steps) })
-}
-
-func (w *writer) putChunks(steps []*step) error {
-	rows := make([][]any, len(steps))
-	for i, st := range steps {
-		rows[i] = []any{st.id, st.n, st.i, nonNil(st.data)}
-	}
-	return w.run(insertChunks, rows)
-}
-
-// writeRows makes the other steps durable in one transaction: first the new events, merged
-// with their ends as far as known, then the rest in rounds of one step of each event.
-func (s *Store) writeRows(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	by := s.journalTarget()
+// writeSteps makes steps durable in one transaction, and returns what to publish after it.
+func (s *Store) writeSteps(ctx context.Context, steps []*step) ([]relay.Change, error) {
+	node, former := s.claimant()
+	by := &writeTarget{db: s.journal, node: node, former: former, name: s.NodeName()}
 	if s.d.isPostgres && !s.viaPooler { // a transaction through a pooler begins with settings
 		if list := groupByEvent(steps); onlyNewEvents(list) {
-			changes, stored, err := s.writeNewEvents(ctx, by, list)
-			if err != nil || stored {
-				return changes, err
+			// The statement is a transaction of its own: one round trip and not three.
+			w := &writer{writeTx: &writeTx{session: session{ctx, by.db, &s.d, &s.clock}}, target: by}
+			if err := s.insertNewEvents(w, list); err != nil {
+				return nil, err
 			}
+			if !slices.ContainsFunc(list, func(u *eventSteps) bool { return u.insert.merged < len(u.steps) }) {
+				s.addUsage(w)
+				return w.localEvents, nil
+			}
+			// A part of the batch was stored before, so the rest of the steps needs a transaction.
 		}
 	}
-	return s.inBatch(ctx, by, func(w *writer) error { return s.putRows(w, steps) })
+	return s.inBatch(ctx, by, func(w *writer) error { return s.putSteps(w, steps) })
 }
 
 // onlyNewEvents reports whether the statement that inserts new events does all that the
@@ -59,26 +51,21 @@ func onlyNewEvents(list []*eventSteps) bool {
 	return true
 }
 
-// writeNewEvents stores a batch with one statement, which is a transaction of its own: one
-// round trip to Postgres and not three. It reports false if a part of the batch was stored
-// before, so that the rest of the steps has to be applied in a transaction.
-func (s *Store) writeNewEvents(ctx context.Context, by *writeTarget, list []*eventSteps) (changes []relay.Change, stored bool, err error) {
-	w := &writer{writeTx: &writeTx{session: session{ctx, by.db, &s.d, &s.clock}}, target: by}
-	if err := s.insertNewEvents(w, list); err != nil {
-		return nil, false, err
-	}
-	for _, u := range list {
-		if u.insert.merged < len(u.steps) {
-			return nil, false, nil
+// putSteps writes steps: first the parts of large bodies, because the rows of messages refer to
+// them, then the new events, merged with their ends as far as known, then the rest in rounds of
+// one step of each event.
+func (s *Store) putSteps(w *writer, all []*step) error {
+	var steps []*step
+	var chunks [][]any
+	for _, st := range all {
+		if st.err = nil; st.kind == stepChunk {
+			chunks = append(chunks, []any{st.id, st.n, st.i, nonNil(st.data)})
+		} else {
+			steps = append(steps, st)
 		}
 	}
-	s.addUsage(w)
-	return w.localEvents, true, nil
-}
-
-func (s *Store) putRows(w *writer, steps []*step) error {
-	for _, st := range steps {
-		st.err = nil
+	if err := w.run(insertChunks, chunks); err != nil {
+		return err
 	}
 	claims := claimsOf(steps)
 	known, err := w.chooseCandidates(s, claims) // events that the rounds change
@@ -386,5 +373,13 @@ func (w *writer) requeueAttempt(st *step) error {
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
 	w.enqueueAttempt(st.id, st.n)
 	w.do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n)
-	return w.supersedeLate(st.id, st.n, rows[0].AliasID)
+	if st.n != 1 {
+		return nil
+	}
+	// A replay may have been delivered in the meantime.
+	delivered, err := w.exists(`SELECT 1 FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, st.id)
+	if err != nil || !delivered {
+		return err
+	}
+	return w.supersede(st.id, rows[0].AliasID)
 }

@@ -59,7 +59,7 @@ func (s *Store) Next(next relay.NextClaim) (*relay.Claim, error) {
 func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
 	claim := &queueClaim{NextClaim: next}
 	ticket := s.enqueueStep(&step{
-		kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptsSize([]relay.Attempt{*a}), claim: claim,
+		kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptSize(a), claim: claim,
 	})
 	return ticket, func() *relay.Claim { return claim.got }
 }

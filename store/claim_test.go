@@ -80,7 +80,7 @@ func TestNewEventsAreWrittenTwice(t *testing.T) {
 	first, second := steps(), steps()
 	batch := slices.Concat(first, second)
 	for _, list := range [][]*step{first[:1], batch, batch} {
-		changes, err := m.s.writeRows(t.Context(), list)
+		changes, err := m.s.writeSteps(t.Context(), list)
 		m.must(err)
 		if len(changes) < len(list) {
 			t.Errorf("%d changes after %d steps", len(changes), len(list))
@@ -105,7 +105,7 @@ func TestBatchIsWrittenTwice(t *testing.T) {
 	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir()})
 	write := func(steps ...*step) {
 		t.Helper()
-		_, err := m.s.writeRows(t.Context(), steps)
+		_, err := m.s.writeSteps(t.Context(), steps)
 		m.must(err)
 	}
 	accept := func() *step {

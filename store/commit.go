@@ -28,7 +28,10 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 	}
 	deadline := time.Now().Add(commitLimit)
 	for tries := 1; ; tries++ {
-		if refusal := c.currentRefusal(); refusal != nil {
+		c.mu.Lock()
+		refusal := c.refusal
+		c.mu.Unlock()
+		if refusal != nil {
 			for _, st := range steps {
 				c.refuse(st, refusal)
 			}
@@ -154,17 +157,9 @@ func (c *committer) logThrottled(cause error) {
 	})
 }
 
-// tryWrite returns nil when the database commits a row, with the durability of events.
-func (s *Store) tryWrite(ctx context.Context) error {
-	_, err := s.attemptUpdate(ctx, s.begin, func(c *writeTx) error {
-		c.do(`INSERT INTO meta (name, value) VALUES ('probe', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
-			time.Now().UTC().Format(time.RFC3339Nano))
-		return nil
-	})
-	return err
-}
-
-// probe waits a moment and then looks whether the database takes writes again.
+// probe waits a moment and then looks whether the database commits a row, with the durability
+// of events. After a full disk the disk has to have space again too: a small row may fit where
+// no event does.
 func (c *committer) probe(ctx context.Context) {
 	select {
 	case <-c.wake: // closing
@@ -172,9 +167,14 @@ func (c *committer) probe(ctx context.Context) {
 	}
 	try, cancel := c.s.tryContext(ctx)
 	defer cancel()
-	err, lost := c.s.tryWrite(try), c.down()
+	_, err := c.s.attemptUpdate(try, c.s.begin, func(tx *writeTx) error {
+		tx.do(`INSERT INTO meta (name, value) VALUES ('probe', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+			time.Now().UTC().Format(time.RFC3339Nano))
+		return nil
+	})
+	lost := c.down()
 	switch {
-	case err == nil && c.s.diskStillFull(lost) == nil:
+	case err == nil && !(c.s.diskFull(lost) && c.s.disk.exhausted()):
 		c.recover()
 		if c.logged {
 			c.s.log.Info("events can be stored again")

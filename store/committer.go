@@ -2,6 +2,8 @@ package store
 
 import (
 	"context"
+	"database/sql"
+	"fmt"
 	"sync"
 	"time"
 
@@ -66,8 +68,13 @@ type committer struct {
 
 // startCommitter starts the goroutine; close ends it.
 func (s *Store) startCommitter(ctx context.Context) (err error) {
-	if s.prepared, err = s.prepare(ctx); err != nil {
-		return err
+	if !s.d.isPostgres { // prepared statements do not survive a pooler
+		s.prepared = map[*statement]*sql.Stmt{}
+		for _, st := range []*statement{finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed} {
+			if s.prepared[st], err = s.write.PrepareContext(ctx, st.sqlite); err != nil {
+				return fmt.Errorf("prepare journal: %w", err)
+			}
+		}
 	}
 	s.committer = newCommitter(s)
 	s.wait.Go(func() { s.committer.run(ctx) })
@@ -205,8 +212,8 @@ func (c *committer) run(ctx context.Context) {
 	for {
 		chunks, rows := c.dequeue()
 		if len(chunks)+len(rows) > 0 {
-			c.commit(ctx, chunks, c.s.writeChunks)
-			c.commit(ctx, rows, c.s.writeRows)
+			c.commit(ctx, chunks, c.s.writeSteps)
+			c.commit(ctx, rows, c.s.writeSteps)
 			c.mu.Lock()
 			c.busy = 0
 			c.mu.Unlock()
@@ -231,13 +238,6 @@ func (c *committer) down() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.lost
-}
-
-// currentRefusal returns what callers get while the database cannot be used, else nil.
-func (c *committer) currentRefusal() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.refusal
 }
 
 func (c *committer) length() int {

@@ -84,12 +84,3 @@ func (s *Store) diskFull(err error) bool {
 	// SQLite has no separate code for shared memory of the log that cannot grow.
 	return errors.Is(err, syscall.ENOSPC) || code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_IOERR && s.disk.exhausted()
 }
-
-// diskStillFull returns lost while it means a full disk and the disk still is full. A
-// small row may fit where no event does, so that a successful write proves nothing.
-func (s *Store) diskStillFull(lost error) error {
-	if lost != nil && s.diskFull(lost) && s.disk.exhausted() {
-		return lost
-	}
-	return nil
-}

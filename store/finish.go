@@ -29,21 +29,21 @@ func (w *writer) finish(steps []*step) error {
 		byID[ended[i].EventID] = &ended[i]
 	}
 	var ours []*step
+	var fromQueue [][]any
 	for _, st := range ready {
-		if byID[st.id] != nil {
-			ours = append(ours, st)
-		} else if err := w.explainMissedFinish(st); err != nil {
-			return err
+		row := byID[st.id]
+		if row == nil {
+			if err := w.explainMissedFinish(st); err != nil {
+				return err
+			}
+			continue
+		}
+		if ours = append(ours, st); row.FromQueue != 0 {
+			fromQueue = append(fromQueue, []any{st.id, st.attempt.N})
 		}
 	}
 	if err := w.storeEnds(ours); err != nil {
 		return err
-	}
-	var fromQueue [][]any
-	for _, st := range ours {
-		if byID[st.id].FromQueue != 0 {
-			fromQueue = append(fromQueue, []any{st.id, st.attempt.N})
-		}
 	}
 	if err := w.run(dequeueAttempts, fromQueue); err != nil {
 		return err
@@ -151,17 +151,4 @@ func (c *writeTx) supersede(id relay.ID, alias int64) error {
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 	c.dequeueAttempt(id, 1)
 	return nil
-}
-
-// supersedeLate cancels a first attempt that came back to the queue, if a replay was
-// delivered in the meantime.
-func (c *writeTx) supersedeLate(id relay.ID, n int, alias int64) error {
-	if n != 1 {
-		return nil
-	}
-	var replays []int
-	if err := c.all(&replays, `SELECT n FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, id); err != nil || len(replays) == 0 {
-		return err
-	}
-	return c.supersede(id, alias)
 }

@@ -48,7 +48,11 @@ const stepOverhead = 512
 // are adjusted to follow those of earlier events.
 func (s *Store) Accept(e *relay.Event) *relay.Ticket {
 	s.clock.adjust(e)
-	return s.enqueueStep(&step{kind: stepAccept, id: e.ID, event: e, size: messageSize(&e.Request) + attemptsSize(e.Attempts)})
+	size := messageSize(&e.Request)
+	for i := range e.Attempts {
+		size += attemptSize(&e.Attempts[i])
+	}
+	return s.enqueueStep(&step{kind: stepAccept, id: e.ID, event: e, size: size})
 }
 
 // Chunk stores part i of a large body; see delivery.Journal. Below Options.MinFree parts of
@@ -64,7 +68,7 @@ func (s *Store) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 
 // Finish ends an attempt that this process is delivering; see delivery.Journal.
 func (s *Store) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
-	return s.enqueueStep(&step{kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptsSize([]relay.Attempt{*a})})
+	return s.enqueueStep(&step{kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptSize(a)})
 }
 
 // Amend replaces the request of an event; see delivery.Journal.
@@ -85,13 +89,10 @@ func messageSize(m *relay.Message) int64 {
 	return int64(size)
 }
 
-func attemptsSize(list []relay.Attempt) (size int64) {
-	for i := range list {
-		a := &list[i]
-		size += messageSize(&a.Response) + int64(len(a.SentHead))
-		for _, h := range a.Interim {
-			size += int64(len(h))
-		}
+func attemptSize(a *relay.Attempt) int64 {
+	size := messageSize(&a.Response) + int64(len(a.SentHead))
+	for _, h := range a.Interim {
+		size += int64(len(h))
 	}
 	return size
 }
@@ -194,21 +195,15 @@ func (f *newEvent) mergeStep(st *step) bool {
 		if f.state < rejected {
 			f.state = state
 		}
-		end := endedAttempt(f.attempt, a)
+		end, stored := *a, f.attempt
+		end.Kind, end.ReceivedAt, end.Actor, end.Released = stored.Kind, stored.ReceivedAt, stored.Actor, stored.Released
+		if end.StartedAt.IsZero() {
+			end.StartedAt = stored.StartedAt
+		}
 		f.attempt, f.blocker = &end, upgradeBlocker(a, f.blocker)
 		return true
 	}
 	return false
-}
-
-// endedAttempt is the stored attempt with the end that Finish brings.
-func endedAttempt(stored, end *relay.Attempt) relay.Attempt {
-	a := *end
-	a.Kind, a.ReceivedAt, a.Actor, a.Released = stored.Kind, stored.ReceivedAt, stored.Actor, stored.Released
-	if a.StartedAt.IsZero() {
-		a.StartedAt = stored.StartedAt
-	}
-	return a
 }
 
 // finishState is the code of the event's state after a Finish.

@@ -239,7 +239,7 @@ func claimTwice(ctx context.Context, s *Store) error {
 		{kind: stepClaim, id: relay.ID{2}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 2, Auto: true}}},
 	}
 	s.journal, s.membership.id = s.write, "here"
-	if _, err := s.writeRows(ctx, first); err != nil {
+	if _, err := s.writeSteps(ctx, first); err != nil {
 		return err
 	}
 	var ends []*step
@@ -253,7 +253,7 @@ func claimTwice(ctx context.Context, s *Store) error {
 			claim: &queueClaim{NextClaim: st.claim.NextClaim},
 		})
 	}
-	if _, err := s.writeRows(ctx, ends); err != nil {
+	if _, err := s.writeSteps(ctx, ends); err != nil {
 		return err
 	}
 	if ends[0].err != nil || ends[0].claim.got == nil {

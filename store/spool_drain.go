@@ -215,18 +215,7 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 		if known, foreign, err = d.splitForeign(w, news); err != nil {
 			return err
 		}
-		var chunks, others []*step
-		for _, st := range known {
-			if st.kind == stepChunk {
-				chunks = append(chunks, st)
-			} else {
-				others = append(others, st)
-			}
-		}
-		if err := w.putChunks(chunks); err != nil {
-			return err
-		}
-		if err := d.s.putRows(w, others); err != nil {
+		if err := d.s.putSteps(w, known); err != nil {
 			return err
 		}
 		w.do(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)

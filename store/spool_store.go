@@ -33,12 +33,6 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	return nil
 }
 
-// journalTarget is where the committer writes.
-func (s *Store) journalTarget() *writeTarget {
-	node, former := s.claimant()
-	return &writeTarget{db: s.journal, node: node, former: former, name: s.NodeName()}
-}
-
 // shouldSpool reports whether steps that failed with err go to the spool: the connection or
 // the server caused it, and not a full disk of the server.
 func (s *Store) shouldSpool(err error) bool {

@@ -38,7 +38,11 @@ func newStatement(types, text string) *statement {
 	row := strings.Repeat(",?", len(st.types))[1:]
 	st.sqlite = strings.NewReplacer("%s", "VALUES ("+row+")", "{id}", "", "{event_id}", "").Replace(text)
 	next := len(st.types)
-	st.postgres = strings.Replace(text, "%s", "SELECT * FROM "+st.unnest(1), 1)
+	var columns []string
+	for i, t := range st.types {
+		columns = append(columns, fmt.Sprintf("$%d::%s[]", i+1, t))
+	}
+	st.postgres = strings.Replace(text, "%s", "SELECT * FROM unnest("+strings.Join(columns, ", ")+")", 1)
 	for strings.Contains(st.postgres, "?") {
 		next++
 		st.postgres = strings.Replace(st.postgres, "?", "$"+strconv.Itoa(next), 1)
@@ -46,15 +50,6 @@ func newStatement(types, text string) *statement {
 	between := fmt.Sprintf("id BETWEEN $%d AND $%d", next+1, next+2)
 	st.postgres = strings.NewReplacer("{id}", "AND "+between, "{event_id}", "AND event_"+between).Replace(st.postgres)
 	return st
-}
-
-// unnest is the table of the rows on Postgres, whose first column is the parameter first.
-func (st *statement) unnest(first int) string {
-	var columns []string
-	for i, t := range st.types {
-		columns = append(columns, fmt.Sprintf("$%d::%s[]", first+i, t))
-	}
-	return "unnest(" + strings.Join(columns, ", ") + ")"
 }
 
 func insertInto(table, columns, types string) *statement {
@@ -193,29 +188,12 @@ func (s session) runOne(st *statement, row []any) error {
 	return err
 }
 
-// prepared holds the statements of the SQLite writer that return rows. Preparing needs the only writing
-// connection, so it is done before a transaction begins.
-type prepared map[*statement]*sql.Stmt
-
-func (s *Store) prepare(ctx context.Context) (p prepared, err error) {
-	if s.d.isPostgres {
-		return nil, nil // prepared statements do not survive a pooler
-	}
-	p = prepared{}
-	for _, st := range []*statement{finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed} {
-		if p[st], err = s.write.PrepareContext(ctx, st.sqlite); err != nil {
-			return nil, fmt.Errorf("prepare journal: %w", err)
-		}
-	}
-	return p, nil
-}
-
 // writer runs statements of the journal within one transaction.
 type writer struct {
 	*writeTx
 	tx         *sqlx.Tx
-	prepared   prepared
-	conn       *sqlx.Conn // SQLite: the connection of tx
+	prepared   map[*statement]*sql.Stmt // those that return rows; see Store
+	conn       *sqlx.Conn               // SQLite: the connection of tx
 	inserts    *driverStatements
 	target     *writeTarget
 	usageDelta map[int64]int64 // bytes that the transaction adds to each alias

@@ -351,13 +351,11 @@ var lastID = relay.ID{
 
 // addUsage notes what a transaction of the journal stores for an alias. It is added to the
 // usage after the commit.
-func (w *writer) addUsage(alias int64, messages ...int64) {
+func (w *writer) addUsage(alias, bytes int64) {
 	if w.usageDelta == nil {
 		w.usageDelta = map[int64]int64{}
 	}
-	for _, n := range messages {
-		w.usageDelta[alias] += n
-	}
+	w.usageDelta[alias] += bytes
 }
 
 // storedSize is how many bytes a message counts in the storage of its alias.

@@ -14,6 +14,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -103,7 +104,7 @@ type Store struct {
 	meter           meter
 	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
 	lateEnds        lateEnds
-	prepared        prepared // journal statements of SQLite
+	prepared        map[*statement]*sql.Stmt // of SQLite, for the journal; made before a transaction has the only writing connection
 	inserts         driverStatements
 	remover         remover
 	checkpointer    checkpointer
