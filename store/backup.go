@@ -35,8 +35,17 @@ func (s *Store) Backup(ctx context.Context, file string) (err error) {
 		err = errors.Join(err, part.Close(), os.Remove(part.Name()))
 		_ = os.Remove(part.Name() + "-journal") // SQLite leaves it behind when the disk is full
 	}()
-	if _, err := s.write.ExecContext(ctx, `VACUUM INTO ?`, part.Name()); err != nil {
-		return s.backupFault(ctx, filepath.Dir(file), err)
+	_, err = s.write.ExecContext(ctx, `VACUUM INTO ?`, part.Name())
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		return fmt.Errorf("the backup was broken off, and nothing of it was kept: %w", context.Cause(ctx))
+	case sqliteUnavailable(err) == relay.CodeStorageFull, errors.Is(err, syscall.ENOSPC): // the disk of the copy
+		return fmt.Errorf("there is not enough space for the backup in %s; free some space there, or write it to another disk: %w", filepath.Dir(file), err)
+	case damaged(err):
+		return fmt.Errorf("the database cannot be copied, because it is damaged; `relayd doctor` says more: %w", err)
+	default:
+		return s.fault("copy the database", err)
 	}
 	if err := part.Sync(); err != nil {
 		return fmt.Errorf("write backup to disk: %w", err)
@@ -46,19 +55,6 @@ func (s *Store) Backup(ctx context.Context, file string) (err error) {
 		return fmt.Errorf("name backup: %w", err)
 	}
 	return syncDir(filepath.Dir(file))
-}
-
-// backupFault explains why the backup failed. A full disk is that of the copy.
-func (s *Store) backupFault(ctx context.Context, dir string, err error) error {
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("the backup was broken off, and nothing of it was kept: %w", context.Cause(ctx))
-	case sqliteUnavailable(err) == relay.CodeStorageFull, errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("there is not enough space for the backup in %s; free some space there, or write it to another disk: %w", dir, err)
-	case damaged(err):
-		return fmt.Errorf("the database cannot be copied, because it is damaged; `relayd doctor` says more: %w", err)
-	}
-	return s.fault("copy the database", err)
 }
 
 // strayLog refuses a database file beside the log of another one, such as a backup that was

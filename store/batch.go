@@ -135,7 +135,7 @@ func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) e
 	if err := tx.Commit(); err != nil {
 		return nil, s.asConnectionError(err)
 	}
-	s.checkpointer.notify()
+	signal(s.checkpointer.wake)
 	s.addUsage(w)
 	return w.localEvents, nil
 }

@@ -129,7 +129,7 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
 		return rowsOf(q, fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id > ? ORDER BY id LIMIT 500`, last)
 	})
-	if err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
+	if err != nil && ctx.Err() == nil && !s.spool.down.Load() {
 		s.log.Warn("changes by other processes cannot be read", "err", err)
 	}
 	var foreign []relay.Change

@@ -18,12 +18,7 @@ const (
 // checkpointer checkpoints the log. Its zero value does nothing.
 type checkpointer struct {
 	db   *sqlx.DB
-	wake chan struct{}
-}
-
-// notify tells the checkpointer that the log may have grown. It never blocks.
-func (m *checkpointer) notify() {
-	signal(m.wake)
+	wake chan struct{} // the log may have grown
 }
 
 // checkpointLoop checkpoints the log as it grows, until ctx ends. Commits are durable

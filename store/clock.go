@@ -48,19 +48,14 @@ func (c *clock) measure(database, wall time.Time, took time.Duration) {
 	}
 }
 
-// since is the monotonic time of t, or the current one when t has none.
-func (c *clock) since(t time.Time) time.Duration {
-	if t != t.Round(0) { // Round(0) drops the monotonic reading
-		return t.Sub(c.base)
-	}
-	return time.Since(c.base)
-}
-
 // arrival returns the wall-clock time of an event, adjusted so that later events never get
 // earlier times: queues are ordered by it. After the clock is set back, times advance at
 // half speed from the latest one until the wall clock has caught up.
 func (c *clock) arrival(t time.Time) time.Time {
-	mono := c.since(t)
+	mono := time.Since(c.base)
+	if t != t.Round(0) { // Round(0) drops the monotonic reading
+		mono = t.Sub(c.base)
+	}
 	t = c.corrected(t)
 	wall := t.Round(0)
 	c.mu.Lock()

@@ -37,7 +37,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 			}
 			return
 		}
-		if c.s.spool.active() {
+		if c.s.spool.active.Load() {
 			c.divert(steps, nil)
 			return
 		}

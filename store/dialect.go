@@ -254,7 +254,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writ
 	if err := tx.Commit(); err != nil {
 		return nil, s.asConnectionError(err)
 	}
-	s.checkpointer.notify()
+	signal(s.checkpointer.wake)
 	s.tellNodes(c.localEvents)
 	if len(c.clusterEvents) > 0 && s.d.isPostgres && s.HasOtherNodes() {
 		s.notices.tellRevised()

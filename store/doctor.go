@@ -296,7 +296,7 @@ func (s *Store) examineUnderWay(q session) relay.Finding {
 }
 
 // served reports whether a server has the lock of the data dir.
-func (s *Store) served(session) (bool, error) {
+func (s *Store) served() (bool, error) {
 	if s.lock != nil {
 		return true, nil
 	}

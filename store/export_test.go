@@ -1,6 +1,31 @@
 package store
 
-import "context"
+import (
+	"context"
+	"time"
+)
+
+// Retain removes every event that is older than the retention of its alias at the time now.
+func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
+	return s.retain(ctx, now, func(int64, time.Duration) bool { return true })
+}
+
+// RetentionStats count what retention deleted since Serve.
+type RetentionStats struct {
+	Expired, Evicted, DroppedDays, Orphans, FreedBytes int64
+
+	StoredBytes int64         // of all aliases now; 0 without a storage limit
+	LongestHold time.Duration // longest time that one removal held the writer
+}
+
+// Retention returns the counts since Serve.
+func (s *Store) Retention() RetentionStats {
+	n := &s.retentionCounts
+	return RetentionStats{
+		Expired: n.expired.Load(), Evicted: n.evicted.Load(), DroppedDays: n.days.Load(), Orphans: n.orphans.Load(),
+		FreedBytes: n.bytes.Load(), StoredBytes: s.storage.total(), LongestHold: time.Duration(s.remover.longest.Load()),
+	}
+}
 
 // CommitSettings gives synchronous_commit as transactions of each handle see it, after
 // the session was told otherwise where a pooler could do that.

@@ -45,7 +45,11 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
-		return c.auditOfAlias(who, e.AliasID, "event.mark", id.String(), markText(mark)+" of "+e.Alias)
+		text := map[bool]string{true: "pinned", false: "not pinned"}[mark.Pinned] // without the note, which may be private
+		if mark.Label != "" {
+			text += ", label " + mark.Label
+		}
+		return c.auditOfAlias(who, e.AliasID, "event.mark", id.String(), text+" of "+e.Alias)
 	})
 }
 
@@ -77,15 +81,6 @@ func (c *writeTx) setMark(e *relay.Event, m relay.Mark) error {
 	c.do(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, ?, ?, ?)`,
 		e.AliasID, e.ID, boolToInt(m.Pinned), m.Label, storableText(m.Note))
 	return nil
-}
-
-// markText is a mark in the audit log, without the note: that may be private.
-func markText(m relay.Mark) string {
-	text := map[bool]string{true: "pinned", false: "not pinned"}[m.Pinned]
-	if m.Label != "" {
-		text += ", label " + m.Label
-	}
-	return text
 }
 
 // SavedSearches lists the searches that the actor's account keeps for an alias, by name.

@@ -203,10 +203,8 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 		if again || len(first) == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(beatInterval * 3 / 2):
+		if err := pause(ctx, beatInterval*3/2); err != nil {
+			return err
 		}
 	}
 }
@@ -387,7 +385,7 @@ func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 func (s *Store) rejoin(ctx context.Context) {
 	m := &s.membership
 	if err := s.enter(ctx, nil); err != nil {
-		if ctx.Err() == nil && !s.spool.databaseDown() {
+		if ctx.Err() == nil && !s.spool.down.Load() {
 			s.log.Warn("this node cannot rejoin yet; tried again each second", "err", err)
 		}
 		return

@@ -70,8 +70,11 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	counter("failed_steps_total", "Steps that could not be stored: the caller got 503, or the result is repaired later.", s.meter.failed.Load)
 	counter("reconciled_attempts_total", "Attempts under way that nobody ran, because their outcome could not be stored: marked interrupted.", s.meter.reconciled.Load)
 	counter("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.", s.meter.retried.Load)
-	gauge("up", "1 while new events can be stored, in the database or in the spool.", flag(s.acceptsEvents))
-	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.size()) })
+	gauge("up", "1 while new events can be stored, in the database or in the spool.", flag(func() bool {
+		c := s.running()
+		return c != nil && c.down() == nil && s.disk.low() == nil && !s.spool.intakeClosed.Load()
+	}))
+	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.undrained.Load()) })
 	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.limit) })
 	counter("spool_steps_total", "Steps that went to the spool.", s.meter.spooled.Load)
 	counter("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.", s.spool.drained.Load)
@@ -84,7 +87,7 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	counter("retention_bytes_total", "Request and response bytes of events that retention removed.", s.retentionCounts.bytes.Load)
 	gauge("stored_bytes", "Stored bytes of all aliases, while max-alias-storage is set.", func() float64 { return float64(s.storage.total()) })
 	gauge("retention_longest_hold_seconds", "Longest time that one transaction of retention held the writer.",
-		func() float64 { return s.Retention().LongestHold.Seconds() })
+		func() float64 { return time.Duration(s.remover.longest.Load()).Seconds() })
 	gauge("nodes", "Nodes that serve this database and live, this one included.", func() float64 { n, _ := s.membership.figures(); return float64(n) })
 	gauge("node_beat_age_seconds", "Time since this node last renewed its beat; from 3 on it claims nothing (Postgres).",
 		func() float64 { _, age := s.membership.figures(); return age.Seconds() })
@@ -104,13 +107,4 @@ func (s *Store) Register(reg prometheus.Registerer) {
 			return float64(free)
 		})
 	}
-}
-
-// acceptsEvents reports, from memory, whether new events can be stored.
-func (s *Store) acceptsEvents() bool {
-	c := s.running()
-	if c == nil || c.down() != nil || s.disk.low() != nil {
-		return false
-	}
-	return !s.spool.blocked()
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -41,15 +42,6 @@ func (r *nodeRow) node() relay.Node {
 		Since: fromMicros(r.StartedAt), LastSeenAt: fromMicros(r.SeenAt), Tunnels: r.Tunnels, SpoolSteps: r.SpoolSteps,
 		ClockOffset: time.Duration(r.Offset) * time.Microsecond, Feed: r.Feed,
 	}
-}
-
-// nodeName is the name in the id of a node; "" in an id of an earlier version.
-func nodeName(id string) string {
-	name, random, _ := strings.Cut(id, "/")
-	if len(random) < 20 {
-		return ""
-	}
-	return name
 }
 
 // nodeRows reads the rows of all nodes.
@@ -119,9 +111,9 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	for i := range rows {
 		list[i] = rows[i].node()
 		if !s.d.isPostgres {
-			serving := false // it has no beat
-			if err := s.view(ctx, "look for a server", func(q session) (err error) { serving, err = s.served(q); return err }); err != nil {
-				return nil, err
+			serving, err := s.served() // it has no beat
+			if err != nil {
+				return nil, fmt.Errorf("look for a server: %w", err)
 			}
 			if list[i].LastSeenAt = s.now(); !serving {
 				list[i].State, list[i].LastSeenAt = relay.NodeDead, fromMicros(rows[i].SeenAt)

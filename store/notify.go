@@ -182,10 +182,8 @@ func (s *Store) noticeLoop(ctx context.Context) {
 		if text := s.notices.take(); text != "" && s.sendNotice(ctx, text) != nil {
 			s.notices.tell([]relay.Change{{Kind: relay.ChangeMissed}}) // tried again with the next notice
 		}
-		select {
-		case <-ctx.Done():
+		if pause(ctx, noticePause) != nil {
 			return
-		case <-time.After(noticePause):
 		}
 	}
 }

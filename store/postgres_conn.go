@@ -132,10 +132,7 @@ func firstPing(ctx context.Context, db *sqlx.DB, busy func(error) bool) error {
 		if err == nil || !busy(err) || ctx.Err() != nil || time.Since(began) > 2*opTimeout {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(retryPause):
-		}
+		_ = pause(ctx, retryPause)
 	}
 }
 

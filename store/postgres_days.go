@@ -125,9 +125,10 @@ func (s *Store) makeDay(ctx context.Context, day pastDay) error {
 		`LOCK TABLE `+tables("ONLY ", "")+` IN SHARE UPDATE EXCLUSIVE MODE`,
 		`LOCK TABLE `+tables("", "_default")+` IN ACCESS EXCLUSIVE MODE`,
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, attachTime.Milliseconds()))
+	first, next := day.ids()
 	for _, p := range partitioned {
-		statements = append(statements, fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%s') TO ('%s')`,
-			p.table, day.of(p.table), lowestUUID(time.Time(day)), lowestUUID(day.end())))
+		statements = append(statements, fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%x') TO ('%x')`,
+			p.table, day.of(p.table), first[:], next[:]))
 	}
 	for _, statement := range statements {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
@@ -135,12 +136,6 @@ func (s *Store) makeDay(ctx context.Context, day pastDay) error {
 		}
 	}
 	return tx.Commit()
-}
-
-// lowestUUID is the lowest UUID of a millisecond, in text form.
-func lowestUUID(t time.Time) string {
-	ms := t.UnixMilli()
-	return fmt.Sprintf("%08x-%04x-0000-0000-000000000000", ms>>16, ms&0xffff)
 }
 
 // examinePartitions checks whether the next days have partitions, and whether the default
@@ -208,6 +203,9 @@ func (d pastDay) of(table string) string { return table + time.Time(d).Format("_
 // end returns the time at which the next day begins.
 func (d pastDay) end() time.Time { return time.Time(d).AddDate(0, 0, 1) }
 
+// ids returns the first id of the day, and that of the next one.
+func (d pastDay) ids() (first, next relay.ID) { return lowestID(time.Time(d)), lowestID(d.end()) }
+
 // String returns the date.
 func (d pastDay) String() string { return time.Time(d).Format(time.DateOnly) }
 
@@ -261,6 +259,7 @@ type dayWeight struct {
 // alias have expired; those of an alias without retention never expire.
 func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (stays bool, err error) {
 	span := `COALESCE(al.retention_us, ?)`
+	first, next := day.ids()
 	err = q.get(&stays, `SELECT EXISTS (SELECT 1 FROM aliases al WHERE (`+span+` = 0 OR ? - `+span+` < ?)
 			AND EXISTS (SELECT 1 FROM `+day.of("events")+` e WHERE e.alias_id = al.id))
 		OR EXISTS (SELECT 1 FROM queue w JOIN aliases al ON al.id = w.alias_id WHERE w.event_id >= ? AND w.event_id < ?)
@@ -268,7 +267,7 @@ func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (
 		OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id >= ? AND em.event_id < ? AND em.pinned = 1)
 		OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id >= ? AND sh.event_id < ? AND (sh.expires_at = 0 OR sh.expires_at > ?))`,
 		retention.Microseconds(), micros(now), retention.Microseconds(), micros(day.end()),
-		lowestID(time.Time(day)), lowestID(day.end()), lowestID(time.Time(day)), lowestID(day.end()), lowestID(time.Time(day)), lowestID(day.end()), micros(now))
+		first, next, first, next, first, next, micros(now))
 	return stays, err
 }
 
@@ -289,8 +288,9 @@ func (c *writeTx) dropDay(day pastDay, now time.Time, retention time.Duration) (
 	if keep, err := c.dayStays(day, now, retention); err != nil || keep {
 		return keep, err
 	}
+	first, next := day.ids()
 	for _, table := range []string{"queue", "shares", "event_marks"} { // of the queue only what removed aliases had
-		c.do(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, lowestID(time.Time(day)), lowestID(day.end()))
+		c.do(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, first, next)
 	}
 	c.do(`DROP TABLE ` + tables("", day.of("")))
 	return false, nil

@@ -37,14 +37,7 @@ func (s *Store) dropClaim(st *step) {
 
 // reconcileLoop reconciles until ctx ends.
 func (s *Store) reconcileLoop(ctx context.Context) {
-	tick := time.NewTicker(reconcileInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for pause(ctx, reconcileInterval) == nil {
 		if err := s.reconcile(ctx, s.now().Add(-reconcileAge)); err != nil && ctx.Err() == nil && s.reachable() == nil {
 			s.log.Warn("claims cannot be compared with what runs; tried again in two seconds", "err", err)
 		}
@@ -56,7 +49,7 @@ func (s *Store) reconcileLoop(ctx context.Context) {
 // be stored, or by an answer of the database that was lost. It does nothing while steps wait in
 // the spool, which may be their ends.
 func (s *Store) reconcile(ctx context.Context, before time.Time) error {
-	if s.underWay == nil || s.spool.active() || s.committer.down() != nil {
+	if s.underWay == nil || s.spool.active.Load() || s.committer.down() != nil {
 		return nil
 	}
 	node, former := s.claimant()
@@ -69,7 +62,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		return err
 	}
 	running := s.underWay()
-	if s.spool.active() { // the ends of some may have gone there meanwhile
+	if s.spool.active.Load() { // the ends of some may have gone there meanwhile
 		return nil
 	}
 	for i := range claims {

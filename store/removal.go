@@ -45,12 +45,7 @@ func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *writeTx
 		return err
 	}
 	s.checkpoint(ctx, walState.needsRestart)
-	select {
-	case <-time.After(took):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return pause(ctx, took)
 }
 
 // removalTx is pacedUpdate without the pause. It returns how long the writer was held.
@@ -70,9 +65,18 @@ func (s *Store) removalTx(ctx context.Context, what string, fn func(c *writeTx, 
 		began = time.Now() // this transaction holds the writer from here to the end of the commit
 		return fn(c, budget)
 	})
-	if !began.IsZero() {
-		took = time.Since(began)
-		r.adjustBudget(took)
+	if began.IsZero() {
+		return 0, err
+	}
+	took = time.Since(began)
+	r.longest.Store(max(r.longest.Load(), int64(took)))
+	switch { // the budget of the next transaction
+	case took > 2*removalTarget:
+		r.budget = max(removalMinRows, r.budget/3)
+	case took > removalTarget:
+		r.budget = max(removalMinRows, r.budget*3/4)
+	case took < removalTarget/2:
+		r.budget = min(removalMaxRows, r.budget+r.budget/4+1)
 	}
 	return took, err
 }
@@ -110,19 +114,6 @@ func (s *Store) beginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) 
 		return nil, nil, err
 	}
 	return tx, end, nil
-}
-
-// adjustBudget sets the budget of the next transaction by how long the last one took.
-func (r *remover) adjustBudget(took time.Duration) {
-	r.longest.Store(max(r.longest.Load(), int64(took)))
-	switch {
-	case took > 2*removalTarget:
-		r.budget = max(removalMinRows, r.budget/3)
-	case took > removalTarget:
-		r.budget = max(removalMinRows, r.budget*3/4)
-	case took < removalTarget/2:
-		r.budget = min(removalMaxRows, r.budget+r.budget/4+1)
-	}
 }
 
 // payloadRowOverhead is what a row of payloads counts in the storage of an alias in

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"sync/atomic"
 	"time"
 
 	"relay"
@@ -20,15 +21,13 @@ const (
 	expiredRows          = 200
 )
 
-// RetentionStats count what retention deleted since Serve.
-type RetentionStats struct {
-	Expired     int64         // events removed by age
-	Evicted     int64         // events removed because their alias exceeded its storage limit
-	DroppedDays int64         // days whose partitions were dropped as a whole (Postgres)
-	Orphans     int64         // bodies without an event that were deleted
-	FreedBytes  int64         // request and response bytes deleted with the events
-	StoredBytes int64         // of all aliases now; 0 without a storage limit
-	LongestHold time.Duration // longest time that one removal held the writer
+// retentionCounts counts what retention deleted since Serve.
+type retentionCounts struct {
+	expired atomic.Int64 // events removed by age
+	evicted atomic.Int64 // events removed because their alias exceeded its storage limit
+	days    atomic.Int64 // days whose partitions were dropped as a whole (Postgres)
+	orphans atomic.Int64 // bodies without an event that were deleted
+	bytes   atomic.Int64 // request and response bytes deleted with the events
 }
 
 // aliasRetention is an alias and how long its events are kept, in µs; 0 = for ever.
@@ -63,40 +62,24 @@ func (p retentionSchedule) forget(now time.Time) {
 
 // retentionLoop removes expired events until ctx ends.
 func (s *Store) retentionLoop(ctx context.Context, jumps clockJumps) {
-	tick := time.NewTicker(retentionInterval)
-	defer tick.Stop()
 	next := retentionSchedule{}
 	failing := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for pause(ctx, retentionInterval) == nil {
 		now := s.now()
 		if jumps.recentJump(now) || !s.holdsLease(ctx, leaseRetention) {
 			continue
 		}
 		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return next.due(now, id, span) })
 		next.forget(now)
-		if ctx.Err() != nil {
-			return
-		}
-		if err != nil && !failing && !s.spool.databaseDown() {
+		if err != nil && ctx.Err() == nil && !failing && !s.spool.down.Load() {
 			s.log.Warn("old events cannot be removed now; tried again each second", "err", err)
 		}
 		failing = err != nil
 	}
 }
 
-// Retain removes every event that is older than the retention of its alias at the time
-// now, and returns how many. The serving process does this in the background; tests call it
-// with a time of their own.
-func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
-	return s.retain(ctx, now, func(int64, time.Duration) bool { return true })
-}
-
-// retain makes one pass over the aliases that are due.
+// retain removes the events that are older than the retention of their alias at the time now,
+// of the aliases that are due, and returns how many.
 func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64, span time.Duration) bool) (int, error) {
 	s.retainMu.Lock()
 	defer s.retainMu.Unlock()

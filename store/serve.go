@@ -91,6 +91,15 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	return nil
 }
 
+// pause waits for a time, or until ctx ends, and returns the error of ctx.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+	return ctx.Err()
+}
+
 // pollLoop does what is due each second: it reads changes by other processes, ends attempts
 // of dead servers, and writes results that could not be written before. It reads changes at
 // once when another node announces them.

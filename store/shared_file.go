@@ -76,10 +76,8 @@ func folderPrefix(folder string) (prefix string, length int) {
 func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
 	holder := newSecret("")
 	for wait := time.Duration(0); ; wait = leaseLife / 60 {
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(wait):
+		if err := pause(ctx, wait); err != nil {
+			return nil, err
 		}
 		held, err := s.takeLease(ctx, name, holder, "")
 		if err != nil {
@@ -93,7 +91,12 @@ func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.renewSharedLock(released, name, holder)
+		for pause(released, leaseLife/3) == nil {
+			if held, err := s.takeLease(released, name, holder, ""); err == nil && !held {
+				s.log.Warn("a lock was lost to another node, because it could not be renewed for 30 s", "lock", name)
+				return
+			}
+		}
 	}()
 	return func() {
 		stop()
@@ -105,21 +108,4 @@ func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err
 			s.log.Warn("a lock of all nodes could not be given back; it is free in 30 s", "lock", name, "err", err)
 		}
 	}, nil
-}
-
-// renewSharedLock renews a lock until ctx ends.
-func (s *Store) renewSharedLock(ctx context.Context, name, holder string) {
-	tick := time.NewTicker(leaseLife / 3)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if held, err := s.takeLease(ctx, name, holder, ""); err == nil && !held {
-			s.log.Warn("a lock was lost to another node, because it could not be renewed for 30 s", "lock", name)
-			return
-		}
-	}
 }

@@ -45,7 +45,7 @@ type spool struct {
 	claimant func() (node, former string)
 	log      *slog.Logger
 
-	filling      atomic.Bool  // something is in it
+	active       atomic.Bool  // something is in it: steps have to be appended to it
 	down         atomic.Bool  // the database did not answer the last time
 	intakeClosed atomic.Bool  // new events are refused
 	used         atomic.Int64 // bytes of the file that hold steps
@@ -83,18 +83,6 @@ func newSpool(o Options, place string, claimant func() (node, former string)) *s
 // enabled reports whether there is a spool at all.
 func (p *spool) enabled() bool { return p.limit > 0 }
 
-// active reports whether steps have to be appended to the spool.
-func (p *spool) active() bool { return p.filling.Load() }
-
-// databaseDown reports whether the database is known not to answer.
-func (p *spool) databaseDown() bool { return p.down.Load() }
-
-// size is how many bytes are not in the database yet.
-func (p *spool) size() int64 { return p.undrained.Load() }
-
-// blocked reports whether new events are refused.
-func (p *spool) blocked() bool { return p.intakeClosed.Load() }
-
 // logThrottled logs an error at most once in logInterval.
 func (p *spool) logThrottled(what string, args ...any) {
 	p.often.Do(func() { p.log.Error(what, args...) })
@@ -120,7 +108,7 @@ func SpoolIntake(limit int64) int64 {
 // admits returns nil when a new event of about need bytes fits into the spool, or does not
 // go there. It answers from memory and never waits for the disk.
 func (p *spool) admits(need int64) *relay.Error {
-	if p.active() && (p.blocked() || p.used.Load()+need+spoolPage > p.intakeLimit()) {
+	if p.active.Load() && (p.intakeClosed.Load() || p.used.Load()+need+spoolPage > p.intakeLimit()) {
 		return errSpoolFull
 	}
 	return nil
@@ -133,7 +121,7 @@ func (p *spool) admitsTypical() *relay.Error { return p.admits(min(typicalReques
 // nearlyFull reports whether the space for new events is so little that concurrent requests
 // could fill it.
 func (p *spool) nearlyFull() bool {
-	return p.active() && (p.limit < smallSpool || p.used.Load() > p.intakeLimit()/2)
+	return p.active.Load() && (p.limit < smallSpool || p.used.Load() > p.intakeLimit()/2)
 }
 
 // checkWritable returns nil when the disk of the spool takes data. It writes a small test
@@ -223,11 +211,11 @@ func (p *spool) loadLeft() error {
 }
 
 func (p *spool) markActive(why error) {
-	if p.filling.Load() {
+	if p.active.Load() {
 		return
 	}
 	p.since, p.steps = time.Now(), 0
-	p.filling.Store(true)
+	p.active.Store(true)
 	if why != nil {
 		p.log.Warn("postgres does not take events; they are kept in the data dir and stored when it is back: look after the database, leave the spool file alone",
 			"database", p.database, "dir", p.dir, "limit", p.limit, "err", why)
@@ -245,7 +233,7 @@ func (p *spool) put(steps []*step, why error) (refused []*step, bytes int64, err
 	defer p.mu.Unlock()
 	node, former := p.claimant()
 	rows, size := newSpoolRows(steps, node, former)
-	if len(p.rejected) > 0 || p.blocked() || p.used.Load()+size+spoolPage > p.intakeLimit() {
+	if len(p.rejected) > 0 || p.intakeClosed.Load() || p.used.Load()+size+spoolPage > p.intakeLimit() {
 		if steps, refused = p.reject(steps, rows); len(refused) > 0 {
 			rows, size = newSpoolRows(steps, node, former)
 			err = errSpoolFull
@@ -319,7 +307,7 @@ func (p *spool) reject(steps []*step, rows []spoolRow) (on, away []*step) {
 			size += rows[i].size()
 		}
 	}
-	space := !p.blocked() && size <= p.intakeLimit()
+	space := !p.intakeClosed.Load() && size <= p.intakeLimit()
 	gone := map[relay.ID]bool{}
 	for _, st := range steps {
 		begins := st.kind == stepAccept || st.kind == stepChunk && st.n == 0 // a part of a request
@@ -403,7 +391,7 @@ func (p *spool) markEmpty() bool {
 	p.undrained.Store(0)
 	p.intakeClosed.Store(false)
 	p.rejected = nil
-	p.filling.Store(false)
+	p.active.Store(false)
 	p.log.Info("the spool is empty: all of it is stored in postgres", "steps", p.steps, "after", time.Since(p.since).Round(time.Millisecond))
 	return true
 }
@@ -413,7 +401,7 @@ func (p *spool) markEmpty() bool {
 // that are faster than the database would keep the spool from ever becoming empty.
 func (p *spool) throttle(bytes int64) {
 	goal, late := p.drained.Load()+throttleRatio*bytes, time.Now().Add(throttleLimit)
-	for p.filling.Load() && !p.down.Load() && !p.blocked() && p.drained.Load() < goal && time.Now().Before(late) {
+	for p.active.Load() && !p.down.Load() && !p.intakeClosed.Load() && p.drained.Load() < goal && time.Now().Before(late) {
 		time.Sleep(throttlePause)
 	}
 }
@@ -450,14 +438,14 @@ func (p *spool) missingParts(id relay.ID, n, parts int) (missing []int) {
 // readParts reads rows about parts of bodies. It reads none from a file that was closed, because
 // all of it is in the database, or is damaged.
 func (p *spool) readParts(rows any, query string, args ...any) {
-	if t := p.table.Load(); t != nil && p.active() {
+	if t := p.table.Load(); t != nil && p.active.Load() {
 		_ = t.read.Select(rows, query, args...)
 	}
 }
 
 // close closes the file. What is in it is stored after the next start.
 func (p *spool) close() (err error) {
-	if n := p.size(); n > 0 {
+	if n := p.undrained.Load(); n > 0 {
 		p.log.Warn("events wait in the spool; they are stored at the next start with this data dir", "dir", p.dir, "bytes", n)
 	}
 	p.mu.Lock()

@@ -42,7 +42,7 @@ var errCatchingUp = &relay.Error{
 
 // reachable returns an error while the database is known not to answer.
 func (s *Store) reachable() error {
-	if s.spool.databaseDown() {
+	if s.spool.down.Load() {
 		return errDatabaseDown
 	}
 	return nil
@@ -51,7 +51,7 @@ func (s *Store) reachable() error {
 // caughtUp returns an error while steps wait in the spool. A claim made now could overtake
 // one of them, or be changed by one that is written twice.
 func (s *Store) caughtUp() error {
-	if s.spool.active() {
+	if s.spool.active.Load() {
 		return errCatchingUp
 	}
 	return nil
@@ -65,7 +65,7 @@ func (s *Store) drainLoop(ctx context.Context) {
 			return
 		case <-s.spool.wake:
 		}
-		if s.spool.active() {
+		if s.spool.active.Load() {
 			_ = s.drain(ctx, s.spool) // ctx ended: the rest waits for the next start
 		}
 	}
@@ -88,10 +88,7 @@ func (s *Store) drain(ctx context.Context, p *spool) error {
 			d.removeMarks(ctx)
 			return nil
 		case err != nil:
-			select {
-			case <-ctx.Done():
-			case <-time.After(drainPause):
-			}
+			_ = pause(ctx, drainPause)
 		}
 	}
 	return ctx.Err()

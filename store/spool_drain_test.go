@@ -71,7 +71,7 @@ func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: time.Now()}},
 	}
 	settle(t, s.Accept(e))
-	s.spool.filling.Store(true)
+	s.spool.active.Store(true)
 	_, nextErr := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 	_, replayErr := s.BeginReplay(ctx, who, e.ID, true)
 	for what, err := range map[string]error{"Next": nextErr, "BeginReplay": replayErr, "DeleteEvent": s.DeleteEvent(ctx, who, e.ID)} {
@@ -79,7 +79,7 @@ func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	s.spool.filling.Store(false)
+	s.spool.active.Store(false)
 	if c := takeOut(t, s, alias); c == nil || c.Event.ID != e.ID || c.N != 1 {
 		t.Errorf("claimed %+v after the spool was empty", c)
 	}

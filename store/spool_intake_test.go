@@ -34,7 +34,7 @@ func TestSpoolIsNotReadyOnceRequestsAreTurnedAway(t *testing.T) {
 	for n := 0; p.admits(100) == nil; n++ {
 		mustPut(t, p, freshSteps(n, 1, 1000))
 	}
-	if p.blocked() {
+	if p.intakeClosed.Load() {
 		t.Fatal("the spool itself refused; nothing is tested")
 	}
 	if p.admitsTypical() == nil {
@@ -61,7 +61,7 @@ func TestSpoolKeepsRoomForEnds(t *testing.T) {
 			}
 			continue
 		}
-		if len(refused) != 1 || !errors.Is(err, errSpoolFull) || p.admits(0) == nil || !p.blocked() {
+		if len(refused) != 1 || !errors.Is(err, errSpoolFull) || p.admits(0) == nil || !p.intakeClosed.Load() {
 			t.Errorf("refused %d: %v", len(refused), err)
 		}
 		if _, _, err := p.put([]*step{endOf(st[0], 1)}, nil); err == nil {
@@ -81,7 +81,7 @@ func TestSpoolKeepsRoomForEnds(t *testing.T) {
 	if !errors.Is(err, errSpoolFull) || len(refused) != 2 || refused[0] != late || refused[1].id != late.id {
 		t.Errorf("refused %d, %v", len(refused), err)
 	}
-	for p.blocked() {
+	for p.intakeClosed.Load() {
 		rows, err := p.next(1, 1<<20)
 		if err != nil {
 			t.Fatal(err)

@@ -102,7 +102,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	}
 
 	again := spoolWithoutDatabase(t, p.dir, 8<<20)
-	if err := again.loadLeft(); err != nil || !again.active() || again.size() == 0 {
+	if err := again.loadLeft(); err != nil || !again.active.Load() || again.undrained.Load() == 0 {
 		t.Fatal(err)
 	}
 	if err := s.drain(ctx, again); err != nil {

@@ -260,7 +260,7 @@ func TestSpoolOutlivesPowerLoss(t *testing.T) {
 				t.Fatalf("sync %d failed, power lost after %d actions: %v", fail, actions, err)
 			}
 			var found []int
-			for again.active() {
+			for again.active.Load() {
 				rows, err := again.next(100, 1<<20)
 				if err != nil {
 					t.Fatal(err)
@@ -363,7 +363,7 @@ func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
 	p.vfs = disk.name
 	mustPut(t, p, chunkSteps(1, 1, 1000))
-	size := p.size()
+	size := p.undrained.Load()
 	syncing, resume := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(syncing); <-resume })
 	disk.mu.Lock()
@@ -383,7 +383,7 @@ func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	if p.mu.TryLock() {
 		t.Fatal("the lock is free while the spool syncs; nothing is tested")
 	}
-	if n := s.Stats().SpoolBytes; n != size || size < 1000 || p.drained.Load() != 0 || p.blocked() || p.admitsTypical() != nil {
+	if n := s.Stats().SpoolBytes; n != size || size < 1000 || p.drained.Load() != 0 || p.intakeClosed.Load() || p.admitsTypical() != nil {
 		t.Errorf("%d bytes, want %d", n, size)
 	}
 	if b, err := s.BodyPart(t.Context(), relay.ID{1}, 1, 0); err != nil || len(b) != 1000 {
@@ -393,7 +393,7 @@ func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 		t.Error(err)
 	}
 	close(resume)
-	if err := <-done; err != nil || p.size() <= size {
-		t.Errorf("%d bytes after the sync, %v", p.size(), err)
+	if err := <-done; err != nil || p.undrained.Load() <= size {
+		t.Errorf("%d bytes after the sync, %v", p.undrained.Load(), err)
 	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -39,17 +38,6 @@ func (s *Store) shouldSpool(err error) bool {
 	return s.spool.enabled() && unavailable(err) == relay.CodeStoreUnavailable
 }
 
-// withSpoolHint adds to an error of Open that events wait for the database.
-func (s *Store) withSpoolHint(err error) error {
-	if s.opt.URL == "" || s.opt.NoCreate || s.opt.DataDir == "" {
-		return err
-	}
-	if spoolLeft(s.opt.DataDir) {
-		return fmt.Errorf("%w; events wait in the spool in %s and are stored once it is back: leave it there", err, s.opt.DataDir)
-	}
-	return err
-}
-
 // StoreFirst reports whether a request has to be stored before anything of it is forwarded:
 // the spool is filling up, and a request that cannot be stored must not reach a local server.
 // It answers from memory.
@@ -61,10 +49,10 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 	if !s.spool.enabled() || !s.serving.Load() {
 		return false, s.health(ctx)
 	}
-	if s.spool.blocked() || s.spool.admitsTypical() != nil {
+	if s.spool.intakeClosed.Load() || s.spool.admitsTypical() != nil {
 		return true, errSpoolUnready
 	}
-	if s.spool.active() {
+	if s.spool.active.Load() {
 		return true, s.spool.checkWritable()
 	}
 	err = s.health(ctx)
@@ -103,13 +91,13 @@ func (c *committer) divert(steps []*step, why error) {
 // drainLast waits up to closeDrain for the spool to be drained before the store closes,
 // unless the database does not answer or makes no progress.
 func (s *Store) drainLast() {
-	if s.stop == nil || !s.spool.active() {
+	if s.stop == nil || !s.spool.active.Load() {
 		return
 	}
 	deadline := time.Now().Add(closeDrain)
-	for left, moved := s.spool.size(), time.Now(); s.spool.active() && !s.spool.databaseDown() && time.Now().Before(deadline); {
+	for left, moved := s.spool.undrained.Load(), time.Now(); s.spool.active.Load() && !s.spool.down.Load() && time.Now().Before(deadline); {
 		<-time.After(drainPause)
-		if now := s.spool.size(); now < left {
+		if now := s.spool.undrained.Load(); now < left {
 			left, moved = now, time.Now()
 		} else if time.Since(moved) > closeStuck {
 			return
@@ -170,8 +158,8 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 	if err := p.loadLeft(); err != nil {
 		return err
 	}
-	if p.active() {
-		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.size())
+	if p.active.Load() {
+		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.undrained.Load())
 		return s.drain(ctx, p)
 	}
 	return s.reconnect(ctx)

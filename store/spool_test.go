@@ -59,7 +59,7 @@ func drainAll(t testing.TB, p *spool, limit int) (got []int) {
 		}
 		p.advance(rows)
 	}
-	if !p.markEmpty() || p.active() {
+	if !p.markEmpty() || p.active.Load() {
 		t.Fatal("not empty")
 	}
 	return got
@@ -116,7 +116,7 @@ func TestSpoolOrder(t *testing.T) {
 	}
 	p = spoolWithoutDatabase(t, dir, 16<<20)
 	p.claimant = asNode("node_a/2")
-	if err := p.loadLeft(); err != nil || !p.active() || p.waiting.Load() != 85 {
+	if err := p.loadLeft(); err != nil || !p.active.Load() || p.waiting.Load() != 85 {
 		t.Fatalf("%d steps wait, %v", p.waiting.Load(), err)
 	}
 	mustPut(t, p, chunkSteps(100, 10, 50_000)) // larger than what is read at once
@@ -127,7 +127,7 @@ func TestSpoolOrder(t *testing.T) {
 	if got := drainAll(t, p, 7); !slices.Equal(got, numbers(110)[15:]) {
 		t.Errorf("came out as %v", got)
 	}
-	if left, size := spoolSizes(t, dir), p.size(); left > 0 || size != 0 || spoolLeft(dir) {
+	if left, size := spoolSizes(t, dir), p.undrained.Load(); left > 0 || size != 0 || spoolLeft(dir) {
 		t.Errorf("left: %d bytes in files, %d bytes in the spool", left, size)
 	}
 }
@@ -156,8 +156,8 @@ func TestSpoolLimit(t *testing.T) {
 		}
 	}
 	most := fill()
-	if p.refused.Load() != 16 || !p.blocked() {
-		t.Errorf("refused %d, blocked %v", p.refused.Load(), p.blocked())
+	if p.refused.Load() != 16 || !p.intakeClosed.Load() {
+		t.Errorf("refused %d, blocked %v", p.refused.Load(), p.intakeClosed.Load())
 	}
 	if most > limit || p.used.Load() < p.intakeLimit()*9/10 {
 		t.Errorf("%d bytes of files, %d used, limit %d, %d steps", most, p.used.Load(), limit, n)
@@ -166,7 +166,7 @@ func TestSpoolLimit(t *testing.T) {
 		t.Errorf("a small step passed: %v", err)
 	}
 	for range 3 {
-		for p.blocked() {
+		for p.intakeClosed.Load() {
 			rows, err := p.next(8, 4<<20)
 			if err != nil {
 				t.Fatal(err)

@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -146,20 +145,6 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	}
 }
 
-// retentionCounts counts what retention deleted.
-type retentionCounts struct {
-	expired, evicted, days, orphans, bytes atomic.Int64
-}
-
-// Retention returns the counts since Serve.
-func (s *Store) Retention() RetentionStats {
-	n := &s.retentionCounts
-	return RetentionStats{
-		Expired: n.expired.Load(), Evicted: n.evicted.Load(), DroppedDays: n.days.Load(), Orphans: n.orphans.Load(),
-		FreedBytes: n.bytes.Load(), StoredBytes: s.storage.total(), LongestHold: time.Duration(s.remover.longest.Load()),
-	}
-}
-
 // countStorage starts counting the stored bytes, in a snapshot from before the first commit
 // so that later commits can be added to the result. A large store is counted in the
 // background; until that is done no alias counts as full.
@@ -269,14 +254,7 @@ func (k *storageUsage) heardStorage(revision int64, text string) {
 
 // evictionLoop evicts from aliases that have more than they may, until ctx ends.
 func (s *Store) evictionLoop(ctx context.Context) {
-	tick := time.NewTicker(evictionInterval)
-	defer tick.Stop()
-	for last := int64(0); ; {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	for last := int64(0); pause(ctx, evictionInterval) == nil; {
 		for _, alias := range s.storage.overLimit() {
 			s.evict(ctx, alias, 0)
 		}

@@ -139,7 +139,8 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.meter.init()
 	s.outbox.start()
 	s.notices.init()
-	if o.URL == "" || o.NoCreate || o.DataDir == "" {
+	spooling := o.URL != "" && !o.NoCreate && o.DataDir != ""
+	if !spooling {
 		o.SpoolLimit = 0
 	}
 	s.spool = newSpool(o, s.place(), s.claimant)
@@ -159,8 +160,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.origin = newSecret("")
 		s.spoolID, err = s.loadSpoolID()
 	}
+	if err != nil && spooling && spoolLeft(o.DataDir) {
+		err = fmt.Errorf("%w; events wait in the spool in %s and are stored once it is back: leave it there", err, o.DataDir)
+	}
 	if err != nil {
-		return nil, errors.Join(s.withSpoolHint(err), s.Close())
+		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
@@ -215,7 +219,7 @@ func (s *Store) Close() error {
 			s.committer.close()
 		}
 		s.drainLast()
-		if s.committer != nil && s.committer.down() == nil && !s.spool.active() {
+		if s.committer != nil && s.committer.down() == nil && !s.spool.active.Load() {
 			s.flushWriteBehind(context.Background())
 		}
 		if s.stop != nil {
@@ -283,7 +287,7 @@ type Stats struct {
 
 // Stats returns the figures since Serve.
 func (s *Store) Stats() Stats {
-	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.size(), SpoolFull: s.spool.refused.Load()}
+	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.undrained.Load(), SpoolFull: s.spool.refused.Load()}
 	if c := s.running(); c != nil {
 		st.QueuedSteps = c.length()
 	}

@@ -3,7 +3,7 @@ package store
 import (
 	"context"
 	mathrand "math/rand/v2"
-	"time"
+	"strings"
 
 	"relay"
 )
@@ -18,12 +18,10 @@ func (s *Store) sweepLoop(ctx context.Context) {
 		case <-s.membership.observed:
 		}
 		for _, node := range s.membership.dead() {
-			select {
-			case <-ctx.Done():
+			if pause(ctx, mathrand.N(sweepJitter)) != nil {
 				return
-			case <-time.After(mathrand.N(sweepJitter)):
 			}
-			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.databaseDown() {
+			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.down.Load() {
 				s.log.Warn("a dead node cannot be swept yet; tried again each second", "name", node.Name, "err", err)
 			}
 		}
@@ -43,7 +41,11 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	return s.sweepNode(ctx, nodeRow{ID: id, Name: nodeName(id)})
+	name, random, _ := strings.Cut(id, "/")
+	if len(random) < 20 { // the id of an earlier version has no name
+		name = ""
+	}
+	return s.sweepNode(ctx, nodeRow{ID: id, Name: name})
 }
 
 // sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under

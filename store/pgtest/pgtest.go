@@ -244,6 +244,14 @@ func (s *Server) Restart() error {
 	if s.opt.Fsync {
 		fsync = "on"
 	}
+	// How a server that was killed brings its data to the disk before it recovers: syncfs is one
+	// call, but only Linux has it; fsync is one for each of some thousand files, which takes seconds.
+	recovery := "fsync"
+	if runtime.GOOS == "linux" {
+		recovery = "syncfs"
+	}
+	// As many tests run at once as there are cores, and each has a relay or two with their pools.
+	connections := min(max(200, 50*runtime.GOMAXPROCS(0)), 1000)
 	// Stale files of a killed server would keep the next one from starting.
 	_ = os.Remove(filepath.Join(s.data(), "postmaster.pid"))
 	_ = os.Remove(filepath.Join(s.dir, "keep"))
@@ -254,7 +262,7 @@ func (s *Server) Restart() error {
 	defer func() { _ = log.Close() }() // the server has its own handle
 	s.cmd = exec.Command("/bin/sh", "-c", watch, "sh", s.dir, filepath.Join(s.bin, "postgres"), "-D", s.data(), "-k", s.dir,
 		"-c", "listen_addresses=", "-c", "fsync="+fsync, "-c", "full_page_writes="+fsync, "-c", "synchronous_commit="+fsync,
-		"-c", "recovery_init_sync_method="+recoverySync(), "-c", "max_connections="+strconv.Itoa(connections()), "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
+		"-c", "recovery_init_sync_method="+recovery, "-c", "max_connections="+strconv.Itoa(connections), "-c", "shared_buffers=128MB", "-c", "log_min_messages=warning")
 	s.as(s.cmd)
 	s.cmd.Stdout, s.cmd.Stderr = log, log
 	if s.hold, err = s.cmd.StdinPipe(); err != nil {
@@ -265,20 +273,6 @@ func (s *Server) Restart() error {
 	}
 	return s.await()
 }
-
-// recoverySync is how a server that was killed brings its data to the disk before it
-// recovers. syncfs is one call; fsync is one for each of some thousand files, which
-// takes seconds. Only Linux has syncfs.
-func recoverySync() string {
-	if runtime.GOOS == "linux" {
-		return "syncfs"
-	}
-	return "fsync"
-}
-
-// connections is how many there may be: as many tests run at once as there are cores,
-// and each has a relay or two with their pools.
-func connections() int { return min(max(200, 50*runtime.GOMAXPROCS(0)), 1000) }
 
 // await waits until the server answers a query.
 func (s *Server) await() error {
