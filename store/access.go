@@ -6,8 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 )
 
@@ -88,11 +86,15 @@ func aliasesAccess(who relay.Actor) (string, []any) {
 }
 
 // columnIn is a condition on a column that holds one of the values.
-func columnIn[T any](column string, values []T) (string, []any, error) {
+func columnIn[T any](column string, values []T) (string, []any) {
 	if len(values) == 0 {
-		return `1 = 0`, nil, nil
+		return `1 = 0`, nil
 	}
-	return sqlx.In(column+` IN (?)`, values)
+	args := make([]any, len(values))
+	for i, v := range values {
+		args[i] = v
+	}
+	return column + ` IN (` + strings.Repeat(`, ?`, len(values))[2:] + `)`, args
 }
 
 // StillValid is nil while the credential that proved the actor stands, else

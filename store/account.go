@@ -51,12 +51,10 @@ func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string,
 		may = invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
 	}
 	err = s.updateIf(ctx, may, "create account", func(c *writeTx) (err error) {
-		n, err := c.exec(`INSERT INTO accounts (name, admin, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`, name, boolToInt(admin), micros(s.now()))
-		if err != nil {
+		taken := relay.Errorf(relay.CodeConflict, "there is an account %s already", name)
+		if err := c.requireRow(taken, `INSERT INTO accounts (name, admin, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING`,
+			name, boolToInt(admin), micros(s.now())); err != nil {
 			return err
-		}
-		if n == 0 {
-			return relay.Errorf(relay.CodeConflict, "there is an account %s already", name)
 		}
 		if a, err = c.account(name); err != nil {
 			return err
@@ -152,12 +150,8 @@ func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user s
 		if err != nil {
 			return err
 		}
-		n, err := c.exec(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, m.ID)
-		if err != nil {
+		if err := c.requireRow(relay.ErrNotFound, `DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, m.ID); err != nil {
 			return err
-		}
-		if n == 0 {
-			return relay.ErrNotFound
 		}
 		c.dropAccess(a, m.ID)
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: m.ID})

@@ -193,7 +193,7 @@ func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) 
 	})
 	if err != nil || len(list) > 0 {
 		if err == nil {
-			_, err = s.remove(ctx, alias, list, time.Time{}, true)
+			_, _, err = s.remove(ctx, alias, list, time.Time{}, true)
 		}
 		return true, err
 	}
@@ -201,8 +201,8 @@ func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) 
 		return false, nil
 	}
 	err = s.update(ctx, "forget a removed alias", func(c *writeTx) error {
-		_, err := c.exec(`DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
-		return err
+		c.do(`DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
+		return nil
 	})
 	return false, err
 }

@@ -129,6 +129,15 @@ func (s session) exec(query string, args ...any) (int64, error) {
 	return res.RowsAffected()
 }
 
+// requireRow executes a statement that has to change a row; missed is the error if it changes none.
+func (s session) requireRow(missed error, query string, args ...any) error {
+	n, err := s.exec(query, args...)
+	if err == nil && n == 0 {
+		err = missed
+	}
+	return err
+}
+
 // execIn is exec for a statement with lists among its arguments, none of which is empty.
 func (s session) execIn(query string, args ...any) (int64, error) {
 	query, args, err := sqlx.In(query, args...)

@@ -275,10 +275,7 @@ func (s *Store) examineUnderWay(q session) relay.Finding {
 			living = append(living, n.ID)
 		}
 	}
-	in, args, err := columnIn(`claim_node`, living)
-	if err != nil {
-		return unknownFinding(err)
-	}
+	in, args := columnIn(`claim_node`, living)
 	var lost int64
 	if err := q.get(&lost, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND NOT (`+in+`)`, args...); err != nil {
 		return unknownFinding(err)

@@ -235,10 +235,7 @@ func (q session) fill(e *relay.Event, maxBody int) error {
 func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error) {
 	var out []relay.Event
 	for some := range slices.Chunk(ids, 200) {
-		in, args, err := columnIn(`e.id`, some)
-		if err != nil {
-			return nil, err
-		}
+		in, args := columnIn(`e.id`, some)
 		rows, err := read(ctx, s, "read summaries", func(q session) ([]relay.Event, error) {
 			return rowsOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE `+in, args...)
 		})

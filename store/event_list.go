@@ -193,9 +193,7 @@ func (l *listing) filter(f relay.Filter) error {
 	if f.Replayed != nil {
 		l.and(`(e.attempts > 1) = (1 = ?)`, boolToInt(*f.Replayed))
 	}
-	if err := l.filterMarks(f); err != nil {
-		return err
-	}
+	l.filterMarks(f)
 	// Ids carry their time, at or after the arrival; the columns decide.
 	if !f.Since.IsZero() {
 		l.and(`e.received_at >= ?`, micros(f.Since))
@@ -212,20 +210,17 @@ func (l *listing) filter(f relay.Filter) error {
 
 // filterMarks adds what the filter wants of marks. Only pinned:false selects events that
 // have none. For the others the marks are read first: an alias has at most maxMarks.
-func (l *listing) filterMarks(f relay.Filter) error {
+func (l *listing) filterMarks(f relay.Filter) {
 	if f.Pinned != nil && !*f.Pinned {
 		l.and(`COALESCE(em.pinned, 0) = 0`)
 	}
 	if l.marked = f.Label != "" || f.Pinned != nil && *f.Pinned; !l.marked {
-		return nil
+		return
 	}
 	where, args := ``, []any{}
 	if !l.byID {
-		in, ids, err := columnIn(`alias_id`, l.aliases)
-		if err != nil {
-			return err
-		}
-		where, args = in+` AND `, ids
+		where, args = columnIn(`alias_id`, l.aliases)
+		where += ` AND `
 	}
 	if f.Pinned != nil && *f.Pinned {
 		where += `pinned = 1 AND `
@@ -236,7 +231,6 @@ func (l *listing) filterMarks(f relay.Filter) error {
 		where, args = where+`label = ? AND `, append(args, storableText(f.Label))
 	}
 	l.and(`e.id IN (SELECT event_id FROM event_marks WHERE `+where+`(pinned = 1 OR label <> ''))`, args...)
-	return nil
 }
 
 // statusRange parses a status such as 404 or a class such as 2xx.
@@ -382,9 +376,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	alias := `+e.alias_id`
 	may, args := aliasAccess(l.who)
 	if !l.byID {
-		if may, args, err = columnIn(`e.alias_id`, l.aliases); err != nil {
-			return false, bound, err
-		}
+		may, args = columnIn(`e.alias_id`, l.aliases)
 		alias = `e.alias_id`
 	}
 	args = append([]any{l.before, bound}, args...)

@@ -64,14 +64,11 @@ func newKey(name, authorizedKey string) (relay.Key, error) {
 // insertKey registers a key for an account; conflict when anybody has it.
 func (c *writeTx) insertKey(who relay.Actor, account relay.Account, k *relay.Key) error {
 	k.Account, k.AccountName = account.ID, account.Name
-	n, err := c.exec(`INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
+	taken := relay.Errorf(relay.CodeConflict, "the key %s is registered already", k.Fingerprint)
+	if err := c.requireRow(taken, `INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		k.ID, k.Account, k.Name, k.Fingerprint, k.Type, k.AuthorizedKey, micros(k.CreatedAt))
-	if err != nil {
+		k.ID, k.Account, k.Name, k.Fingerprint, k.Type, k.AuthorizedKey, micros(k.CreatedAt)); err != nil {
 		return err
-	}
-	if n == 0 {
-		return relay.Errorf(relay.CodeConflict, "the key %s is registered already", k.Fingerprint)
 	}
 	return c.audit(who, k.Account, "key.add", k.Fingerprint, k.Name)
 }

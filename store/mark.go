@@ -123,8 +123,8 @@ func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, s
 		if n >= maxSearches {
 			return relay.Errorf(relay.CodeConflict, "%d searches are saved for %s already; forget one first", n, a.Name)
 		}
-		_, err = c.exec(`INSERT INTO saved_searches (alias_id, account_id, name, words) VALUES (?, ?, ?, ?)`,
+		c.do(`INSERT INTO saved_searches (alias_id, account_id, name, words) VALUES (?, ?, ?, ?)`,
 			a.ID, who.Account, search.Name, storableText(search.Words))
-		return err
+		return nil
 	})
 }

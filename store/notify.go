@@ -128,20 +128,6 @@ func (n *notices) take() string {
 	return strings.Join(words, " ")
 }
 
-// parseNotice gives the changes of a notice. One that cannot be read, as of a later version,
-// makes viewers read again.
-func parseNotice(text string) []relay.Change {
-	var out []relay.Change
-	for word := range strings.FieldsSeq(text) {
-		c, ok := parseChange(word)
-		if !ok {
-			return []relay.Change{{Kind: relay.ChangeMissed}}
-		}
-		out = append(out, c)
-	}
-	return out
-}
-
 func parseChange(word string) (c relay.Change, ok bool) {
 	for _, kind := range []relay.ChangeKind{relay.ChangeEvent, relay.ChangeAttempt, relay.ChangeQueue} {
 		if word[0] == kind[0] {
@@ -253,17 +239,26 @@ func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 		return
 	}
 	sender, text, _ := strings.Cut(n.Extra, " ")
-	if sender != s.NodeID() {
-		text, found := strings.CutPrefix(text, revised)
-		if found {
-			signal(s.notices.poll)
-			signal(s.membership.early)
-		}
-		s.outbox.put(parseNotice(text))
+	if sender == s.NodeID() {
+		s.notices.listening.Store(true)
+		signal(s.notices.echo)
 		return
 	}
-	s.notices.listening.Store(true)
-	signal(s.notices.echo)
+	text, found := strings.CutPrefix(text, revised)
+	if found {
+		signal(s.notices.poll)
+		signal(s.membership.early)
+	}
+	var changes []relay.Change
+	for word := range strings.FieldsSeq(text) {
+		c, ok := parseChange(word)
+		if !ok { // as of a later version: viewers read again
+			changes = []relay.Change{{Kind: relay.ChangeMissed}}
+			break
+		}
+		changes = append(changes, c)
+	}
+	s.outbox.put(changes)
 }
 
 // startNotices starts the goroutines of notices, which end with ctx.

@@ -170,7 +170,7 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "retention", func() error {
 		list, err := s.removalCandidates(ctx, 4, relay.ID{}, middle, now)
 		if err == nil {
-			_, err = s.remove(ctx, 4, list, now, false)
+			_, _, err = s.remove(ctx, 4, list, now, false)
 		}
 		return err
 	})

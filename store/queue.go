@@ -221,10 +221,7 @@ func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]rela
 	}
 	where, args := `alias_id >= ? AND alias_id <= ?`, []any{slices.Min(aliases), slices.Max(aliases)}
 	if len(aliases) <= manyAliases {
-		var err error
-		if where, args, err = columnIn(`alias_id`, aliases); err != nil {
-			return nil, err
-		}
+		where, args = columnIn(`alias_id`, aliases)
 	}
 	all, err := s.queueStats(ctx, where, args...)
 	for id, st := range all {
@@ -268,10 +265,7 @@ const lastEventsSlice = 1000
 func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
 	out := make(map[int64]time.Time, len(aliases))
 	for some := range slices.Chunk(aliases, lastEventsSlice) {
-		in, args, err := columnIn(`al.id`, some)
-		if err != nil {
-			return nil, err
-		}
+		in, args := columnIn(`al.id`, some)
 		type row struct {
 			alias int64
 			at    *int64

@@ -180,16 +180,36 @@ func (q session) loadSizes(list []removalCandidate) error {
 	return nil
 }
 
-// removalResult counts what a removal deleted.
-type removalResult struct {
-	events int
-	bytes  int64
+// removeOldest removes the oldest events of an alias with ids before the one given, until their
+// bytes reach target, or none is left that retention need not keep. It adds their number to
+// count, and returns what it removed, also if it fails.
+func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, now time.Time, target int64, count *atomic.Int64) (events int, freed int64, err error) {
+	var after relay.ID
+	for freed < target {
+		list, err := s.removalCandidates(ctx, alias, after, before, now)
+		if err != nil || len(list) == 0 {
+			return events, freed, err
+		}
+		enough := 0
+		for sum := freed; enough < len(list) && sum < target; enough++ {
+			sum += list[enough].Bytes
+		}
+		after = list[enough-1].ID // some may stay, because they became held since
+		n, bytes, err := s.remove(ctx, alias, list[:enough], now, false)
+		events, freed = events+n, freed+bytes
+		count.Add(int64(n))
+		s.retentionCounts.bytes.Add(bytes)
+		if err != nil {
+			return events, freed, err
+		}
+	}
+	return events, freed, nil
 }
 
 // remove deletes events of one alias in short transactions. Unless all is set, it keeps
 // events that became held since they were listed. Bodies that a crash leaves behind are
 // orphans, which SweepOrphans deletes.
-func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (done removalResult, err error) {
+func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (events int, freed int64, err error) {
 	for len(list) > 0 {
 		var gone, parted []relay.ID
 		took, heavy := 0, false
@@ -203,7 +223,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 			return err
 		})
 		if err != nil {
-			return done, err
+			return events, freed, err
 		}
 		bytes := int64(0)
 		for _, d := range list[:took] {
@@ -215,15 +235,15 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 			}
 		}
 		s.storage.add(alias, -bytes)
-		list, done.events, done.bytes = list[took:], done.events+len(gone), done.bytes+bytes
+		list, events, freed = list[took:], events+len(gone), freed+bytes
 		if heavy {
 			err = s.removeOrphanRows(ctx, orphanPayloads, gone)
 		}
 		if err = cmp.Or(err, s.removeOrphanRows(ctx, orphanParts, parted)); err != nil {
-			return done, err
+			return events, freed, err
 		}
 	}
-	return done, nil
+	return events, freed, nil
 }
 
 // removeEvents deletes the rows of events and, unless heavy is set, their payloads. It

@@ -5,10 +5,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"sync/atomic"
 	"time"
-
-	"relay"
 )
 
 // Intervals of retention. Each alias is checked often enough that an event is deleted at
@@ -28,13 +27,6 @@ type retentionCounts struct {
 	days    atomic.Int64 // days whose partitions were dropped as a whole (Postgres)
 	orphans atomic.Int64 // bodies without an event that were deleted
 	bytes   atomic.Int64 // request and response bytes deleted with the events
-}
-
-// aliasRetention is an alias and how long its events are kept, in µs; 0 = for ever.
-type aliasRetention struct {
-	ID   int64  `db:"id"`
-	Name string `db:"name"`
-	Span int64  `db:"span"`
 }
 
 // retentionSchedule says when the events of each alias are checked next.
@@ -83,20 +75,27 @@ func (s *Store) retentionLoop(ctx context.Context, jumps clockJumps) {
 func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64, span time.Duration) bool) (int, error) {
 	s.retainMu.Lock()
 	defer s.retainMu.Unlock()
-	var aliases []aliasRetention
+	var aliases []struct {
+		ID   int64
+		Name string
+		Span int64 // for which its events are kept, in µs; 0 = for ever
+	}
 	if err := s.view(ctx, "read retention of aliases", func(q session) error {
 		return q.all(&aliases, `SELECT id, name, COALESCE(retention_us, ?) AS span FROM aliases ORDER BY id`, s.opt.Retention.Microseconds())
 	}); err != nil {
 		return 0, err
 	}
 	total, first := s.dropDays(ctx, now)
-	for i := range aliases {
-		a := &aliases[i]
+	for _, a := range aliases {
 		span := time.Duration(a.Span) * time.Microsecond
 		if span <= 0 || !due(a.ID, span) {
 			continue
 		}
-		n, err := s.expire(ctx, a, now, now.Add(-span))
+		before := now.Add(-span)
+		n, _, err := s.removeOldest(ctx, a.ID, lowestID(before), now, math.MaxInt64, &s.retentionCounts.expired)
+		if n > 0 {
+			s.log.Info("old events removed", "alias", a.Name, "events", n, "before", before.UTC().Format(time.RFC3339))
+		}
 		total += n
 		if ctx.Err() != nil {
 			return total, err
@@ -109,28 +108,6 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 		first = cmp.Or(first, s.vacuum(ctx))
 	}
 	return total, first
-}
-
-// expire removes the events of one alias that are older than before.
-func (s *Store) expire(ctx context.Context, a *aliasRetention, now, before time.Time) (total int, err error) {
-	var after relay.ID
-	for {
-		list, err := s.removalCandidates(ctx, a.ID, after, lowestID(before), now)
-		if err != nil || len(list) == 0 {
-			if total > 0 {
-				s.log.Info("old events removed", "alias", a.Name, "events", total, "before", before.UTC().Format(time.RFC3339))
-			}
-			return total, err
-		}
-		after = list[len(list)-1].ID
-		done, err := s.remove(ctx, a.ID, list, now, false)
-		total += done.events
-		s.retentionCounts.expired.Add(int64(done.events))
-		s.retentionCounts.bytes.Add(done.bytes)
-		if err != nil {
-			return total, err
-		}
-	}
 }
 
 // dropExpired deletes expired rows of small tables in batches.

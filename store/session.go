@@ -125,11 +125,8 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 		if acc, err = rowOf(c.session, accountFields, linkQuery, hash(secret), micros(now), kind, linkInvite); err != nil {
 			return err
 		}
-		switch n, err := c.exec(`DELETE FROM links WHERE hash = ?`, hash(secret)); {
-		case err != nil:
+		if err := c.requireRow(relay.ErrNotFound, `DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil {
 			return err
-		case n == 0:
-			return relay.ErrNotFound
 		}
 		who := relay.Actor{Kind: relay.ActorUser, Account: acc.ID, Name: acc.Name}
 		if key != nil {

@@ -109,13 +109,10 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 	if err == nil && use {
 		err = s.update(ctx, "count use of a share", func(c *writeTx) error {
 			end := micros(now.Add(usedShareGrace))
-			n, err := c.exec(`UPDATE shares AS sh SET uses = uses + 1, expires_at = CASE WHEN one_use = 1 AND (expires_at = 0 OR expires_at > ?) THEN ? ELSE expires_at END
+			err := c.requireRow(relay.ErrNotFound, `UPDATE shares AS sh SET uses = uses + 1, expires_at = CASE WHEN one_use = 1 AND (expires_at = 0 OR expires_at > ?) THEN ? ELSE expires_at END
 				WHERE id = ? AND `+valid, end, end, row.ID, micros(now))
 			if err != nil {
 				return err
-			}
-			if n == 0 {
-				return relay.ErrNotFound
 			}
 			if row, err = rowOf(c.session, shareFields, shareQuery+`sh.id = ?`, row.ID); err != nil {
 				return err

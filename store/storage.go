@@ -277,40 +277,19 @@ func (s *Store) evict(ctx context.Context, alias, need int64) {
 		return
 	}
 	defer func() { <-k.evicting }()
-	if err := s.evictOldest(ctx, alias, need); err != nil && ctx.Err() == nil {
+	target, evictable := k.excess(alias, need)
+	if !evictable {
+		return
+	}
+	_, freed, err := s.removeOldest(ctx, alias, lastID, s.now(), target, &s.retentionCounts.evicted)
+	if err != nil && ctx.Err() == nil {
 		s.log.Warn("old events of a full alias cannot be removed", "alias", alias, "err", err)
 	}
-}
-
-func (s *Store) evictOldest(ctx context.Context, alias, need int64) error {
-	var after relay.ID
-	target, evictable := s.storage.excess(alias, need)
-	for freed := int64(0); freed < target && evictable; {
-		now := s.now()
-		list, err := s.removalCandidates(ctx, alias, after, lastID, now)
-		if err != nil {
-			return err
-		}
-		if len(list) == 0 {
-			if excess, _ := s.storage.excess(alias, need); excess > 0 {
-				s.storage.markFull(alias)
-			}
-			return nil
-		}
-		after = list[len(list)-1].ID
-		enough, sum := 0, freed
-		for ; enough < len(list) && sum < target; enough++ {
-			sum += list[enough].Bytes
-		}
-		done, err := s.remove(ctx, alias, list[:enough], now, false)
-		freed += done.bytes
-		s.retentionCounts.evicted.Add(int64(done.events))
-		s.retentionCounts.bytes.Add(done.bytes)
-		if err != nil {
-			return err
+	if err == nil && freed < target { // nothing is left that can be evicted
+		if excess, _ := k.excess(alias, need); excess > 0 {
+			k.markFull(alias)
 		}
 	}
-	return nil
 }
 
 // markFull notes that an alias has no event that can be evicted.

@@ -104,10 +104,7 @@ const maxAnnounced = 100
 
 // tunnels reads the tunnels of aliases, by alias.
 func (q session) tunnels(aliases []int64, lock string) (map[int64]relay.TunnelRecord, error) {
-	in, args, err := columnIn(`alias_id`, aliases)
-	if err != nil {
-		return nil, err
-	}
+	in, args := columnIn(`alias_id`, aliases)
 	rows, err := rowsOf(q, tunnelFields, `SELECT `+tunnelColumns+` FROM tunnels WHERE `+in+` ORDER BY alias_id`+lock, args...)
 	out := make(map[int64]relay.TunnelRecord, len(rows))
 	for _, r := range rows {
