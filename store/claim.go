@@ -4,10 +4,9 @@ import (
 	"database/sql"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"slices"
 	"time"
-
-	"github.com/jmoiron/sqlx"
 
 	"relay"
 )
@@ -179,27 +178,15 @@ func (w *writer) lockTunnels(tunnels map[string]bool) error {
 	if len(tunnels) == 0 {
 		return nil
 	}
-	ids := make([]any, 0, len(tunnels))
-	for id := range tunnels {
-		ids = append(ids, id)
-		tunnels[id] = false
-	}
 	lock := ""
 	if w.d.isPostgres {
 		lock = ` FOR SHARE`
 	}
-	query, args, err := sqlx.In(`SELECT tunnel_id FROM tunnels WHERE tunnel_id IN (?) AND node_id = ? ORDER BY alias_id`+lock, ids, w.target.node)
-	if err != nil {
-		return err
-	}
 	var here []string
-	if err := w.all(&here, query, args...); err != nil {
-		return err
-	}
-	for _, id := range here {
-		tunnels[id] = true
-	}
-	return nil
+	err := w.allIn(&here, `SELECT tunnel_id FROM tunnels WHERE tunnel_id IN (?) AND node_id = ? ORDER BY alias_id`+lock,
+		slices.Collect(maps.Keys(tunnels)), w.target.node)
+	maps.DeleteFunc(tunnels, func(id string, _ bool) bool { return !slices.Contains(here, id) })
+	return err
 }
 
 // claimedBefore reports whether an earlier try of the same claim was committed, but its

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"relay"
@@ -86,6 +87,34 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 		return context.WithTimeout(ctx, commitLimit)
 	}
 	return context.WithTimeout(ctx, tryLimit)
+}
+
+// shouldSpool reports whether steps that failed with err go to the spool: the connection or
+// the server caused it, and not a full disk of the server.
+func (s *Store) shouldSpool(err error) bool {
+	return s.spool.enabled() && unavailable(err) == relay.CodeStoreUnavailable
+}
+
+// divert makes steps durable in the spool, or fails those that do not fit.
+func (c *committer) divert(steps []*step, why error) {
+	steps = slices.DeleteFunc(slices.Clone(steps), func(st *step) bool {
+		c.s.dropClaim(st)
+		if st.kind == stepClaim {
+			st.ticket.Resolve(errCatchingUp)
+		}
+		return st.kind == stepClaim
+	})
+	refused, size, err := c.s.spool.put(steps, why)
+	refusal := c.s.fault("write event", err)
+	for _, st := range steps {
+		if slices.Contains(refused, st) {
+			c.refuse(st, refusal)
+		} else {
+			st.ticket.Resolve(nil)
+		}
+	}
+	c.s.meter.spooled.Add(int64(len(steps) - len(refused)))
+	c.s.spool.throttle(size)
 }
 
 // split halves a batch until the row that makes it fail is found. Steps of one event stay

@@ -50,6 +50,26 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	return nil
 }
 
+// openJournal opens the connection of the committer. It has shorter timeouts than others,
+// because callers wait. It stays open however long it is idle, because a new connection
+// means that the database may have been unreachable.
+func (s *Store) openJournal(ctx context.Context, dsn string) error {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return err
+	}
+	q := u.Query()
+	q.Set("connect_timeout", "1")
+	u.RawQuery = q.Encode()
+	by := &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}
+	s.journal, err = openPool(ctx, u.String(), 1, by)
+	if err != nil {
+		return err
+	}
+	s.journal.SetConnMaxIdleTime(0)
+	return nil
+}
+
 // poolSize is how many connections there are for work other than that of the committer.
 func (s *Store) poolSize() int { return max(cmp.Or(s.opt.MaxConns, defaultConns)-otherConns, 2) }
 

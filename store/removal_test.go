@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
+
+	"relay"
 )
 
 // Deletes don't wait for the disk; whatever becomes of them, the commits of the
@@ -60,5 +63,70 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 				t.Errorf("the next commit: %v, synchronous %d", err, behind)
 			}
 		})
+	}
+}
+
+// Parts of a body whose event never came go when their id is a day old; those of a body that
+// may still arrive, and those of an event, stay.
+func TestOrphansAreSwept(t *testing.T) {
+	t.Parallel()
+	s := serveSQLite(t)
+	now := time.Now()
+	for _, ago := range []time.Duration{25 * time.Hour, 100 * time.Hour, 23 * time.Hour} {
+		settle(t, s.Chunk(lowestID(now.Add(-ago)), 0, 0, []byte("left")))
+	}
+	for _, want := range []int{2, 0} {
+		if n, err := s.SweepOrphans(t.Context(), now); err != nil || n != want {
+			t.Errorf("swept %d, want %d (%v)", n, want, err)
+		}
+	}
+	var left []relay.ID
+	if err := s.read.Select(&left, `SELECT event_id FROM body_chunks`); err != nil || len(left) != 1 || left[0] != lowestID(now.Add(-23*time.Hour)) {
+		t.Errorf("left are %v (%v)", left, err)
+	}
+}
+
+// A file without auto_vacuum, such as one that somebody rebuilt by hand, gives no pages
+// back: retention ends there all the same.
+func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
+	t.Parallel()
+	s := figured(t, 1)
+	for _, statement := range []string{`PRAGMA auto_vacuum = NONE`, `VACUUM`} {
+		if _, err := s.write.Exec(statement); err != nil {
+			t.Fatal(err)
+		}
+	}
+	large := make([]byte, 3*freePages/2*4096)
+	if _, err := s.write.Exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, large[:16], large); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.write.Exec(`DELETE FROM body_chunks`); err != nil {
+		t.Fatal(err)
+	}
+	var free int
+	if err := s.read.Get(&free, `PRAGMA freelist_count`); err != nil || free <= freePages+freePages/4 {
+		t.Fatalf("%d pages are free, %v: nothing is tested", free, err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := s.vacuum(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// What is remembered of aliases goes when they do.
+func TestAliasesAreForgotten(t *testing.T) {
+	t.Parallel()
+	now, p := time.Now(), retentionSchedule{}
+	if !p.due(now, 1, time.Hour) || p.due(now, 1, time.Hour) || !p.due(now, 1, 2*time.Hour) {
+		t.Error("when an alias is due")
+	}
+	for range 5 {
+		now = now.Add(maxRetentionInterval)
+		p.due(now, 2, time.Hour)
+		p.forget(now)
+	}
+	if _, there := p[2]; len(p) != 1 || !there {
+		t.Errorf("planned are %v", p)
 	}
 }

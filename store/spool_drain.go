@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -57,6 +58,34 @@ func (s *Store) caughtUp() error {
 	return nil
 }
 
+// recoverSpool writes the spool that an earlier process left to the database. It runs before
+// the sweep, because the spool may hold the ends of attempts. It
+// runs also when the spool is turned off now.
+func (s *Store) recoverSpool(ctx context.Context) error {
+	p, o := s.spool, s.opt
+	if !p.enabled() {
+		switch {
+		case o.DataDir == "" || !spoolLeft(o.DataDir):
+			return nil
+		case !s.d.isPostgres:
+			s.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
+				"dir", o.DataDir)
+			return nil
+		}
+		o.SpoolLimit = 1 // nothing is put into it
+		p = newSpool(o, s.place(), s.claimant)
+		defer func() { _ = p.close() }() // empty, unless ctx ended
+	}
+	if err := p.loadLeft(); err != nil {
+		return err
+	}
+	if p.active.Load() {
+		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.undrained.Load())
+		return s.drain(ctx, p)
+	}
+	return s.reconnect(ctx)
+}
+
 // drainLoop writes the spool to the database whenever something is in it.
 func (s *Store) drainLoop(ctx context.Context) {
 	for {
@@ -67,6 +96,23 @@ func (s *Store) drainLoop(ctx context.Context) {
 		}
 		if s.spool.active.Load() {
 			_ = s.drain(ctx, s.spool) // ctx ended: the rest waits for the next start
+		}
+	}
+}
+
+// drainLast waits up to closeDrain for the spool to be drained before the store closes,
+// unless the database does not answer or makes no progress.
+func (s *Store) drainLast() {
+	if s.stop == nil || !s.spool.active.Load() {
+		return
+	}
+	deadline := time.Now().Add(closeDrain)
+	for left, moved := s.spool.undrained.Load(), time.Now(); s.spool.active.Load() && !s.spool.down.Load() && time.Now().Before(deadline); {
+		<-time.After(drainPause)
+		if now := s.spool.undrained.Load(); now < left {
+			left, moved = now, time.Now()
+		} else if time.Since(moved) > closeStuck {
+			return
 		}
 	}
 }
@@ -163,6 +209,17 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	}
 	d.p.advance(rows)
 	return false, nil
+}
+
+// reconnect opens the connection of the committer again if it broke, so that the next steps
+// do not go to the spool for that.
+func (s *Store) reconnect(ctx context.Context) error {
+	if !s.d.isPostgres {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	defer cancel()
+	return s.journal.PingContext(ctx)
 }
 
 // isDataError reports whether the database refuses a step because of its data. Other errors,
@@ -262,21 +319,17 @@ func (d *drainer) removeMarks(ctx context.Context) {
 // alias. The later steps of such events are left out too.
 func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step, err error) {
 	names := map[int64]string{}
-	var ids []any
 	for _, st := range steps {
 		if st.kind == stepAccept {
-			if _, asked := names[st.event.AliasID]; !asked {
-				names[st.event.AliasID] = ""
-				ids = append(ids, st.event.AliasID)
-			}
+			names[st.event.AliasID] = ""
 		}
 	}
 	var rows []struct {
 		ID   int64
 		Name string
 	}
-	if len(ids) > 0 {
-		if err := w.allIn(&rows, `SELECT id, name FROM aliases WHERE id IN (?)`, ids); err != nil {
+	if len(names) > 0 {
+		if err := w.allIn(&rows, `SELECT id, name FROM aliases WHERE id IN (?)`, slices.Collect(maps.Keys(names))); err != nil {
 			return nil, nil, err
 		}
 	}

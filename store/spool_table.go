@@ -118,7 +118,7 @@ type spoolTable struct {
 // openSpoolTable opens the file in dir, and makes it when it is absent. limit bounds the file
 // with its log, except that the log may grow by one batch. vfs is the name of the
 // file system of SQLite, "" for the usual one.
-func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spoolContent, err error) {
+func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spoolCounts, err error) {
 	ctx := context.Background()
 	t = &spoolTable{path: filepath.Join(dir, spoolFile)}
 	defer func() {
@@ -162,7 +162,7 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spool
 		t.pages, err = t.write.Prepare(`SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count`)
 	}
 	if err == nil {
-		c, err = t.content()
+		c, err = t.counts()
 	}
 	return t, c, err
 }
@@ -201,14 +201,14 @@ func (t *spoolTable) next(seq int64, limit int, bytes int64) (rows []spoolRow, e
 	return rows, nil
 }
 
-// spoolContent is what a file holds.
-type spoolContent struct {
+// spoolCounts are the steps that a file holds.
+type spoolCounts struct {
 	Last  int64 `db:"last"` // number of the last step
 	Steps int64 `db:"steps"`
 	Bytes int64 `db:"bytes"`
 }
 
-func (t *spoolTable) content() (c spoolContent, err error) {
+func (t *spoolTable) counts() (c spoolCounts, err error) {
 	err = t.read.Get(&c, `SELECT COALESCE(MAX(seq), 0) AS last, COUNT(*) AS steps, COALESCE(SUM(`+spoolRowSize+`), 0) AS bytes FROM steps`)
 	return c, err
 }
@@ -273,4 +273,36 @@ func quarantine(dir string, steps []refusedStep) error {
 		err = f.Sync()
 	}
 	return errors.Join(err, f.Close(), syncDir(dir))
+}
+
+// SpoolContent is what a data dir has of a spool.
+type SpoolContent struct {
+	Bytes int64    // of steps that were not in Postgres when the file was written last
+	Aside []string // names of files with steps that could not be read or stored
+}
+
+// LeftSpool reads what the spool in a data dir holds, also beside a server that uses it.
+func LeftSpool(dir string) (c SpoolContent, err error) {
+	for _, pattern := range []string{"spool-*" + spoolDamaged, spoolRefused} {
+		names, _ := filepath.Glob(filepath.Join(dir, pattern))
+		c.Aside = append(c.Aside, names...)
+	}
+	path := filepath.Join(dir, spoolFile)
+	if _, err := os.Stat(path); err != nil {
+		return c, nil
+	}
+	db, err := openFile(context.Background(), path, 1, []string{busyBeside, "query_only(1)"}, "")
+	if err != nil {
+		return c, err
+	}
+	counts, err := (&spoolTable{read: db}).counts()
+	c.Bytes = counts.Bytes
+	return c, errors.Join(err, db.Close())
+}
+
+// spoolLeft reports whether an earlier process left a spool in dir.
+func spoolLeft(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, spoolFile))
+	old, _ := filepath.Glob(filepath.Join(dir, oldSpoolFiles))
+	return err == nil || len(old) > 0
 }

@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
+	"time"
 
 	"github.com/jmoiron/sqlx"
 	"modernc.org/sqlite"
@@ -144,18 +147,6 @@ func sqliteCode(err error) int {
 	return 0
 }
 
-// place is where the data is, for people.
-func (s *Store) place() string {
-	if s.opt.URL == "" {
-		return filepath.Join(s.opt.DataDir, databaseFile)
-	}
-	u, err := url.Parse(s.opt.URL)
-	if err != nil {
-		return "postgres"
-	}
-	return u.Host + u.Path
-}
-
 // sqliteUnavailable returns the relay code of an error that means that the file
 // cannot be written now, "" for errors of the statement itself.
 func sqliteUnavailable(err error) string {
@@ -167,4 +158,124 @@ func sqliteUnavailable(err error) string {
 		return relay.CodeStoreUnavailable
 	}
 	return ""
+}
+
+// The write-ahead log of SQLite is checkpointed over a separate connection, so that
+// commits of the journal do not have to do it. Sizes are pages of 4 KiB in the log.
+const (
+	checkpointPages    = 1000                  // a checkpoint is worthwhile from here on
+	walMaxPages        = 8000                  // from here on the writer checkpoints after a commit and restarts the log, which needs a moment without commits
+	checkpointInterval = 20 * time.Millisecond // between two checks
+)
+
+// checkpointer checkpoints the log. Its zero value does nothing.
+type checkpointer struct {
+	db   *sqlx.DB
+	wake chan struct{} // the log may have grown
+}
+
+// checkpointLoop checkpoints the log as it grows, until ctx ends. Commits are durable
+// without that: the log itself is synced.
+func (s *Store) checkpointLoop(ctx context.Context) {
+	pause := time.NewTicker(checkpointInterval)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.checkpointer.wake:
+		}
+		s.checkpoint(ctx, walState.worthCheckpoint)
+		select {
+		case <-ctx.Done():
+			return
+		case <-pause.C:
+		}
+	}
+}
+
+// walState is the result of a checkpoint: the pages in the log, and how many of them are
+// in the database file.
+type walState struct {
+	Busy int `db:"busy"`
+	Log  int `db:"log"`
+	Done int `db:"checkpointed"`
+}
+
+// worthCheckpoint reports whether enough pages wait for a checkpoint.
+func (l walState) worthCheckpoint() bool { return l.Log-l.Done >= checkpointPages }
+
+// pending reports whether any page waits.
+func (l walState) pending() bool { return l.Log > l.Done }
+
+// needsRestart reports whether the log is so long that it should be restarted, which is
+// possible once all of it is checkpointed.
+func (l walState) needsRestart() bool { return l.Log >= walMaxPages && l.pending() }
+
+// checkpoint runs a passive checkpoint if due says so. Neither readers nor the writer wait
+// for it. It is best effort: the rest is checkpointed after a later commit.
+func (s *Store) checkpoint(ctx context.Context, due func(walState) bool) {
+	if s.checkpointer.db == nil {
+		return
+	}
+	var log walState
+	err := s.checkpointer.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(NOOP)`)
+	if err == nil && due(log) {
+		err = s.checkpointer.db.GetContext(ctx, &log, `PRAGMA wal_checkpoint(PASSIVE)`)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Debug("the write-ahead log was not checkpointed", "err", err)
+	}
+}
+
+const (
+	freePages  = 1024             // kept free in the SQLite file for new events, in addition to 2 % of the file
+	vacuumTime = time.Millisecond // spent on freeing pages in one transaction
+)
+
+// vacuum returns free pages of the SQLite file to the file system in short transactions:
+// all of them when the disk is full, otherwise those beyond what new events need soon.
+func (s *Store) vacuum(ctx context.Context) error {
+	if s.d.isPostgres {
+		return nil // Postgres has autovacuum
+	}
+	for least := int64(math.MaxInt64); ; {
+		var pages, free int64
+		if err := s.view(ctx, "count free pages", func(q session) error {
+			if err := q.get(&pages, `PRAGMA page_count`); err != nil {
+				return err
+			}
+			return q.get(&free, `PRAGMA freelist_count`)
+		}); err != nil {
+			return err
+		}
+		keep := freePages + pages/50
+		if s.disk.low() != nil {
+			keep = 0
+		}
+		if free <= keep || pages >= least { // the last round freed no page: the file was created elsewhere, without auto_vacuum
+			s.checkpoint(ctx, walState.pending) // the file shrinks when the log is checkpointed
+			return nil
+		}
+		least = pages
+		err := s.pacedUpdate(ctx, "give free pages back", func(c *writeTx, _ int) error {
+			// The statement frees one page for each row that is read, and keeps its
+			// progress when it is closed early.
+			rows, err := c.q.QueryContext(c.ctx, `PRAGMA incremental_vacuum(`+strconv.FormatInt(free-keep, 10)+`)`) // a pragma takes no parameters
+			if err != nil {
+				return err
+			}
+			began := time.Now()
+			for rows.Next() && time.Since(began) < vacuumTime {
+				continue
+			}
+			if err := rows.Close(); err != nil {
+				return err
+			}
+			return rows.Err()
+		})
+		if err != nil {
+			return err
+		}
+	}
 }

@@ -2,9 +2,8 @@
 // on SQLite (the default) or Postgres, with one SQL text for both and small dialect files
 // where they differ.
 //
-// Events are written through a journal: callers enqueue steps without waiting, one committer
-// (two on Postgres) writes all waiting steps in one transaction, and a ticket resolves when
-// its step is durable. Everything else is an operation: rule, change, audit row and revision
+// Events are written through a journal: callers enqueue steps without waiting, the committer
+// writes all waiting steps in one transaction, and a ticket resolves when its step is durable. Everything else is an operation: rule, change, audit row and revision
 // in one transaction, with the asking actor in every WHERE, so that a forgotten check finds
 // no rows.
 //
@@ -18,6 +17,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -250,6 +250,30 @@ func unlessAway(err error) error {
 	return err
 }
 
+// StoreFirst reports whether a request has to be stored before anything of it is forwarded:
+// the spool is filling up, and a request that cannot be stored must not reach a local server.
+// It answers from memory.
+func (s *Store) StoreFirst() bool { return s.spool.nearlyFull() }
+
+// Health returns a nil error when new events can be stored. degraded means that they go to
+// the spool because Postgres does not take them. It answers within 2 s.
+func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
+	if !s.spool.enabled() || !s.serving.Load() {
+		return false, s.health(ctx)
+	}
+	if s.spool.intakeClosed.Load() || s.spool.admitsTypical() != nil {
+		return true, errSpoolUnready
+	}
+	if s.spool.active.Load() {
+		return true, s.spool.checkWritable()
+	}
+	err = s.health(ctx)
+	if err != nil && s.shouldSpool(err) {
+		return true, s.spool.checkWritable() // if that is nil, the next event goes to the spool
+	}
+	return false, err
+}
+
 // health returns nil when the database takes new events: it answers a query within 2 s.
 func (s *Store) health(ctx context.Context) error {
 	if c := s.running(); c != nil {
@@ -296,3 +320,15 @@ func (s *Store) Stats() Stats {
 
 // Describe names the engine and the location of the data, without secrets.
 func (s *Store) Describe() string { return s.d.name + " " + s.place() }
+
+// place is where the data is, for people.
+func (s *Store) place() string {
+	if s.opt.URL == "" {
+		return filepath.Join(s.opt.DataDir, databaseFile)
+	}
+	u, err := url.Parse(s.opt.URL)
+	if err != nil {
+		return "postgres"
+	}
+	return u.Host + u.Path
+}
