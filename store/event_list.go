@@ -113,7 +113,7 @@ func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
 		search: searchMost, before: lastID,
 	}
 	if len(f.Texts)+len(f.JSON) > 0 { // else the rows decide
-		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON}
+		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON, requestOnly: len(f.Texts) == 0}
 	}
 	switch {
 	case f.Alias != "":

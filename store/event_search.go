@@ -24,8 +24,9 @@ const (
 // contentFilter is the part of a filter that looks into heads and bodies. It works on the
 // bytes here and not in SQL, because bodies may be compressed and JSON may be escaped.
 type contentFilter struct {
-	texts  *record.TextSearch
-	fields []relay.FieldFilter
+	texts       *record.TextSearch
+	fields      []relay.FieldFilter
+	requestOnly bool // there is no text to look for, and fields are looked for in requests
 }
 
 // contentRow is a stored message with as much of it as a search needs.
@@ -42,7 +43,7 @@ type contentRow struct {
 // and returns how many rows these are.
 func (l *listing) contents(rows []relay.Event) (byEvent map[relay.ID][]contentRow, n int, err error) {
 	which := ``
-	if l.content.texts.Found() { // there is no text to look for: only the request matters
+	if l.content.requestOnly {
 		which = ` AND n = 0`
 	}
 	var sizes []contentRow

@@ -37,6 +37,35 @@ func TestSearchPassesNothingOver(t *testing.T) {
 	}
 }
 
+// A text that only responses hold is found in each of them, however few events are searched in
+// at once.
+func TestSearchInResponses(t *testing.T) {
+	t.Parallel()
+	const n = 5
+	s := figured(t, n)
+	if err := s.update(t.Context(), "", func(c *writeTx) error {
+		_, err := c.exec(`INSERT INTO payloads (` + payloadColumns + `)
+			SELECT id, 1, CAST('needle' AS BLOB), NULL, 0, 0, NULL, 0, 0, 0, NULL, '', NULL, NULL FROM events`)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	who := relay.Actor{Account: 1, AccountName: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
+	for _, search := range []int{1, 2, n} {
+		page, err := read(t.Context(), s, "", func(q session) (relay.Page, error) {
+			l, err := q.newListing(who, relay.Filter{Texts: []relay.TextFilter{{Text: "needle"}}, Limit: 100, Budget: time.Minute})
+			if err != nil {
+				return relay.Page{}, err
+			}
+			l.search = search
+			return l.run()
+		})
+		if err != nil || len(page.Events) != n {
+			t.Errorf("%d at once: %d of %d are found, %v", search, len(page.Events), n, err)
+		}
+	}
+}
+
 // A list looks through large bodies as long as it has time, and then leaves the event to
 // the next page, which looks at it first and a little longer.
 func TestSearchInLargeBodies(t *testing.T) {
