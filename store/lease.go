@@ -40,17 +40,19 @@ func (s *Store) holdsLease(ctx context.Context, name string) bool {
 	if s.MayClaim() != nil {
 		return false
 	}
-	l := &s.leases
+	l, start := &s.leases, time.Now()
 	l.mu.Lock()
-	defer l.mu.Unlock()
-	start := time.Now()
-	if known, ok := l.known[name]; ok && start.Before(known.until) {
+	known := l.known[name]
+	l.mu.Unlock() // hasLease must not wait for the database
+	if start.Before(known.until) {
 		return known.held
 	}
 	held, err := s.takeLease(ctx, name, s.NodeID(), ` OR NOT EXISTS (SELECT 1 FROM nodes WHERE id = leases.holder AND state <> 'dead')`)
 	if err != nil {
 		return false // tried again by the next call
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.known == nil {
 		l.known = map[string]leaseState{}
 	}
