@@ -76,3 +76,21 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 		})
 	}
 }
+
+// Other processes may change more at once than one statement reads: a revoked key must not wait.
+func TestManyRevisionsAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	const n = 2*revisionPage + 1
+	if err := s.update(t.Context(), "", func(c *writeTx) error {
+		for i := range n {
+			c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if last := s.pollRevisions(t.Context(), 0); last != n {
+		t.Errorf("read up to revision %d of %d", last, n)
+	}
+}

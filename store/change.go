@@ -108,6 +108,7 @@ func (s *Store) writeRevisions(c *writeTx) error {
 
 const (
 	revisionLock = 0x72657673
+	revisionPage = 500 // revisions that one statement reads
 	// revisionLife is how long a process may be cut off from the database without missing a
 	// change: nothing else tells it that a key was removed.
 	revisionLife = 24 * time.Hour
@@ -122,32 +123,36 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
 		origin string
 		event  *relay.ID // nil = none
 	}
-	rows, err := read(ctx, s, "poll revisions", func(q session) ([]revision, error) {
-		fields := func(r *revision) []any {
-			return []any{&r.id, &r.origin, &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential}
-		}
-		return rowsOf(q, fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
-			FROM revisions WHERE id > ? ORDER BY id LIMIT 500`, last)
-	})
-	if err != nil && ctx.Err() == nil && !s.spool.down.Load() {
-		s.log.Warn("changes by other processes cannot be read", "err", err)
+	fields := func(r *revision) []any {
+		return []any{&r.id, &r.origin, &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential}
 	}
-	var foreign []relay.Change
-	for _, r := range rows {
-		last = r.id
-		if r.event != nil {
-			r.Event = *r.event
+	for {
+		rows, err := read(ctx, s, "poll revisions", func(q session) ([]revision, error) {
+			return rowsOf(q, fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
+				FROM revisions WHERE id > ? ORDER BY id LIMIT ?`, last, revisionPage)
+		})
+		if err != nil && ctx.Err() == nil && !s.spool.down.Load() {
+			s.log.Warn("changes by other processes cannot be read", "err", err)
 		}
-		switch {
-		case r.origin == s.origin:
-		case r.Kind == changeStorage:
-			s.storage.heardStorage(r.id, r.Credential)
-		default:
-			foreign = append(foreign, r.Change)
+		var foreign []relay.Change
+		for _, r := range rows {
+			last = r.id
+			if r.event != nil {
+				r.Event = *r.event
+			}
+			switch {
+			case r.origin == s.origin:
+			case r.Kind == changeStorage:
+				s.storage.heardStorage(r.id, r.Credential)
+			default:
+				foreign = append(foreign, r.Change)
+			}
+		}
+		s.outbox.put(foreign)
+		if len(rows) < revisionPage {
+			return last
 		}
 	}
-	s.outbox.put(foreign)
-	return last
 }
 
 func (s *Store) lastRevision(ctx context.Context) (last int64, err error) {
