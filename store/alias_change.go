@@ -79,6 +79,9 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		if err != nil {
 			return err
 		}
+		if to.ID == a.Owner {
+			return nil // it keeps what it made for the alias
+		}
 		if err := s.checkQuota(c, to); err != nil {
 			return err
 		}

@@ -84,6 +84,14 @@ func (b *fixture) removeAccount() {
 	if err != nil || a.OwnerName != "alice" {
 		b.Errorf("transfer: %+v, %v", a, err)
 	}
+	b.must(b.SaveSearch(ctx, b.alice, "daves", relay.SavedSearch{Name: "errors", Words: "status:5xx"}))
+	a, err = b.TransferAlias(ctx, b.alice, "daves", "alice")
+	if err != nil || a.OwnerName != "alice" {
+		b.Errorf("transfer to its owner: %+v, %v", a, err)
+	}
+	if list, err := b.SavedSearches(ctx, b.alice, "daves"); err != nil || len(list) != 1 {
+		b.Errorf("searches after a transfer to the owner: %v, %v", list, err)
+	}
 	b.must(b.RemoveAlias(ctx, b.alice, "daves"))
 }
 
