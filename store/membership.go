@@ -124,6 +124,9 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	m := &s.membership
 	start, id, name := time.Now(), "", ""
+	m.mu.Lock()
+	before, state := m.id, m.state
+	m.mu.Unlock()
 	_, schema, err := s.Schema(ctx)
 	if err != nil {
 		return err
@@ -146,12 +149,13 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		for n := 2; taken[name]; n++ {
 			name = m.name + "-" + strconv.Itoa(n)
 		}
-		id = name + "/" + rand.Text() // attempts keep it: it tells by which node they were made after that is gone
-		if before := m.id; before != "" {
+		// Attempts keep the id: it tells by which node they were made after that is gone. Notices begin with it as a word.
+		id = strings.Join(strings.Fields(name), "-") + "/" + rand.Text()
+		if before != "" {
 			c.do(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before)
 		}
 		c.do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '', '')`,
-			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, m.state)
+			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, state)
 		c.do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
 		return nil
 	})
@@ -163,7 +167,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.former, m.id, m.name, m.schema = m.id, id, name, schema
+	m.former, m.id, m.name, m.schema = before, id, name, schema
 	s.noteOwner(id)
 	m.renewed, m.steady, m.toldAccounts = start, start, ""
 	return nil

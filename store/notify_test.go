@@ -17,7 +17,7 @@ import (
 // again where it cannot know.
 func TestNoticesBetweenNodes(t *testing.T) {
 	t.Parallel()
-	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "eu west"}
 	s := mustOpen(t, o)
 	if _, _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
