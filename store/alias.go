@@ -36,10 +36,6 @@ func spanArg(d *time.Duration) any {
 	return d.Microseconds()
 }
 
-func (q session) aliases(where string, args ...any) ([]relay.Alias, error) {
-	return rowsOf(q, aliasFields, aliasQuery+where+` ORDER BY al.name`, args...)
-}
-
 // oneAlias returns the only alias that the condition selects, or ErrNotFound.
 func (q session) oneAlias(where string, args ...any) (*relay.Alias, error) {
 	a, err := rowOf(q, aliasFields, aliasQuery+where, args...)
@@ -90,7 +86,9 @@ func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
 // Aliases returns the aliases that the actor owns or is a member of, sorted by name.
 func (s *Store) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
 	may, args := aliasesAccess(who)
-	return read(ctx, s, "read aliases", func(q session) ([]relay.Alias, error) { return q.aliases(may, args...) })
+	return read(ctx, s, "read aliases", func(q session) ([]relay.Alias, error) {
+		return rowsOf(q, aliasFields, aliasQuery+may+` ORDER BY al.name`, args...)
+	})
 }
 
 // Alias reads an alias that the actor owns or is a member of.

@@ -215,7 +215,9 @@ func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Al
 	if err := allowAdmin(who); err != nil {
 		return nil, err
 	}
-	return read(ctx, s, "read unowned aliases", func(q session) ([]relay.Alias, error) { return q.aliases(`own.removed_at > 0`) })
+	return read(ctx, s, "read unowned aliases", func(q session) ([]relay.Alias, error) {
+		return rowsOf(q, aliasFields, aliasQuery+`own.removed_at > 0 ORDER BY al.name`)
+	})
 }
 
 // KeptName says for which account the name of a removed alias is kept, and until when;

@@ -202,23 +202,16 @@ func (c *committer) probe(ctx context.Context) {
 		return nil
 	})
 	lost := c.down()
-	switch {
-	case err == nil && !(c.s.diskFull(lost) && c.s.disk.exhausted()):
-		c.recover()
-		if c.logged {
-			c.s.log.Info("events can be stored again")
-		}
-		c.logged = false
-	case err != nil && c.s.shouldSpool(err):
-		c.recover() // the disk is not the reason any more, so the spool can take events
-	default:
+	stores := err == nil && !(c.s.diskFull(lost) && c.s.disk.exhausted())
+	if !stores && !c.s.shouldSpool(err) { // where the disk is not the reason any more, the spool can take events
 		c.logThrottled(lost)
+		return
 	}
-}
-
-// recover takes steps again.
-func (c *committer) recover() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	c.lost, c.refusal = nil, nil
+	c.mu.Unlock()
+	if stores && c.logged {
+		c.s.log.Info("events can be stored again")
+		c.logged = false
+	}
 }

@@ -69,8 +69,8 @@ type membership struct {
 // nodeSeen is what this node observed of another one.
 type nodeSeen struct {
 	row         nodeRow
-	still       time.Time // when its beat was first seen to have this value
-	connections map[int64]int
+	still       time.Time       // when its beat was first seen to have this value
+	connections map[int64]int64 // of row.Accounts, by account
 }
 
 // NodeID is the id of this node. It is "" before Serve, and changes when the node rejoins.
@@ -316,8 +316,10 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		case r.ID == m.id:
 			m.follow(r.State)
 			continue
-		case seen == nil || seen.row.Beat != r.Beat:
-			seen = &nodeSeen{row: r, still: end, connections: seen.connectionsOf(r.Accounts)}
+		case seen == nil || seen.row.Accounts != r.Accounts:
+			seen = &nodeSeen{row: r, still: end, connections: parseCounts(r.Accounts)}
+		case seen.row.Beat != r.Beat:
+			seen.row, seen.still = r, end
 		default:
 			seen.row = r
 		}

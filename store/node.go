@@ -168,7 +168,7 @@ func (s *Store) ConnectionsElsewhere(account int64) (n int) {
 	defer m.mu.Unlock()
 	for _, seen := range m.others {
 		if seen.row.State != relay.NodeDead && m.stillFor(seen) < deadAfter {
-			n += seen.connections[account]
+			n += int(max(seen.connections[account], 0))
 		}
 	}
 	return n
@@ -196,19 +196,16 @@ func (m *membership) countConnections() string {
 	return strings.Join(entries, ",")
 }
 
-// connectionsOf reads what another node has written, unless it is what n has already.
-func (n *nodeSeen) connectionsOf(text string) map[int64]int {
-	if n != nil && n.row.Accounts == text {
-		return n.connections
-	}
-	byAccount := map[int64]int{}
+// parseCounts reads numbers by id, such as "12:3,15:20". It leaves out what it cannot read.
+func parseCounts(text string) map[int64]int64 {
+	byID := map[int64]int64{}
 	for entry := range strings.SplitSeq(text, ",") {
-		account, count, _ := strings.Cut(entry, ":")
-		id, err := strconv.ParseInt(account, 10, 64)
-		number, cerr := strconv.Atoi(count)
-		if err == nil && cerr == nil && number > 0 {
-			byAccount[id] = number
+		id, count, _ := strings.Cut(entry, ":")
+		k, err := strconv.ParseInt(id, 10, 64)
+		n, countErr := strconv.ParseInt(count, 10, 64)
+		if err == nil && countErr == nil {
+			byID[k] = n
 		}
 	}
-	return byAccount
+	return byID
 }

@@ -61,9 +61,7 @@ func (s *Store) openJournal(ctx context.Context, dsn string) error {
 	q := u.Query()
 	q.Set("connect_timeout", "1")
 	u.RawQuery = q.Encode()
-	by := &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}
-	s.journal, err = openPool(ctx, u.String(), 1, by)
-	if err != nil {
+	if s.journal, err = openPool(ctx, u.String(), 1, &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}); err != nil {
 		return err
 	}
 	s.journal.SetConnMaxIdleTime(0)

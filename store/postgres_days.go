@@ -230,7 +230,7 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 		return 0, s.fault("look at a day", err)
 	}
 	err = s.update(ctx, "drop a day", func(c *writeTx) (err error) {
-		keep, err = c.dropDay(day, now, s.opt.Retention)
+		keep, err = c.dropTables(day, now, s.opt.Retention)
 		return err
 	})
 	if err != nil || keep {
@@ -271,9 +271,9 @@ func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (
 	return stays, err
 }
 
-// dropDay drops the partitions of a day, unless an event in them, now that the tables are
+// dropTables drops the partitions of a day, unless an event in them, now that the tables are
 // locked, has not expired.
-func (c *writeTx) dropDay(day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
+func (c *writeTx) dropTables(day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),
 		`LOCK TABLE ` + tables("ONLY ", "") + ` IN ACCESS EXCLUSIVE MODE`,

@@ -176,22 +176,10 @@ func (c *coder) step(st *step) {
 	optional(c, &st.event, c.event)
 	optional(c, &st.attempt, c.attempt)
 	optional(c, &st.message, c.message)
-	if c.reading && !st.usable() {
+	lacks := st.kind == stepAccept && st.event == nil || st.kind == stepFinish && st.attempt == nil || st.kind == stepAmend && st.message == nil
+	if c.reading && (lacks || st.kind > stepRequeue) {
 		c.fail()
 	}
-}
-
-// usable reports whether a step has the fields that its kind needs.
-func (st *step) usable() bool {
-	switch st.kind {
-	case stepAccept:
-		return st.event != nil
-	case stepFinish:
-		return st.attempt != nil
-	case stepAmend:
-		return st.message != nil
-	}
-	return st.kind <= stepRequeue
 }
 
 func (c *coder) event(e *relay.Event) {

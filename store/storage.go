@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -242,13 +241,8 @@ func (k *storageUsage) heardStorage(revision int64, text string) {
 	if revision <= k.since {
 		return
 	}
-	for entry := range strings.SplitSeq(text, ",") {
-		alias, bytes, _ := strings.Cut(entry, ":")
-		id, err := strconv.ParseInt(alias, 10, 64)
-		n, nerr := strconv.ParseInt(bytes, 10, 64)
-		if err == nil && nerr == nil {
-			k.change(id, n, false)
-		}
+	for alias, bytes := range parseCounts(text) {
+		k.change(alias, bytes, false)
 	}
 }
 
