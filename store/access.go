@@ -123,21 +123,19 @@ const revokedMost = 10_000
 // Revoked gives those of the rights of SSH connections that do not stand any more: the key
 // or the account is removed, or the account neither owns the alias nor is a member of it.
 func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []relay.Right, err error) {
+	fields := func(r *relay.Right) []any { return []any{&r.Account, &r.Key, &r.Alias} }
 	for some := range slices.Chunk(rights, revokedMost) {
 		rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT))`, len(some))[1:]
 		args := make([]any, 0, 3*len(some))
 		for _, r := range some {
 			args = append(args, r.Account, storableText(r.Key), r.Alias)
 		}
-		gone, err := read(ctx, s, "check rights of ssh connections", func(q session) ([]relay.Right, error) {
-			fields := func(r *relay.Right) []any { return []any{&r.Account, &r.Key, &r.Alias} }
-			return rowsOf(q, fields, `WITH r (account_id, key_id, alias_id) AS (VALUES `+rows+`)
-				SELECT account_id, key_id, alias_id FROM r
-				WHERE NOT EXISTS (SELECT 1 FROM accounts o WHERE o.id = r.account_id AND o.removed_at = 0)
-					OR r.alias_id = 0 AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.id = r.key_id AND k.account_id = r.account_id)
-					OR r.alias_id <> 0 AND NOT EXISTS (SELECT 1 FROM aliases al WHERE al.id = r.alias_id AND al.owner_id = r.account_id)
-						AND NOT EXISTS (SELECT 1 FROM members m WHERE m.alias_id = r.alias_id AND m.account_id = r.account_id)`, args...)
-		})
+		gone, err := readRows(ctx, s, "check rights of ssh connections", fields, `WITH r (account_id, key_id, alias_id) AS (VALUES `+rows+`)
+			SELECT account_id, key_id, alias_id FROM r
+			WHERE NOT EXISTS (SELECT 1 FROM accounts o WHERE o.id = r.account_id AND o.removed_at = 0)
+				OR r.alias_id = 0 AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.id = r.key_id AND k.account_id = r.account_id)
+				OR r.alias_id <> 0 AND NOT EXISTS (SELECT 1 FROM aliases al WHERE al.id = r.alias_id AND al.owner_id = r.account_id)
+					AND NOT EXISTS (SELECT 1 FROM members m WHERE m.alias_id = r.alias_id AND m.account_id = r.account_id)`, args...)
 		if err != nil {
 			return nil, err
 		}

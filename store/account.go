@@ -66,9 +66,7 @@ func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string,
 
 // Accounts lists all accounts for an admin. Any other actor sees only its own account.
 func (s *Store) Accounts(ctx context.Context, who relay.Actor) ([]relay.Account, error) {
-	return read(ctx, s, "read accounts", func(q session) ([]relay.Account, error) {
-		return rowsOf(q, accountFields, accountQuery+`(id = ? OR 1 = ?) ORDER BY name`, who.Account, boolToInt(who.Admin))
-	})
+	return readRows(ctx, s, "read accounts", accountFields, accountQuery+`(id = ? OR 1 = ?) ORDER BY name`, who.Account, boolToInt(who.Admin))
 }
 
 // RemoveAccount removes an account with its keys, tokens, sessions, links, shares, saved

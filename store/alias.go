@@ -66,9 +66,7 @@ const aliasSlice = 5000
 // AllAliases reads every alias, for the registry, in the order of their ids.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
 	for after := int64(0); ; after = list[len(list)-1].ID {
-		some, err := read(ctx, s, "read aliases", func(q session) ([]relay.Alias, error) {
-			return rowsOf(q, aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
-		})
+		some, err := readRows(ctx, s, "read aliases", aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
 		if err != nil {
 			return nil, err
 		}
@@ -86,9 +84,7 @@ func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
 // Aliases returns the aliases that the actor owns or is a member of, sorted by name.
 func (s *Store) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
 	may, args := aliasesAccess(who)
-	return read(ctx, s, "read aliases", func(q session) ([]relay.Alias, error) {
-		return rowsOf(q, aliasFields, aliasQuery+may+` ORDER BY al.name`, args...)
-	})
+	return readRows(ctx, s, "read aliases", aliasFields, aliasQuery+may+` ORDER BY al.name`, args...)
 }
 
 // Alias reads an alias that the actor owns or is a member of.

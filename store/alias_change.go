@@ -203,11 +203,7 @@ func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) 
 	if !last {
 		return false, nil
 	}
-	err = s.update(ctx, "forget a removed alias", func(c *writeTx) error {
-		c.do(`DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
-		return nil
-	})
-	return false, err
+	return false, s.execute(ctx, "forget a removed alias", `DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
 }
 
 // UnownedAliases lists the aliases whose owner was removed, for admins to transfer.
@@ -215,9 +211,7 @@ func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Al
 	if err := allowAdmin(who); err != nil {
 		return nil, err
 	}
-	return read(ctx, s, "read unowned aliases", func(q session) ([]relay.Alias, error) {
-		return rowsOf(q, aliasFields, aliasQuery+`own.removed_at > 0 ORDER BY al.name`)
-	})
+	return readRows(ctx, s, "read unowned aliases", aliasFields, aliasQuery+`own.removed_at > 0 ORDER BY al.name`)
 }
 
 // KeptName says for which account the name of a removed alias is kept, and until when;

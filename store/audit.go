@@ -65,12 +65,10 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 	if limit <= 0 {
 		limit = 100
 	}
-	return read(ctx, s, "read audit", func(q session) ([]relay.AuditEntry, error) {
-		fields := func(e *relay.AuditEntry) []any {
-			return []any{&e.ID, (*micro)(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail}
-		}
-		return rowsOf(q, fields, `SELECT id, at, actor, action, target, detail FROM audit
-			WHERE account_id = ? OR subject_id = ? OR 1 = ? ORDER BY id DESC LIMIT ?`,
-			who.Account, who.Account, boolToInt(who.Admin), min(limit, maxAudit))
-	})
+	fields := func(e *relay.AuditEntry) []any {
+		return []any{&e.ID, (*micro)(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail}
+	}
+	return readRows(ctx, s, "read audit", fields, `SELECT id, at, actor, action, target, detail FROM audit
+		WHERE account_id = ? OR subject_id = ? OR 1 = ? ORDER BY id DESC LIMIT ?`,
+		who.Account, who.Account, boolToInt(who.Admin), min(limit, maxAudit))
 }

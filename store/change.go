@@ -127,10 +127,8 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
 		return []any{&r.id, &r.origin, &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential}
 	}
 	for {
-		rows, err := read(ctx, s, "poll revisions", func(q session) ([]revision, error) {
-			return rowsOf(q, fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
-				FROM revisions WHERE id > ? ORDER BY id LIMIT ?`, last, revisionPage)
-		})
+		rows, err := readRows(ctx, s, "poll revisions", fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
+			FROM revisions WHERE id > ? ORDER BY id LIMIT ?`, last, revisionPage)
 		if err != nil && ctx.Err() == nil && !s.spool.down.Load() {
 			s.log.Warn("changes by other processes cannot be read", "err", err)
 		}

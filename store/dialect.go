@@ -166,6 +166,11 @@ func read[T any](ctx context.Context, s *Store, what string, fn func(session) (T
 	return value, err
 }
 
+// readRows is view for a read of rows; see rowsOf.
+func readRows[T any](ctx context.Context, s *Store, what string, fields func(*T) []any, query string, args ...any) ([]T, error) {
+	return read(ctx, s, what, func(q session) ([]T, error) { return rowsOf(q, fields, query, args...) })
+}
+
 // writeTx is a running operation: its transaction and what to publish after the commit.
 type writeTx struct {
 	session
@@ -204,6 +209,14 @@ func (s *Store) updateIf(ctx context.Context, may error, what string, fn func(*w
 		return may
 	}
 	return s.update(ctx, what, fn)
+}
+
+// execute is update for one statement.
+func (s *Store) execute(ctx context.Context, what, query string, args ...any) error {
+	return s.update(ctx, what, func(c *writeTx) error {
+		c.do(query, args...)
+		return nil
+	})
 }
 
 // beginner begins a transaction; end has to be called after its end.

@@ -236,9 +236,8 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 	var out []relay.Event
 	for some := range slices.Chunk(ids, 200) {
 		in, args := columnIn(`e.id`, some)
-		rows, err := read(ctx, s, "read summaries", func(q session) ([]relay.Event, error) {
-			return rowsOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE `+in, args...)
-		})
+		rows, err := readRows(ctx, s, "read summaries", markedFields,
+			`SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE `+in, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -245,10 +245,8 @@ func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[
 	fields := func(r *row) []any {
 		return []any{&r.alias, &r.Queued, &r.QueuedEvents, &r.QueuedBytes, (*micro)(&r.OldestQueuedAt)}
 	}
-	rows, err := read(ctx, s, "count queues", func(q session) ([]row, error) {
-		return rowsOf(q, fields, `SELECT alias_id, COUNT(*), SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END), CAST(SUM(bytes) AS BIGINT),
-			MIN(received_at) FROM queue WHERE claim_node = '' AND `+where+` GROUP BY alias_id`, args...)
-	})
+	rows, err := readRows(ctx, s, "count queues", fields, `SELECT alias_id, COUNT(*), SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END),
+		CAST(SUM(bytes) AS BIGINT), MIN(received_at) FROM queue WHERE claim_node = '' AND `+where+` GROUP BY alias_id`, args...)
 	out := make(map[int64]relay.QueueStats, len(rows))
 	for _, r := range rows {
 		out[r.alias] = r.QueueStats
@@ -270,10 +268,8 @@ func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time
 			alias int64
 			at    *int64
 		}
-		rows, err := read(ctx, s, "find newest events", func(q session) ([]row, error) {
-			return rowsOf(q, func(r *row) []any { return []any{&r.alias, &r.at} },
-				`SELECT al.id, (SELECT e.received_at FROM events e WHERE e.alias_id = al.id ORDER BY e.id DESC LIMIT 1) FROM aliases al WHERE `+in, args...)
-		})
+		rows, err := readRows(ctx, s, "find newest events", func(r *row) []any { return []any{&r.alias, &r.at} },
+			`SELECT al.id, (SELECT e.received_at FROM events e WHERE e.alias_id = al.id ORDER BY e.id DESC LIMIT 1) FROM aliases al WHERE `+in, args...)
 		if err != nil {
 			return nil, err
 		}

@@ -78,13 +78,11 @@ func (s *Store) NoteAllowedForward(account int64, bind string) {
 // RefusedForwards lists the forwards that were refused to an account at any node within the
 // last hour, and not allowed since: the newest first, five at most.
 func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error) {
-	return read(ctx, s, "list refused forwards", func(q session) ([]relay.RefusedForward, error) {
-		fields := func(x *relay.RefusedForward) []any {
-			return []any{&x.Bind, &x.Code, &x.Message, (*addrPort)(&x.Remote), &x.Times, (*micro)(&x.At)}
-		}
-		return rowsOf(q, fields, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
-			WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, micros(q.now().Add(-refusedLife)), maxRefusedPerAccount)
-	})
+	fields := func(x *relay.RefusedForward) []any {
+		return []any{&x.Bind, &x.Code, &x.Message, (*addrPort)(&x.Remote), &x.Times, (*micro)(&x.At)}
+	}
+	return readRows(ctx, s, "list refused forwards", fields, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
+		WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, micros(s.now().Add(-refusedLife)), maxRefusedPerAccount)
 }
 
 // flushRefused writes the queue, best effort.

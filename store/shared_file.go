@@ -47,11 +47,8 @@ func (c *writeTx) putSharedFile(name string, data []byte, conflict string) {
 
 // RemoveSharedFiles removes the file of that name and all files in the folder of that name.
 func (s *Store) RemoveSharedFiles(ctx context.Context, name string) error {
-	return s.update(ctx, "remove shared files", func(c *writeTx) error {
-		folder, length := folderPrefix(name)
-		c.do(`DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, storableText(name), length, folder)
-		return nil
-	})
+	folder, length := folderPrefix(name)
+	return s.execute(ctx, "remove shared files", `DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, storableText(name), length, folder)
 }
 
 // SharedFiles lists the names of the files in a folder and in the folders below it, in order.
@@ -101,10 +98,7 @@ func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err
 	return func() {
 		stop()
 		<-ended
-		if err := s.update(context.WithoutCancel(ctx), "give a lock back", func(c *writeTx) error {
-			c.do(`DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder)
-			return nil
-		}); err != nil {
+		if err := s.execute(context.WithoutCancel(ctx), "give a lock back", `DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder); err != nil {
 			s.log.Warn("a lock of all nodes could not be given back; it is free in 30 s", "lock", name, "err", err)
 		}
 	}, nil

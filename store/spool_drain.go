@@ -305,10 +305,7 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 // best effort.
 func (d *drainer) removeMarks(ctx context.Context) {
 	prefix := d.s.spoolID + "/"
-	err := d.s.update(ctx, "remove marks of the spool", func(c *writeTx) error {
-		c.do(`DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
-		return nil
-	})
+	err := d.s.execute(ctx, "remove marks of the spool", `DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
 	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
 		d.s.log.Debug("marks of the spool were not removed", "err", err)
 	}

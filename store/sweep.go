@@ -34,11 +34,7 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	if id == "" {
 		return nil
 	}
-	err := s.update(ctx, "call the predecessor dead", func(c *writeTx) error {
-		c.do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
-		return nil
-	})
-	if err != nil {
+	if err := s.execute(ctx, "call the predecessor dead", `UPDATE nodes SET state = 'dead' WHERE id = ?`, id); err != nil {
 		return err
 	}
 	name, random, _ := strings.Cut(id, "/")

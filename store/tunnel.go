@@ -230,9 +230,8 @@ func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay
 // aliases' ids.
 func (s *Store) AllTunnels(ctx context.Context) (list []relay.TunnelRecord, err error) {
 	for after := int64(0); ; after = list[len(list)-1].Alias {
-		some, err := read(ctx, s, "read tunnels", func(q session) ([]relay.TunnelRecord, error) {
-			return rowsOf(q, tunnelFields, `SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, aliasSlice)
-		})
+		some, err := readRows(ctx, s, "read tunnels", tunnelFields,
+			`SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, aliasSlice)
 		if err != nil {
 			return nil, err
 		}
@@ -262,10 +261,8 @@ func (s *Store) Tunnels(ctx context.Context, who relay.Actor) (list []relay.Tunn
 	if err := allow(who, relay.ScopeAliasesRead); err != nil {
 		return nil, err
 	}
-	return read(ctx, s, "list tunnels", func(q session) ([]relay.TunnelRecord, error) {
-		may, args := tunnelAccess(who)
-		return rowsOf(q, namedTunnelFields, tunnelQuery+may+` ORDER BY al.name`, args...)
-	})
+	may, args := tunnelAccess(who)
+	return readRows(ctx, s, "list tunnels", namedTunnelFields, tunnelQuery+may+` ORDER BY al.name`, args...)
 }
 
 // namedTunnelFields are where the columns of tunnelQuery go.
