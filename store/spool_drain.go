@@ -59,8 +59,8 @@ func (s *Store) caughtUp() error {
 }
 
 // recoverSpool writes the spool that an earlier process left to the database. It runs before
-// the sweep, because the spool may hold the ends of attempts. It
-// runs also when the spool is turned off now.
+// the sweep, because the spool may hold the ends of attempts, and also when the spool is turned
+// off now.
 func (s *Store) recoverSpool(ctx context.Context) error {
 	p, o := s.spool, s.opt
 	if !p.enabled() {

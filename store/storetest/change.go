@@ -30,7 +30,11 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.heard("queued", func(c relay.Change) bool { return c.Kind == relay.ChangeQueue && c.Alias == b.hooks.ID })
 	b.must(b.Cancel(ctx, b.alice, queued))
 	b.heard("canceled", func(c relay.Change) bool { return c.Kind == relay.ChangeAttempt && c.Event == queued })
-	b.endedTwice(e.ID, end)
+	// After a commit whose answer was lost the end is stored again. It may not have been published
+	// then, so it is published now.
+	b.heardAfter(func() { b.ok(b.Finish(e.ID, end, "")) }, "ended, by a commit that was made twice", func(c relay.Change) bool {
+		return c.Kind == relay.ChangeAttempt && c.Event == e.ID && c.N == 1 && c.Alias == b.hooks.ID
+	})
 
 	beside, err := store.Open(ctx, b.opt)
 	b.must(err)
@@ -56,18 +60,15 @@ func testChanges(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Error("a change of an alias of this process was not published")
 }
 
-// endedTwice stores the end of an attempt again, as after a commit whose answer was lost:
-// the end may not have been published, so it is published now.
-func (b *fixture) endedTwice(id relay.ID, end *relay.Attempt) {
+// heardAfter waits for a change that fits and that was published after do began.
+func (b *fixture) heardAfter(do func(), what string, fits func(relay.Change) bool) {
 	b.Helper()
 	b.mu.Lock()
 	before := b.changes
 	b.changes = nil
 	b.mu.Unlock()
-	b.ok(b.Finish(id, end, ""))
-	b.heard("ended, by a commit that was made twice", func(c relay.Change) bool {
-		return c.Kind == relay.ChangeAttempt && c.Event == id && c.N == 1 && c.Alias == b.hooks.ID
-	})
+	do()
+	b.heard(what, fits)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.changes = append(before, b.changes...)
@@ -80,18 +81,11 @@ func (b *fixture) revokedBeside(beside *store.Store) {
 	ctx := b.Context()
 	revoked := func(what string, account int64, revoke func() error) {
 		b.Helper()
-		b.mu.Lock()
-		before := b.changes
-		b.changes = nil
-		b.mu.Unlock()
-		defer func() {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			b.changes = append(before, b.changes...)
-		}()
-		b.must(revoke())
-		began := time.Now()
-		b.heard(what, func(c relay.Change) bool { return c.Kind == relay.ChangeAccount && c.Account == account })
+		var began time.Time
+		b.heardAfter(func() {
+			b.must(revoke())
+			began = time.Now()
+		}, what, func(c relay.Change) bool { return c.Kind == relay.ChangeAccount && c.Account == account })
 		if took := time.Since(began); took > relaytest.Limit(2*time.Second, began) {
 			b.Errorf("%s: published after %v", what, took)
 		}
