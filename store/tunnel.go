@@ -143,15 +143,14 @@ func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where str
 // updateEach updates one row for each entry of a map: set is the statement after UPDATE, for rows v
 // of the key k, which has the type key, and the value as stored gives it.
 func updateEach[K comparable, V any](c *writeTx, values map[K]V, stored func(V) int64, set, key string) {
-	if len(values) == 0 {
-		return
+	for keys := range slices.Chunk(slices.Collect(maps.Keys(values)), 1000) { // SQLite takes 32,766 arguments
+		args := make([]any, 0, 2*len(keys))
+		for _, k := range keys {
+			args = append(args, k, stored(values[k]))
+		}
+		rows := strings.Repeat(`, (CAST(? AS `+key+`), CAST(? AS BIGINT))`, len(keys))[1:]
+		c.do(`WITH v (k, value) AS (VALUES `+rows+`) UPDATE `+set, args...)
 	}
-	args := make([]any, 0, 2*len(values))
-	for k, value := range values {
-		args = append(args, k, stored(value))
-	}
-	rows := strings.Repeat(`, (CAST(? AS `+key+`), CAST(? AS BIGINT))`, len(values))[1:]
-	c.do(`WITH v (k, value) AS (VALUES `+rows+`) UPDATE `+set, args...)
 }
 
 // sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"net/netip"
+	"strconv"
 	"time"
 
 	"relay"
@@ -50,7 +51,11 @@ func (b *fixture) tunnels() {
 	if err != nil || !got.LastOnlineAt.Equal(at) {
 		t.Errorf("touched %+v, %v", got, err)
 	}
-	b.must(b.AddRequests(ctx, map[string]int64{"first": 3, "unknown": 1}))
+	counts := map[string]int64{"first": 3}
+	for i := range 40_000 { // more than one statement takes
+		counts[strconv.Itoa(i)] = 1
+	}
+	b.must(b.AddRequests(ctx, counts))
 	stale := write(relay.TunnelKeep, "first")
 	stale.State = relay.TunnelStale
 	store(stale)
