@@ -313,10 +313,14 @@ func setTime(to *time.Time, name, value string) error {
 // pathStep is one step of a path with the dot that follows it: a name, [0] or ["a.b"].
 var pathStep = regexp.MustCompile(`(?s)^(?:\[("(?:[^"\\]|\\.)*")\]|\[([^\]]+)\]|([^.\[]+))\.?`)
 
-// splitPath splits data.items[0]["a.b"] into its steps; $ at the start stands for the
-// whole body and is left out.
+// splitPath splits data.items[0]["a.b"] into its steps; a $ before the first dot or bracket
+// stands for the whole body and is left out. In $ref it is a part of the name.
 func splitPath(path string) (steps []string, ok bool) {
-	rest := strings.TrimPrefix(strings.TrimPrefix(path, "$"), ".")
+	rest := path
+	if strings.HasPrefix(path, "$.") || strings.HasPrefix(path, "$[") {
+		rest = path[1:]
+	}
+	rest = strings.TrimPrefix(rest, ".")
 	if strings.HasSuffix(rest, ".") {
 		return nil, false
 	}

@@ -32,15 +32,18 @@ func TestFilterWords(t *testing.T) {
 		`name="John \"J\" Smith"`:     {JSON: []relay.FieldFilter{{Path: []string{"name"}, Value: `John "J" Smith`}}},
 		`["a.b"].x=1`:                 {JSON: []relay.FieldFilter{{Path: []string{"a.b", "x"}, Value: "1"}}},
 		"$.items[0].id=x":             {JSON: []relay.FieldFilter{{Path: []string{"items", "0", "id"}, Value: "x"}}},
-		"json:status=ok":              {JSON: []relay.FieldFilter{{Path: []string{"status"}, Value: "ok"}}},
-		"a=":                          {JSON: []relay.FieldFilter{{Path: []string{"a"}, Value: ""}}},
-		"https://x.example/y 10:30":   {Texts: []relay.TextFilter{{Text: "https://x.example/y"}, {Text: "10:30"}}},
-		`"status:5xx"`:                {Texts: []relay.TextFilter{{Text: "status:5xx", Exact: true}}},
-		`Error: ""`:                   {Texts: []relay.TextFilter{{Text: "Error:"}}},
-		"q:text":                      {Texts: []relay.TextFilter{{Text: "text"}}},
-		`q:"Text"`:                    {Texts: []relay.TextFilter{{Text: "Text", Exact: true}}},
-		"since:2026-11-21":            {Since: day},
-		"until:2026-11-21T00:00:00Z":  {Until: day},
+		"$ref=x $.$type=y": {JSON: []relay.FieldFilter{
+			{Path: []string{"$ref"}, Value: "x"}, {Path: []string{"$type"}, Value: "y"},
+		}},
+		"json:status=ok":             {JSON: []relay.FieldFilter{{Path: []string{"status"}, Value: "ok"}}},
+		"a=":                         {JSON: []relay.FieldFilter{{Path: []string{"a"}, Value: ""}}},
+		"https://x.example/y 10:30":  {Texts: []relay.TextFilter{{Text: "https://x.example/y"}, {Text: "10:30"}}},
+		`"status:5xx"`:               {Texts: []relay.TextFilter{{Text: "status:5xx", Exact: true}}},
+		`Error: ""`:                  {Texts: []relay.TextFilter{{Text: "Error:"}}},
+		"q:text":                     {Texts: []relay.TextFilter{{Text: "text"}}},
+		`q:"Text"`:                   {Texts: []relay.TextFilter{{Text: "Text", Exact: true}}},
+		"since:2026-11-21":           {Since: day},
+		"until:2026-11-21T00:00:00Z": {Until: day},
 	} {
 		got, err := record.ParseFilterWords(text)
 		if err != nil {
