@@ -226,7 +226,7 @@ func (l *listing) filterMarks(f relay.Filter) {
 		where += `pinned = 1 AND `
 	}
 	if prefix, wild := strings.CutSuffix(f.Label, "*"); wild {
-		where, args = where+`SUBSTR(label, 1, ?) = ? AND `, append(args, utf8.RuneCountInString(storableText(prefix)), storableText(prefix))
+		where, args = where+`label <> '' AND SUBSTR(label, 1, ?) = ? AND `, append(args, utf8.RuneCountInString(storableText(prefix)), storableText(prefix))
 	} else if f.Label != "" {
 		where, args = where+`label = ? AND `, append(args, storableText(f.Label))
 	}

@@ -45,6 +45,7 @@ func (b *fixture) markFilters() {
 		"not pinned":   {relay.Filter{Pinned: &no, Path: "/mark/"}, func(m relay.Mark) bool { return !m.Pinned }},
 		"label":        {relay.Filter{Label: "bug-17"}, func(m relay.Mark) bool { return m.Label == "bug-17" }},
 		"labels":       {relay.Filter{Label: "bug-*", Limit: 1}, func(m relay.Mark) bool { return strings.HasPrefix(m.Label, "bug-") }},
+		"any label":    {relay.Filter{Label: "*"}, func(m relay.Mark) bool { return m.Label != "" }},
 		"both, a text": {relay.Filter{Label: "bug-*", Pinned: &yes, Texts: []relay.TextFilter{{Text: "body"}}}, func(m relay.Mark) bool { return m.Label == "bug-18" }},
 	} {
 		for _, alias := range []string{"", "hooks"} {
