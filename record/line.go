@@ -3,6 +3,7 @@ package record
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -60,8 +61,9 @@ func newLine(at string, e *Summary, status int, state string, fault *relay.Fault
 		if fault.Message != "" {
 			l.Note += ": " + SafeText(fault.Message)
 		}
-		if status == 0 {
-			l.Status = relay.Status(fault.Code)
+		// 500 stands for codes that no caller is answered with, such as caller-gone.
+		if answered := relay.Status(fault.Code); status == 0 && answered != http.StatusInternalServerError {
+			l.Status = answered
 		}
 	}
 	if latencyMs != nil {

@@ -43,6 +43,8 @@ func TestRowOfFailure(t *testing.T) {
 	}{
 		{relay.StateFailed, &relay.Fault{Code: relay.CodeLocalRefused, Message: "x"}, "[502] GET / evt_1 local-refused: x"},
 		{relay.StateInterrupted, &relay.Fault{Code: relay.CodeTunnelLost}, "[502] GET / evt_1 tunnel-lost"},
+		{relay.StateIncomplete, &relay.Fault{Code: relay.CodeCallerGone}, "[incomplete] GET / evt_1 caller-gone"},
+		{relay.StateInterrupted, &relay.Fault{Code: "interrupted"}, "[interrupted] GET / evt_1 interrupted"},
 		{relay.StateRejected, &relay.Fault{Code: relay.CodeBodyTooLarge}, "[413] GET / evt_1 body-too-large"},
 		{relay.StateQueued, nil, "[queued] GET / evt_1"},
 		{relay.StateCanceled, &relay.Fault{Code: relay.CodeSuperseded}, "[canceled] GET / evt_1"},
