@@ -94,7 +94,9 @@ var errFound = errors.New("the event came")
 // in time. It follows the alias as Follow does, so an event is seen at once, and a lost
 // connection misses none.
 func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration) (json.RawMessage, error) {
-	before, err := a.list(ctx, query, 1)
+	// Of the whole alias: an older event that does not match yet may match later, as when a
+	// replay of it succeeds.
+	before, err := a.list(ctx, url.Values{"alias": query["alias"]}, 1)
 	if err != nil {
 		return nil, err
 	}

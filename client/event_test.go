@@ -62,6 +62,11 @@ func TestWait(t *testing.T) {
 			streams: []string{streamed("s1", `{"id":"evt_2"}`)},
 			open:    true,
 		},
+		"not an older event that matches later": {
+			filter:  "/hook",
+			lists:   []string{""},
+			streams: []string{streamed("s1", `{"id":"evt_1","state":"delivered"}`) + streamed("s2", `{"id":"evt_2"}`)},
+		},
 		"before the stream began": {
 			lists:   []string{`{"id":"evt_1"}`, `{"id":"evt_3"},{"id":"evt_2"},{"id":"evt_1"}`},
 			streams: []string{""},
@@ -82,6 +87,10 @@ func TestWait(t *testing.T) {
 			}
 			mux := http.NewServeMux()
 			mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
+				if x.filter != "" && r.URL.RawQuery == "alias=a+b&limit=1" { // what is there before
+					_, _ = io.WriteString(w, `{"data":[{"id":"evt_1"}]}`)
+					return
+				}
 				if r.FormValue("alias") != "a b" || r.FormValue("path") != x.filter {
 					t.Errorf("asked %s", r.URL)
 				}
