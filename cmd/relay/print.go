@@ -90,10 +90,10 @@ func calling(method string, path func(args []string) string, body func() any) qu
 // flagJSON describes --json of most commands.
 const flagJSON = "print the JSON of the API; a stream is one object per line"
 
-// nothingYet is printed instead of an empty list.
+// nothingYet is said about an empty list.
 var nothingYet = map[string]string{
 	"aliases": "there are no aliases yet; relay up --port 3000 --alias NAME creates one",
-	"events":  "there are no events yet",
+	"events":  "no events were found", // there may be others, which the filter does not select
 }
 
 // ask adds --json to a command that asks the relay, and prints the answer: as

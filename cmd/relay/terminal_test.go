@@ -200,6 +200,17 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 	a.sees("disconnected") // what a program wrote may be read from its terminal when it is gone
 }
 
+// TestKeyRGoesOnAfterARefusedAlias: www is reserved, so nothing of it can be released.
+func TestKeyRGoesOnAfterARefusedAlias(t *testing.T) {
+	t.Parallel()
+	r := useSharedRelay(t)
+	a := r.upAtTerminal(t, "www,second-dev")
+	a.press("R")
+	a.sees("no event of second-dev was queued")
+	a.press("\x03")
+	a.leaves("exit status 0")
+}
+
 // TestWhenThereAreColors: stdout gets colors at a terminal only, and not there where the
 // person said no by --no-color, NO_COLOR (no-color.org: any value but an empty one) or a
 // dumb terminal.

@@ -129,7 +129,7 @@ func (p *program) release(ctx context.Context, up *client.Up) {
 		r, err := up.Release(ctx, f.Alias)
 		if err != nil {
 			p.say(client.AliasLabel(f.Alias) + ": " + err.Error())
-			return
+			continue // the relay may have refused this alias and not the others
 		}
 		p.say(released(r))
 	}
