@@ -75,6 +75,9 @@ type Accounts interface {
 	// ShareActor gives the actor (kind share) of a share token; ErrNotFound for
 	// unknown, expired and revoked alike. use counts one use.
 	ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error)
+	// ReturnShareUse takes a use back if why, the error of its replay, means that none was
+	// begun. share is as it was before the use.
+	ReturnShareUse(ctx context.Context, share relay.Share, why error) error
 
 	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error)
 	Tokens(ctx context.Context, who relay.Actor, user string) ([]relay.Token, error)

@@ -83,6 +83,7 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *request
 	c.waited = true
 	e, n, err := s.replayAs(r.Context(), c.who, c.event.ID, wait)
 	if err != nil {
+		_ = s.Accounts.ReturnShareUse(context.WithoutCancel(r.Context()), c.share, err)
 		return err
 	}
 	return writeJSON(w, replayStatus(e, n), record.OfSharedReplay(e, n))

@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -82,6 +83,36 @@ func TestSharedReplay(t *testing.T) {
 	if strings.Contains(h.log.String(), s.Token) {
 		t.Error("the share token is in the log")
 	}
+}
+
+// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses it up.
+func TestShareForOneUseOutlivesARefusal(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	id := h.event("shop", nil)
+	for _, body := range []string{`{"oneUse":true}`, `{"oneUse":true,"expiresIn":null}`} {
+		s := h.share(id, body)
+		target := "/api/v1/events/shared/" + s.Token + "/replay"
+		for _, code := range []string{relay.CodeQueueFull, relay.CodeStopping} {
+			h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
+				return nil, 0, relay.Errorf(code, "not now")
+			}
+			h.post("", target, "").code(503, code)
+		}
+		shares := decoded[record.List[record.Share]](h.get(h.asAlice, "/api/v1/events/"+id.String()+"/shares").want(200)).Data
+		if last := shares[len(shares)-1]; last.Uses != 0 || last.ID != s.ID || fmt.Sprint(last.ExpiresAt) != fmt.Sprint(s.ExpiresAt) {
+			t.Errorf("it is %+v and was %+v", last, s)
+		}
+		h.setDeliveryState(relay.StateDelivered)
+		h.post("", target, "").want(200)
+		h.post("", target, "").code(404, "not-found")
+	}
+	h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
+		return nil, 0, relay.Errorf(relay.CodeStoreUnavailable, "it may have been stored")
+	}
+	target := "/api/v1/events/shared/" + h.share(id, `{"oneUse":true}`).Token + "/replay"
+	h.post("", target, "").code(503, "store-unavailable")
+	h.post("", target, "").code(404, "not-found")
 }
 
 func TestSharedReplayLimitIsPerShare(t *testing.T) {

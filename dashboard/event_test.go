@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -292,6 +293,36 @@ func TestShareForOneUse(t *testing.T) {
 	r.do("POST", share+"/replay", nil, nil, 404)
 	r.client = owner
 	contains(t, "list", r.get("/events/"+id, 200), "replay and view, once", "1 use")
+}
+
+// fullQueue refuses replays as a full queue does.
+type fullQueue struct {
+	dashboard.Deliverer
+	full atomic.Bool
+}
+
+func (q *fullQueue) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
+	if q.full.Load() {
+		return nil, 0, relay.Errorf(relay.CodeQueueFull, "full")
+	}
+	return q.Deliverer.Replay(ctx, who, id, wait)
+}
+
+// TestShareForOneUseOutlivesARefusal: only a replay that was begun uses it up.
+func TestShareForOneUseOutlivesARefusal(t *testing.T) {
+	t.Parallel()
+	queue := &fullQueue{}
+	r := newFixture(t, func(o *dashboard.Options) { queue.Deliverer, o.Deliver = o.Deliver, queue })
+	r.online()
+	id := r.send(post("/hook", "{}")).String()
+	page := r.submit("/events/"+id+"/shares", url.Values{"oneUse": {"on"}, "expires": {"1h"}}, 200)
+	share := regexp.MustCompile(`/s/[A-Za-z0-9_-]+`).FindString(page)
+	r.client = &http.Client{}
+	queue.full.Store(true)
+	r.do("POST", share+"/replay", nil, nil, 503)
+	queue.full.Store(false)
+	r.do("POST", share+"/replay", nil, nil, 200)
+	r.do("POST", share+"/replay", nil, nil, 404)
 }
 
 func TestExports(t *testing.T) {

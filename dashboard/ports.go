@@ -31,6 +31,9 @@ type Accounts interface {
 	// ShareActor gives the actor (kind share) of a share token; ErrNotFound for
 	// unknown, expired and revoked alike. use counts one use.
 	ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error)
+	// ReturnShareUse takes a use back if why, the error of its replay, means that none was
+	// begun. share is as it was before the use.
+	ReturnShareUse(ctx context.Context, share relay.Share, why error) error
 
 	// Of aliases: what only the owner may do is forbidden to members, and not-found to
 	// everybody else.

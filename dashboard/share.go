@@ -187,6 +187,7 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 	}
 	replayed, n, err := p.Deliver.Replay(r.Context(), who, e.ID, replayWait)
 	if err != nil {
+		_ = p.Accounts.ReturnShareUse(context.WithoutCancel(r.Context()), share, err)
 		return nil, err
 	}
 	if share.OneUse { // its address shows nothing any more

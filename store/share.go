@@ -129,3 +129,17 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 		Alias: row.AliasID, AliasName: row.Alias, Credential: row.ID, ExpiresAt: row.ExpiresAt, Shared: row.Event,
 	}, row.Share, nil
 }
+
+// ReturnShareUse takes back a use whose replay failed for why, where that means that no
+// replay was begun: a share for one use is good again. share is as it was before the use.
+func (s *Store) ReturnShareUse(ctx context.Context, share relay.Share, why error) error {
+	switch relay.AsError(why).Code {
+	case relay.CodeQueueFull, relay.CodeStopping: // after others, the replay may have been stored
+	default:
+		return nil
+	}
+	return s.update(ctx, "return use of a share", func(c *writeTx) error {
+		_, err := c.exec(`UPDATE shares SET uses = uses - 1, expires_at = ? WHERE id = ? AND uses > 0`, micros(share.ExpiresAt), share.ID)
+		return err
+	})
+}
