@@ -261,7 +261,7 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 		return n.checkCount(len(*to), value)
 	case *[]relay.TextFilter:
 		t := relay.TextFilter{Text: value}
-		if len(value) > 2 && value[0] == '"' && value[len(value)-1] == '"' {
+		if inQuotes(value) {
 			t = relay.TextFilter{Text: value[1 : len(value)-1], Exact: true}
 		}
 		*to = append(*to, t)
@@ -374,7 +374,7 @@ func FilterWords(f relay.Filter) string {
 	for _, p := range filterPairs(f) {
 		name, value := p[0], p[1]
 		switch {
-		case name == "q" && len(value) > 2 && value[0] == '"':
+		case name == "q" && inQuotes(value):
 			words = append(words, quoteWord(value[1:len(value)-1], true))
 		case name == "q":
 			if strings.ContainsAny(value, ":=") {
@@ -390,6 +390,11 @@ func FilterWords(f relay.Filter) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// inQuotes reports whether a value of q is a text in double quotes.
+func inQuotes(value string) bool {
+	return len(value) > 2 && value[0] == '"' && value[len(value)-1] == '"'
 }
 
 var escapeWord = strings.NewReplacer(`\`, `\\`, `"`, `\"`, " ", `\ `, "\t", "\\\t", "\n", "\\\n", "\r", "\\\r")

@@ -41,6 +41,7 @@ func TestFilterWords(t *testing.T) {
 		`"status:5xx"`:               {Texts: []relay.TextFilter{{Text: "status:5xx", Exact: true}}},
 		`Error: ""`:                  {Texts: []relay.TextFilter{{Text: "Error:"}}},
 		"q:text":                     {Texts: []relay.TextFilter{{Text: "text"}}},
+		`\"open`:                     {Texts: []relay.TextFilter{{Text: `"open`}}},
 		`q:"Text"`:                   {Texts: []relay.TextFilter{{Text: "Text", Exact: true}}},
 		"since:2026-11-21":           {Since: day},
 		"until:2026-11-21T00:00:00Z": {Until: day},
