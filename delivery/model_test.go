@@ -34,9 +34,9 @@ func TestModel(t *testing.T) {
 		}
 		long = time.Hour
 	}
-	begun, ran := time.Now(), int64(0)
 	template := newTemplate(t)
-	for ; ran < sequences && time.Since(begun) < long; ran++ {
+	begun, ran := time.Now(), int64(0)
+	for ; ran < sequences && (ran == 0 || time.Since(begun) < long); ran++ {
 		seed := seed + ran
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			dirs := t.TempDir()
@@ -44,9 +44,6 @@ func TestModel(t *testing.T) {
 		})
 	}
 	t.Logf("%d sequences of %d steps ran; RELAY_MODEL=%d,%d,%d repeats them", ran, steps, seed, ran, steps)
-	if ran == 0 {
-		t.Error("no sequence ran")
-	}
 }
 
 func runModel(t *testing.T, template, dirs string, seed int64, steps int) {

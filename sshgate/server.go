@@ -260,6 +260,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		_ = c.sock.Close()
 		<-c.finished
 	}
+	srv.work.Close()
 	return ctx.Err()
 }
 
