@@ -15,6 +15,17 @@ func (x *exchange) splice() relay.Outcome {
 	x.releaseSlot()
 	x.flush()
 	x.caller.DisableWriteTimeout()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func(caller relay.Caller, lost, cut <-chan struct{}) { // a write may wait for a caller that does not read
+		select {
+		case <-lost:
+		case <-cut:
+		case <-ended:
+			return
+		}
+		caller.Abort()
+	}(x.caller, x.lost, x.d.cut)
 	var upErr error
 	upEnded := make(chan struct{})
 	go func() {

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"context"
 	"io"
 	"strings"
 	"testing"
@@ -105,4 +106,39 @@ func TestUpgradeAndCallerGoneInsideItsRequest(t *testing.T) {
 			b.want("the next ones", c.answer(), ok)
 		}
 	})
+}
+
+// An upgraded connection whose caller did not read outlived its tunnel and the drain: the
+// write to the caller has no time limit.
+func TestUpgradeWithCallerThatDoesNotRead(t *testing.T) {
+	for name, end := range map[string]func(*fixture){
+		"tunnel lost": func(b *fixture) { b.hold.Detach(false); b.tun.cutAll() },
+		"relay stops": func(b *fixture) {
+			ctx, cancel := timeout(time.Second)
+			defer cancel()
+			_ = b.d.Close(ctx)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) {
+				l.until("\r\n\r\n")
+				l.Write(switching)
+				for l.Write(strings.Repeat("x", 32<<10)) {
+					time.Sleep(time.Second)
+				}
+			}, func(b *fixture) {
+				in, c := b.inbound("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
+				c.out.window = 100 << 10
+				done := make(chan relay.Outcome, 1)
+				go func() { done <- b.d.Capture(context.Background(), in) }()
+				time.Sleep(10 * time.Second)
+				go end(b)
+				time.Sleep(5 * time.Second)
+				b.want("aborted", c.wasAborted(), true)
+				b.want("ended", len(done), 1)
+				c.Abort()
+				<-done
+			})
+		})
+	}
 }
