@@ -232,7 +232,7 @@ func (h *attachment) awaitLiveness(reason silence) {
 			return
 		}
 		h.st.mu.Lock()
-		over := h.detached || h.stale&reason == 0
+		over := h.st.attached != h || h.stale&reason == 0
 		h.st.mu.Unlock()
 		switch {
 		case over:

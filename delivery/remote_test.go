@@ -264,3 +264,65 @@ func TestAttachWhileTheStoreIsAway(t *testing.T) {
 		}
 	})
 }
+
+// A node was taken for dead and has rejoined under another id, with the same tunnels. Another
+// node that had not read the records in between asked for them under the old id: all its
+// requests were queued until the client connected anew.
+func TestTunnelOfNodeThatRejoined(t *testing.T) {
+	again := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_1"}}}
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		defer again.wg.Wait()
+		defer again.cutAll()
+		remote.set(func() { remote.openErr = relay.ErrTunnelMoved }) // no node has that id any more
+		b.d.NodeReachable("there", false)
+		b.s.mu.Lock()
+		b.s.tunnels[7] = relay.TunnelRecord{TunnelInfo: relay.TunnelInfo{ID: "tun_1"}, Alias: 7, Node: "there again", State: relay.TunnelOnline}
+		b.s.mu.Unlock()
+		b.d.ReadTunnels()
+		synctest.Wait()
+		b.want("state", b.state(), relay.TunnelOnline)
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+	}, func(b *fixture) {
+		first := b.opt.Remote
+		b.opt.Remote = func(r relay.TunnelRecord) relay.RemoteTunnel {
+			if r.Node == "there again" {
+				return again
+			}
+			return first(r)
+		}
+	})
+}
+
+// askedRemote counts how often it is asked when its node was last heard of.
+type askedRemote struct {
+	*memRemote
+	asked int
+}
+
+func (t *askedRemote) Heard() time.Duration {
+	t.set(func() { t.asked++ })
+	return t.memRemote.Heard()
+}
+
+// For each tunnel of a node that had not answered before it died, a goroutine waited for a
+// sign of life until this node stopped.
+func TestNobodyWaitsForATunnelThatIsGone(t *testing.T) {
+	var r *askedRemote
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		remote.set(func() { remote.hang, remote.heard = true, time.Hour })
+		b.send(post)
+		b.want("state", b.state(), relay.TunnelStale)
+		b.elsewhere("", "")
+		time.Sleep(time.Second)
+		before := r.asked
+		time.Sleep(time.Minute)
+		b.want("asked", r.asked-before, 0)
+	}, func(b *fixture) {
+		first := b.opt.Remote
+		b.opt.Remote = func(rec relay.TunnelRecord) relay.RemoteTunnel {
+			r = &askedRemote{memRemote: first(rec).(*memRemote)}
+			return r
+		}
+	})
+}

@@ -246,7 +246,8 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 		return // what is newer here is stored and read again
 	}
 	h := st.attached
-	same := h != nil && rec != nil && rec.ID == h.info.ID
+	// A node that has rejoined has its tunnels under another id of its own.
+	same := h != nil && rec != nil && rec.ID == h.info.ID && (h.remote == nil || h.node == rec.Node)
 	switch {
 	case h == nil && rec == nil:
 		st.mu.Unlock()
