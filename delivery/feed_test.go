@@ -248,3 +248,77 @@ func TestFeedEndsWithTheRelay(t *testing.T) {
 		b.want("error", relay.AsError(err).Code, relay.CodeStopping)
 	})
 }
+
+// A resync that came to stand for later items, too, told the browser an earlier id: a viewer
+// that came back with it had to read everything once more.
+func TestResyncHasTheIDOfTheLastItemItStandsFor(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		ctx := context.Background()
+		sub, _ := b.d.Subscribe(ctx, relay.Actor{Account: 1}, 0, "")
+		defer sub.Close()
+		for range 200 {
+			b.send(post)
+			time.Sleep(60 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		items, _ := sub.Next(ctx)
+		b.want("items", names(items), "resync")
+		b.want("item", string(items[0].SSE), "id: "+b.d.FeedID()+"\nevent: resync\ndata: {}\n\n")
+	})
+}
+
+// rightsStore calls during, once, after it has read the aliases of an actor.
+type rightsStore struct {
+	*memStore
+	during func()
+}
+
+func (s *rightsStore) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
+	list, err := s.memStore.Aliases(ctx, who)
+	if f := s.during; f != nil {
+		s.during = nil
+		f()
+	}
+	return list, err
+}
+
+// Only viewers are looked at when rights change. One that lost its rights while it subscribed
+// kept them for as long as it stayed.
+func TestRightsLostWhileSubscribing(t *testing.T) {
+	s := &rightsStore{}
+	run(t, always("hello", ok), func(b *fixture) {
+		s.during = func() {
+			b.s.mu.Lock()
+			sold := *b.a
+			sold.Owner = 2
+			b.s.aliases[7] = &sold
+			b.s.mu.Unlock()
+			b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
+			time.Sleep(time.Second)
+		}
+		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		time.Sleep(time.Second)
+		b.send(post)
+		ctx, cancel := timeout(time.Second)
+		defer cancel()
+		items, err := sub.Next(ctx)
+		b.want("items", names(items), "")
+		b.want("error", err, relay.ErrNotFound)
+	}, func(b *fixture) { s.memStore, b.opt.Store = b.s, s })
+}
+
+// The same was true of a credential that was revoked between the check of its request and
+// the subscription.
+func TestSubscribeWithRevokedCredential(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		b.s.invalid = true
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAccount, Account: 1}})
+		time.Sleep(time.Second)
+		_, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
+		b.want("error", err, relay.ErrNotFound)
+	})
+}

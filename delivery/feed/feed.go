@@ -82,7 +82,8 @@ type Feed struct {
 	running *lru.Cache[relay.ID, *relay.Event] // new events whose first attempt is under way
 	wake    chan struct{}
 	viewers map[*viewer]bool
-	closed  error // what viewers get since Close; nil = open
+	closed  error  // what viewers get since Close; nil = open
+	rights  uint64 // raised by each change after which somebody may have lost rights
 
 	seq    uint64
 	ring   []entry
@@ -135,6 +136,9 @@ func (f *Feed) Put(changes ...relay.Change) {
 		return
 	}
 	for _, c := range changes {
+		if c.Kind == relay.ChangeAlias || c.Kind == relay.ChangeAccount {
+			f.rights++
+		}
 		switch {
 		case c.Kind == relay.ChangeTunnel, c.Kind == relay.ChangeMissed: // told by Tunnel and MissAll
 			continue
@@ -146,11 +150,17 @@ func (f *Feed) Put(changes ...relay.Change) {
 		}
 		f.changes = append(f.changes, f.withSnapshot(c))
 	}
-	if len(f.changes) > 0 {
-		select {
-		case f.wake <- struct{}{}:
-		default:
-		}
+	f.wakeRun()
+}
+
+// wakeRun makes Run begin a round if there is something to tell. The caller holds mu.
+func (f *Feed) wakeRun() {
+	if len(f.changes) == 0 {
+		return
+	}
+	select {
+	case f.wake <- struct{}{}:
+	default:
 	}
 }
 

@@ -31,6 +31,12 @@ type viewer struct {
 // for an alias that the actor may not see, rate-limited when the account has too many viewers.
 func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
 	v := &viewer{f: f, who: who, alias: alias, ready: make(chan struct{}, 1)}
+	f.mu.Lock()
+	rights := f.rights
+	f.mu.Unlock()
+	if err := f.Store.StillValid(ctx, who); err != nil { // its end may have been told before
+		return nil, err
+	}
 	if err := v.learn(ctx); err != nil {
 		return nil, err
 	}
@@ -51,6 +57,10 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 		}
 	}
 	f.viewers[v] = true
+	if f.rights != rights { // what was learnt may be outdated, and only viewers are looked at again
+		f.changes = append(f.changes, change{Change: relay.Change{Kind: relay.ChangeAccount, Account: who.Account}})
+		f.wakeRun()
+	}
 	items, known := f.since(lastID, v)
 	switch {
 	case lastID == "":
@@ -114,7 +124,7 @@ func (v *viewer) give(items []relay.FeedItem) {
 		case n >= pendingItems || n > 0 && v.size+len(item.Data) > pendingBytes:
 			v.replace(item.ID)
 		case n == 1 && v.pending[0].Name == itemResync:
-			v.pending[0].ID = item.ID // the viewer reads the changes up to this item with the earlier ones
+			v.replace(item.ID) // the viewer reads the changes up to this item with the earlier ones
 		default:
 			v.pending = append(v.pending, item)
 			v.size += len(item.Data)
