@@ -82,6 +82,7 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 		return x.refusal(err, relay.ID{}), false
 	}
 	x.accept, x.stored, x.writeFailed, x.reqEnd = nil, true, false, uploadResult{}
+	x.at.whole = time.Time{} // that was when its caller had sent it
 	x.raw.Reset()
 	x.raw.Write(x.event.Request.Head)
 	x.gather()

@@ -103,6 +103,7 @@ type answering struct {
 	space           reservation // for out and partial
 	cutAt           time.Time   // when an answer that nobody reads is cut; zero = never
 	checkCallerAt   time.Time   // next check of the caller; zero = none
+	storeBy         time.Time   // when the event has to be stored, from the final head on
 }
 
 // callerState says how far a caller still takes the answer.
@@ -406,6 +407,9 @@ func (x *exchange) arm() {
 	case x.final != nil:
 		sooner(x.cutAt)
 		sooner(x.checkCallerAt)
+		if x.accept != nil {
+			sooner(x.storeBy)
+		}
 	case w.IsZero():
 		sooner(x.checkUploadAt)
 		sooner(x.continueBy)
@@ -436,7 +440,8 @@ func (x *exchange) onTime(now time.Time) verdict {
 	x.armed = time.Time{}
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {
-	case x.state != "":
+	case x.state != "", x.final != nil && x.accept != nil && due(x.storeBy):
+		x.d.markStoreDegraded(x.st, errStoreTimeout)
 		return x.fail(storeError(errStoreTimeout))
 	case x.final != nil:
 		if due(x.cutAt) {

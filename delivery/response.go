@@ -97,7 +97,7 @@ func (x *exchange) signalContinue(yes bool) {
 
 // begin handles the head of the final answer.
 func (x *exchange) begin(h *wire.Head) {
-	x.final = h
+	x.final, x.storeBy = h, time.Now().Add(storeWait)
 	x.signalContinue(false)
 	x.awaiting100.Store(false)
 	if x.caller == nil || x.callerState >= callerGone {

@@ -159,3 +159,72 @@ func TestNothingIsForwardedOfABodyThatCannotBeRead(t *testing.T) {
 		b.want("forwarded whole", forwarded, 1)
 	}, func(b *fixture) { b.opt.StoreFirst = yes })
 }
+
+// Of a large request that was stored first, the time for its answer counted from when its
+// caller had sent it: over a slow line it ran out while the local server still read.
+func TestStoredFirstUploadHasItsTimeForAnAnswer(t *testing.T) {
+	const size = 1 << 20
+	large := fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size)
+	run(t, func(l *local) {
+		piece := make([]byte, 16<<10)
+		for got := 0; got < len(large)+size; { // two minutes
+			n, err := l.c.up.read(piece, 0)
+			if err != nil {
+				return
+			}
+			got += n
+			time.Sleep(2 * time.Second)
+		}
+		l.Write(ok)
+	}, func(b *fixture) {
+		c, done := b.begin(large)
+		go c.in.write(make([]byte, size))
+		b.want("code", code(<-done), "")
+		b.want("answer", c.answer(), ok)
+	}, func(b *fixture) { b.opt.StoreFirst, b.tun.window = yes, 32<<10 })
+}
+
+// Its answer came before it was sent, and the time for sending was below zero.
+func TestStoredFirstAnsweredEarlyTookTimeToSend(t *testing.T) {
+	const size = 1 << 20
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		time.Sleep(5 * time.Second)
+		l.Write(ok)
+		l.hang()
+	}, func(b *fixture) {
+		c, done := b.begin(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size))
+		go c.in.write(make([]byte, size))
+		<-done
+		b.want("send", b.last().Timing.Send, 5*time.Second)
+	}, func(b *fixture) { b.opt.StoreFirst, b.tun.window, b.s.delay = yes, 32<<10, time.Second })
+}
+
+// A store that says nothing was waited for without end while the local server's answer went
+// on, and the requests behind it were forwarded too.
+func TestSilentStoreEndsAnAnswerThatGoesOn(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		time.Sleep(time.Minute)
+	}, func(b *fixture) {
+		begun := time.Now()
+		for range 3 {
+			out, _ := b.send(get)
+			b.want("code", code(out), relay.CodeStoreUnavailable)
+		}
+		b.want("waited", time.Since(begun), 30*time.Second)
+		b.want("forwarded", b.tun.count(), 1)
+	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
+}
+
+// After an answer that ended in time, too, the next requests were forwarded to a silent store.
+func TestSilentStoreIsAskedFirst(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		for range 3 {
+			out, _ := b.send(post)
+			b.want("code", code(out), relay.CodeStoreUnavailable)
+		}
+		b.want("forwarded", b.tun.count(), 1)
+	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
+}
