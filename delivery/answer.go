@@ -116,9 +116,11 @@ func (x *exchange) finishFailed() *relay.Error {
 	return err
 }
 
-// isStoreFault reports whether the store is why the exchange failed.
+// isStoreFault reports whether the exchange failed because something cannot be stored. An
+// answer that has begun and finds no buffer space cannot be recorded to its end.
 func (x *exchange) isStoreFault() bool {
-	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull
+	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull ||
+		x.fault.Code == relay.CodeOverloaded && x.responseStarted
 }
 
 // failedState returns the state of a failed attempt.

@@ -202,6 +202,12 @@ func (x *exchange) recordUnstored() {
 func (x *exchange) panicked() {
 	defer func() { _ = recover() }()
 	defer x.space.release()
+	defer x.res.release()
+	defer func() {
+		if !x.uploading {
+			x.rec.release()
+		}
+	}()
 	defer x.releaseChannel()
 	x.timer.Stop()
 	x.stopReading.Store(true)

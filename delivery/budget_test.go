@@ -97,3 +97,80 @@ func TestUnfinishedBodiesAreBounded(t *testing.T) {
 		})
 	}
 }
+
+// An answer that has found no space as nothing of it had gone out was reset, though its
+// caller could still be told.
+func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
+	t.Parallel()
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun")
+		time.Sleep(time.Second / 4) // the store takes a second
+		l.c.down.finish(relay.ErrOverBudget)
+	}, func(b *fixture) {
+		out, c := b.send(get)
+		b.want("code", code(out), relay.CodeOverloaded)
+		b.want("aborted", c.wasAborted(), false)
+		b.want("state", b.event().State, relay.StateFailed)
+	}, func(b *fixture) { b.s.delay = time.Second })
+}
+
+// An answer of which the caller has a part, and whose last bytes find no space, was recorded
+// as if there had been none.
+func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		capture         int64
+		response, fault string
+	}{
+		"for its record": {32 << 20, "", relay.CodeResponseNotStored},
+		"for its caller": {1 << 10, relay.ResponseComplete, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			budget := relay.NewBudget(400 << 10) // 100 KiB for an account
+			run(t, func(l *local) {
+				l.until("\r\n\r\n")
+				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n" + strings.Repeat("x", 10000))
+				time.Sleep(time.Second)
+				budget.Reserve(1, 100<<10)
+				l.Write(strings.Repeat("x", 30000))
+				l.ended()
+			}, func(b *fixture) {
+				_, caller := b.send(get)
+				budget.Release(1, 100<<10)
+				a := b.event().Attempts[0]
+				b.want("state", a.State, relay.StateDelivered)
+				b.want("response", a.ResponseState, c.response)
+				fault := ""
+				if a.Error != nil {
+					fault = a.Error.Code
+				}
+				b.want("error", fault, c.fault)
+				b.want("aborted", caller.wasAborted(), true)
+				b.want("left reserved", budget.Stats().Used, 0)
+			}, func(b *fixture) { b.opt.Budget, b.opt.MaxResponseCapture = budget, c.capture })
+		})
+	}
+}
+
+// A response head that came in pieces counted twice, for as long as its answer went on.
+func TestHeadInPiecesIsNotHeldForEver(t *testing.T) {
+	t.Parallel()
+	budget := relay.NewBudget(0)
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Long: " + strings.Repeat("x", 40<<10) + "\r\n\r\n")
+		for range 2 {
+			time.Sleep(time.Second)
+			l.Write("5\r\nhello\r\n")
+		}
+		l.Write("0\r\n\r\n")
+		l.ended()
+	}, func(b *fixture) {
+		_, done := b.begin(get)
+		time.Sleep(1500 * time.Millisecond)
+		b.want("reserved", budget.Stats().Used, 0)
+		<-done
+	}, func(b *fixture) { b.opt.Budget = budget })
+}

@@ -564,7 +564,7 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 func (x *exchange) onChannelEnd(err error) verdict {
 	orderly := errors.Is(err, io.EOF)
 	switch {
-	case errors.Is(err, relay.ErrOverBudget) && x.final == nil:
+	case errors.Is(err, relay.ErrOverBudget) && (x.final == nil || x.caller != nil && x.callerState < callerGone && !x.responseStarted):
 		return x.fail(relay.Errorf(relay.CodeOverloaded, "the local server's answer found no buffer space; try again in a moment"))
 	case errors.Is(err, relay.ErrOverBudget): // the caller takes it too slowly, and sees a broken transfer
 		x.state, x.callerState = relay.ResponseCut, callerPartial

@@ -220,3 +220,20 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 		b.wantInternal(e.Attempts[0])
 	}, func(b *fixture) { b.a.Settings.FreshConnections = true })
 }
+
+// What was reserved for the answer of an exchange that panicked was missing in the budget
+// from then on.
+func TestPanicLeavesNothingReserved(t *testing.T) {
+	budget := relay.NewBudget(0)
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 60000))
+		l.ended()
+	}, func(b *fixture) {
+		in, c := b.inbound(post)
+		in.Caller = panickingCaller{c}
+		b.wantPanic(in)
+		b.s.wg.Wait()
+		b.want("reserved", budget.Stats().Used, 0)
+	}, func(b *fixture) { b.opt.Budget, b.s.delay = budget, time.Second })
+}

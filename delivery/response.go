@@ -54,6 +54,7 @@ func (x *exchange) heads(p []byte) ([]byte, verdict) {
 		p = p[n:]
 		h.Raw = bytes.Clone(h.Raw)
 		if h.Status >= 200 || h.Status == 101 {
+			x.partial = x.partial[:0]
 			x.begin(h)
 			return p, goOn
 		}
@@ -182,10 +183,14 @@ func (x *exchange) hold(p []byte) {
 }
 
 // reserveHeld reserves buffer space for the bytes of the answer that the exchange holds.
-// Without space the exchange fails as overloaded; no byte of the answer was written to
-// the caller by then.
+// Without space the exchange fails as overloaded. A caller that has got a part of the answer
+// gets no more of it, and the answer is recorded as it came.
 func (x *exchange) reserveHeld() verdict {
 	if x.space.cover(len(x.out) + len(x.partial)) {
+		return goOn
+	}
+	if x.responseStarted {
+		x.callerState, x.out = callerPartial, x.out[:0]
 		return goOn
 	}
 	x.out, x.partial = nil, nil
