@@ -326,3 +326,42 @@ func TestNobodyWaitsForATunnelThatIsGone(t *testing.T) {
 		}
 	})
 }
+
+// movingStore calls during, once, after it has claimed an attempt.
+type movingStore struct {
+	*memStore
+	during func()
+}
+
+func (s *movingStore) Next(next relay.NextClaim) (*relay.Claim, error) {
+	c, err := s.memStore.Next(next)
+	if f := s.during; c != nil && f != nil {
+		s.during = nil
+		f()
+	}
+	return c, err
+}
+
+// The node that takes a tunnel over takes back what this one has claimed from the queue, and
+// delivers it. This one delivered it too, through the new tunnel, if it had learnt of that one
+// between its claim and the delivery.
+func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
+	s := &movingStore{}
+	remote := &memRemote{memTunnel: &memTunnel{serve: always("hello", ok), info: relay.TunnelInfo{ID: "tun_2"}}}
+	run(t, nil, func(b *fixture) {
+		defer remote.wg.Wait()
+		defer remote.cutAll()
+		b.send(post)
+		s.during = func() { b.elsewhere("tun_2", relay.TunnelOnline) }
+		b.attach(always("hello", ok))
+		synctest.Wait()
+		b.s.change(7, func(s *relay.Settings) { s.AutoDeliver = true })
+		time.Sleep(time.Second)
+		b.want("claimed", s.during == nil, true)
+		b.want("channels of the other node", remote.count(), 0)
+		b.want("state", b.event().State, relay.StateQueued)
+	}, func(b *fixture) {
+		s.memStore, b.opt.Store = b.s, s
+		b.opt.Remote = func(relay.TunnelRecord) relay.RemoteTunnel { return remote }
+	})
+}

@@ -105,6 +105,9 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 		back = queued // the store queues it again; the dispatcher must not try at once
 	}()
 	x.att, x.lost = st.online()
+	if queued && x.att != nil && x.att.remote != nil { // its node delivers the queue now, with what was claimed here
+		x.att = nil
+	}
 	x.queued = queued
 	x.event, x.origin = c.Event, c.Event.Remote
 	x.attempt = relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
