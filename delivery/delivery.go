@@ -74,6 +74,7 @@ const (
 	probeAfter             = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
 	probeAfterLazy         = 2500 * time.Millisecond
 	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
+	partWait               = 20 * time.Second      // for a part of a body: it may wait 10 s for room in the write queue
 	earlyAnswerWait        = 10 * time.Second      // for the rest of a request that was answered early
 	cutWait                = 12 * time.Second      // for exchanges that were cut to store what they have
 	acceptDelay            = 20 * time.Millisecond // ADR 0034

@@ -5,6 +5,7 @@ import (
 	"hash"
 	"slices"
 	"sync"
+	"time"
 
 	"relay"
 	"relay/wire"
@@ -158,16 +159,23 @@ func (r *recording) flush() {
 	r.data = nil
 }
 
-// waitForParts waits until n more bytes cannot leave more than two parts unresolved.
+// waitForParts waits until n more bytes cannot leave more than two parts unresolved. The
+// recording fails if the store says nothing for partWait.
 func (r *recording) waitForParts(n int) {
 	r.mu.Lock()
 	var wait *relay.Ticket
-	if len(r.data)+n >= relay.BodyPart && len(r.pending) > 1 {
+	if len(r.data)+n >= relay.BodyPart && len(r.pending) > 1 && r.failed == nil {
 		wait = r.pending[len(r.pending)-2]
 	}
 	r.mu.Unlock()
 	if wait != nil {
-		<-wait.Done()
+		select {
+		case <-wait.Done():
+		case <-time.After(partWait):
+			r.mu.Lock()
+			r.failed = errStoreTimeout
+			r.mu.Unlock()
+		}
 	}
 	r.partsError()
 }

@@ -228,3 +228,20 @@ func TestSilentStoreIsAskedFirst(t *testing.T) {
 		b.want("forwarded", b.tun.count(), 1)
 	}, func(b *fixture) { b.s.delay = 5 * time.Minute })
 }
+
+// The parts of a large body were waited for without end.
+func TestSilentStoreEndsALargeRequest(t *testing.T) {
+	const size = 8 * relay.BodyPart
+	for name, paused := range map[string]bool{"online": false, "offline": true} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) { l.ended() }, func(b *fixture) {
+				b.s.change(7, func(s *relay.Settings) { s.Paused = paused })
+				begun := time.Now()
+				c, done := b.begin(fmt.Sprintf("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n", size))
+				go c.in.write(make([]byte, size))
+				b.want("code", code(<-done), relay.CodeStoreUnavailable)
+				b.want("waited", time.Since(begun), 20*time.Second)
+			}, func(b *fixture) { b.s.delay = 5 * time.Minute })
+		})
+	}
+}
