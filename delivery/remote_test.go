@@ -365,3 +365,22 @@ func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
 		b.opt.Remote = func(relay.TunnelRecord) relay.RemoteTunnel { return remote }
 	})
 }
+
+// A tunnel that came to a node which this one could not reach was shown as online here, while
+// all requests for it were queued.
+func TestTunnelThatComesToUnreachableNodeIsNotOnline(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		remote.set(func() { remote.cut, remote.heard, remote.openErr = true, time.Hour, relay.ErrNotSent })
+		b.d.NodeReachable("there", false)
+		b.elsewhere("tun_2", relay.TunnelOnline)
+		b.want("state", b.state(), relay.TunnelStale)
+		out, _ := b.send(post)
+		b.want("code", code(out), "202")
+		b.want("released", b.released(), true)
+		remote.set(func() { remote.cut, remote.heard, remote.openErr = false, 0, nil })
+		b.d.NodeReachable("there", true)
+		b.want("state", b.state(), relay.TunnelOnline)
+		_, c := b.send(post)
+		b.want("answer", c.answer(), ok)
+	})
+}

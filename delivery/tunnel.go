@@ -23,6 +23,7 @@ const (
 	tunnelWait    = 2 * time.Second // limit of one call of the store
 	tunnelRetry   = time.Second     // such a call that has failed is repeated after so long, or earlier
 	requestsEvery = 5 * time.Second // pause between two updates of the numbers of requests
+	unheard       = time.Minute     // a node that was not heard of for so long is not connected: one that is speaks each second
 )
 
 // write stores w later, together with an earlier write of the alias.
@@ -277,6 +278,11 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 		next = newAttachment(st, d.opt.Remote(r))
 		if rec.State != relay.TunnelOnline {
 			next.stale = silentPeer
+		}
+		if next.t.Heard() > unheard { // NodeReachable tells changes only
+			next.stale |= unreachable
+		}
+		if next.stale != 0 {
 			close(next.lost)
 		}
 	}
