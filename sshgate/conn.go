@@ -82,6 +82,7 @@ type conn struct {
 	open            int           // channels to the local server that are in use
 	alive           int           // those and the ones that the peer has not closed yet
 	closedAt        time.Time     // when the peer closed one last, or was first seen to leave too many
+	opening         int           // opens that a request waits for
 	unansweredOpens int           // opens without an answer, or answered too late and not closed yet
 	drained         chan struct{} // made by leave, closed when open is 0
 }

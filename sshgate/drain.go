@@ -53,10 +53,10 @@ func (c *conn) drain(ctx context.Context, why closeReason) {
 	_ = c.sock.Close()
 }
 
-// checkDrained closes drained when no channel is in use. mu is held. An open that
-// was under way can still add one after that; it is cut like any late request.
+// checkDrained closes drained when no channel is in use and no request waits for one. mu is
+// held.
 func (c *conn) checkDrained() {
-	if !c.draining || c.open > 0 {
+	if !c.draining || c.open+c.opening > 0 {
 		return
 	}
 	select {

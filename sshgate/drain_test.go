@@ -3,8 +3,10 @@ package sshgate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -210,6 +212,57 @@ func TestShutdown(t *testing.T) {
 	p.code(t)
 	if h := b.store.hold("a"); !h.detached || !h.graceful {
 		t.Errorf("hold %+v", h)
+	}
+}
+
+// A request whose channel the client is still opening when the relay stops gets its answer.
+func TestShutdownWaitsForOpens(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	client, c := b.met()
+	asked, release := make(chan struct{}), make(chan struct{})
+	accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+		close(asked)
+		<-release
+		ch, reqs, err := n.Accept()
+		if err != nil {
+			return
+		}
+		go ssh.DiscardRequests(reqs)
+		_, _ = io.WriteString(ch, "done")
+		_ = ch.Close()
+	})
+	forwards(t, client, "a", 80)
+	tun := b.online("a")
+	got := make(chan string, 1)
+	go func() {
+		ch, err := tun.Open(t.Context(), netip.AddrPort{})
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		defer ch.Close()
+		text, err := readAll(t, ch)
+		got <- fmt.Sprintf("%s, %v", text, err)
+	}()
+	<-asked
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+		defer cancel()
+		stopped <- b.srv.Shutdown(ctx)
+	}()
+	eventually(t, 30*time.Second, "the drain", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.draining
+	})
+	close(release)
+	if text := <-got; text != "done, EOF" {
+		t.Errorf("the request got %s", text)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("shutdown: %v", err)
 	}
 }
 

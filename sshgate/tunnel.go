@@ -98,6 +98,7 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channe
 	if err := f.c.reserveOpen(); err != nil {
 		return nil, err
 	}
+	defer f.c.openEnded() // newChannel has counted the channel by then
 	lastHeard := f.c.sock.heard.Load()
 	payload := ssh.Marshal(forwardedOpen{Bind: f.asked.Bind, Port: f.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
 	result := make(chan opened)
@@ -143,7 +144,16 @@ func (c *conn) reserveOpen() error {
 		return errUnclosed
 	}
 	c.unansweredOpens++
+	c.opening++
 	return nil
+}
+
+// openEnded is called when nobody waits for an open any more.
+func (c *conn) openEnded() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.opening--
+	c.checkDrained()
 }
 
 // errNoBuffer is the answer to a request while the buffer space is used up.
