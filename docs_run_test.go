@@ -24,7 +24,6 @@ var notRun = [...]struct {
 	{regexp.MustCompile(`^(dig|lego|pg_dump|pg_restore|autossh|make) |--tls files`), "drives a program of others, or a domain"},
 	{regexp.MustCompile(`relay\.example\.com(/readyz|$)| login |hooks\.example\.net`), "needs a domain or a person: TestLogin"},
 	{regexp.MustCompile(`link@HOST`), "needs a person: TestEnrolment"},
-	{regexp.MustCompile(`^export RELAY_BASE_URL=.* RELAY_SSH_PUBLIC_ADDR=`), "belongs to docker compose"},
 	{regexp.MustCompile(`^(while true; do|  ssh -N |  sleep 2|done$)`), "is a loop without an end"},
 	{regexp.MustCompile(`^AUTOSSH_GATETIME`), "drives autossh"},
 }

@@ -2,6 +2,7 @@ package relay_test
 
 import (
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -242,6 +243,10 @@ func TestComposeMatchesHAProxy(t *testing.T) {
 		s := compose.Services[name]
 		if s.Environment["RELAY_NODE_NAME"] != name || s.Environment["RELAY_TRUSTED_PROXIES"] != address+"/32" || s.Environment["RELAY_DATABASE_URL_FILE"] == "" {
 			t.Errorf("the environment of %s is %v", name, s.Environment)
+		}
+		// Where Docker forwards by a process, all callers have the address of the gateway.
+		if own, err := netip.ParsePrefix(s.Environment["RELAY_SSH_PENALTY_EXEMPT"]); err != nil || !own.Contains(netip.MustParseAddr(address)) {
+			t.Errorf("%s gives penalties to the network of %s: %v", name, address, err)
 		}
 		if want := name != "relayd"; slices.Equal(s.Profiles, []string{"nodes"}) != want {
 			t.Errorf("%s has the profiles %v", name, s.Profiles)
