@@ -357,6 +357,7 @@ func TestQueueIsNotDeliveredThroughAnotherNode(t *testing.T) {
 		synctest.Wait()
 		b.s.change(7, func(s *relay.Settings) { s.AutoDeliver = true })
 		time.Sleep(time.Second)
+		synctest.Wait()
 		b.want("claimed", s.during == nil, true)
 		b.want("channels of the other node", remote.count(), 0)
 		b.want("state", b.event().State, relay.StateQueued)
