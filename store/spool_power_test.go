@@ -204,7 +204,7 @@ func (d *lossyDisk) losePower(t *testing.T, rng *rand.Rand, torn, undeleted bool
 // The power is lost at each point of the life of a spool, and before that one of its syncs has
 // failed. Every step that was taken and is not in the database is there afterwards, with its
 // bytes and in order.
-func TestSpoolOutlivesPowerLoss(t *testing.T) {
+func TestStepsOutlivePowerLoss(t *testing.T) {
 	t.Parallel()
 	const batches, each, limit = 6, 3, 1 << 20
 	rng := rand.New(rand.NewPCG(1, 1))
