@@ -14,6 +14,7 @@ func TestFollowedListIsFiltered(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	a := b.store.alias("a", 1)
+	listed := b.store.event(1, a).ID.String()
 	c := b.mustDial(b.alice)
 	s, err := c.NewSession()
 	if err != nil {
@@ -24,7 +25,7 @@ func TestFollowedListIsFiltered(t *testing.T) {
 	if err := s.Start("events a -f path:/hook needle"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
+	eventually(t, 30*time.Second, "subscription and list", func() bool { return b.store.subscribers() == 1 && contains(out, listed) })
 	live := func(n byte, target, body string) string {
 		e := b.store.event(n, a)
 		b.store.mu.Lock()
