@@ -39,6 +39,12 @@ func TestStepRoundTrip(t *testing.T) {
 			t.Fatal(diff)
 		}
 	}
+	whole := appendStep(nil, &step{event: &relay.Event{}, attempt: &relay.Attempt{}, message: &relay.Message{}, id: relay.ID{1}})
+	for n := range whole {
+		if _, err := parseStep(whole[:n]); err == nil {
+			t.Errorf("%d of %d bytes of a step are taken for a step", n, len(whole))
+		}
+	}
 	for _, st := range []*step{{kind: stepRequeue, n: 2}, {kind: stepAccept, event: &relay.Event{Target: []byte{}}}} {
 		got, err := parseStep(appendStep(nil, st))
 		if diff := cmp.Diff(st, got, same); diff != "" || err != nil {
