@@ -147,8 +147,8 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API
 	return api, err
 }
 
-// mayGetToken returns an error if only a webhooks.yaml that was found names the server: whoever
-// cloned a repository with such a file would send RELAY_TOKEN to the server of its author.
+// mayGetToken returns an error if only a webhooks.yaml that was found names the server. In a
+// cloned repository the author of that file would get RELAY_TOKEN.
 func (p *program) mayGetToken(dialer *client.Dialer) error {
 	if cmp.Or(p.server, p.getenv("RELAY_SERVER"), p.config) != "" {
 		return nil
