@@ -298,7 +298,11 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 			"schema", now, "known_schema", m.schema)
 	}
 	if s.opt.Now == nil || s.opt.CorrectNow {
+		before := time.Duration(s.clock.offset.Load())
 		s.clock.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
+		if off := time.Duration(s.clock.offset.Load()); off.Abs() > maxClockOffset && before.Abs() <= maxClockOffset {
+			s.log.Warn("the clock of this node differs from that of postgres, by which it goes; have the time synchronised", "offset", off.Round(time.Millisecond))
+		}
 	}
 	return true, nil
 }

@@ -164,10 +164,16 @@ func TestTwoNodes(t *testing.T) {
 	under := eventAt(first, alias, time.Now(), relay.StateDelivering, "x")
 	settled(t, first.Accept(under))
 	ahead := func() time.Time { return time.Now().Add(time.Hour) }
-	second := mustServe(t, store.Options{URL: url, DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Now: ahead, CorrectNow: true})
+	var log relaytest.Buffer
+	second := mustServe(t, store.Options{
+		URL: url, DataDir: t.TempDir(), Log: slog.New(slog.NewTextHandler(&log, nil)), NodeName: "a", Now: ahead, CorrectNow: true,
+	})
 	eventually(t, "they know each other", func() bool { return first.HasOtherNodes() && second.HasOtherNodes() })
 	if n := nodesByName(t, second)["a-2"]; !n.Self || (n.ClockOffset+time.Hour).Abs() > time.Minute {
 		t.Errorf("the second node: %+v", n)
+	}
+	if n := strings.Count(log.String(), "the clock of this node differs"); n != 1 {
+		t.Errorf("the log tells %d times that the clock differs:\n%s", n, &log)
 	}
 	var queued []relay.ID
 	began := time.Now().Add(-time.Minute)
