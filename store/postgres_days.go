@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	partitionsAhead  = 7            // days that have partitions before they begin
+	partitionsAhead  = 3            // days that have partitions before they begin: each costs the plans of queries
 	partitionLock    = 0x72656c6179 // advisory lock under which partitions are made
 	partitionTimeout = 30 * time.Second
 	attachTime       = 2 * time.Second // Postgres looks through the default partition, which it locks
@@ -38,9 +38,9 @@ func tables(before, behind string) string {
 	return strings.Join(list, ", ")
 }
 
-// makePartitions makes the partitions of the days from yesterday to a week ahead. The range
-// of a day is a range of UUIDv7. The default partitions take rows of other days, and of days
-// whose partitions cannot be made, so an error does not prevent the service.
+// makePartitions makes the partitions of the days from yesterday to partitionsAhead days
+// ahead. The range of a day is a range of UUIDv7. The default partitions take rows of other
+// days, and of days whose partitions cannot be made, so an error does not prevent the service.
 func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	if !s.d.isPostgres {
 		return nil
@@ -88,7 +88,8 @@ func (q session) days() (days []pastDay, err error) {
 	return days, err
 }
 
-// missingDays lists the days from yesterday to a week ahead that have no partitions.
+// missingDays lists the days from yesterday to partitionsAhead days ahead that have no
+// partitions.
 func (q session) missingDays(now time.Time) (missing []pastDay, err error) {
 	days, err := q.days()
 	if err != nil {

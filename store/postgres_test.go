@@ -74,7 +74,7 @@ func TestPostgresPartitions(t *testing.T) {
 	}
 	// On a busy machine a statement takes longer than the start waits for it, and the next try
 	// is a minute later: then another database is taken.
-	for try := 0; try == 0 || try < 5 && made() < 8; try++ {
+	for try := 0; try == 0 || try < 5 && made() < 6; try++ {
 		url := pgtest.URL(t)
 		s = mustServe(t, store.Options{URL: url, DataDir: t.TempDir()})
 		var err error
@@ -89,7 +89,7 @@ func TestPostgresPartitions(t *testing.T) {
 	}
 	for _, table := range []string{"events", "attempts", "payloads", "body_chunks"} {
 		var days int
-		if err := db.QueryRow(`SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass($1)`, table).Scan(&days); err != nil || days < 8 {
+		if err := db.QueryRow(`SELECT count(*) FROM pg_inherits WHERE inhparent = to_regclass($1)`, table).Scan(&days); err != nil || days < 6 {
 			t.Errorf("%s has %d partitions, %v", table, days, err)
 		}
 	}
