@@ -33,19 +33,36 @@ const tsigSecret = "Z2VoZWltLWtleS1vZi1hLXRlc3Q="
 
 func newNameServer(t *testing.T) *nameServer {
 	t.Helper()
-	s := &nameServer{addr: relaytest.FreeAddr(t), txt: map[string][]string{}}
-	for _, network := range []string{"udp", "tcp"} {
+	tcp, udp := listenBoth(t)
+	s := &nameServer{addr: tcp.Addr().String(), txt: map[string][]string{}}
+	for _, server := range []*dns.Server{{Listener: tcp}, {PacketConn: udp}} {
 		listening := make(chan struct{})
-		server := &dns.Server{
-			Addr: s.addr, Net: network, Handler: s, TsigSecret: map[string]string{"relay.": tsigSecret},
-			NotifyStartedFunc: func() { close(listening) },
-			MsgAcceptFunc:     func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept }, // updates too
-		}
-		go func() { _ = server.ListenAndServe() }()
-		t.Cleanup(func() { _ = server.Shutdown() })
+		server.Handler, server.TsigSecret = s, map[string]string{"relay.": tsigSecret}
+		server.NotifyStartedFunc = func() { close(listening) }
+		server.MsgAcceptFunc = func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept } // updates too
+		go func() { _ = server.ActivateAndServe() }()
 		<-listening
+		t.Cleanup(func() { _ = server.Shutdown() })
 	}
 	return s
+}
+
+// listenBoth listens on a port of loopback that is free for TCP and for UDP.
+func listenBoth(t *testing.T) (net.Listener, net.PacketConn) {
+	t.Helper()
+	for range 100 {
+		tcp, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		udp, err := net.ListenPacket("udp", tcp.Addr().String())
+		if err == nil {
+			return tcp, udp
+		}
+		tcp.Close()
+	}
+	t.Fatal("no port is free for TCP and UDP")
+	return nil, nil
 }
 
 // ServeDNS implements dns.Handler.
