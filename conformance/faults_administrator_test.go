@@ -46,7 +46,7 @@ func TestFaultMisbehavingAdministrator(t *testing.T) {
 		if c.full && size(true, false) {
 			continue
 		}
-		l := startLoad(r, "administered", 4, func(l *load) { l.pause = 10 * time.Millisecond })
+		l := startLoad(r, "administered", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
 		l.more(50, 30*time.Second)
 		before := d.sessions()
 		undo := c.does(d)

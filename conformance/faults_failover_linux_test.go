@@ -33,7 +33,7 @@ func TestFaultFailover(t *testing.T) {
 	r.autossh("failover", localServer(t))
 	var loads []*load
 	for _, node := range nodes[:2] {
-		loads = append(loads, startLoad(node.knows("failover"), "failover", 4, func(l *load) { l.pause = 10 * time.Millisecond }))
+		loads = append(loads, startLoad(node.knows("failover"), "failover", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) }))
 	}
 	for _, l := range loads {
 		l.more(50, 30*time.Second)

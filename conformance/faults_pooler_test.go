@@ -59,7 +59,7 @@ func outages(t *testing.T, d *dba, b *bouncer, r *relayServer) {
 		if c.name == "every session terminated" && size(true, false) {
 			continue // as TestFaultMisbehavingAdministrator does
 		}
-		l := startLoad(r, "pooled", 4, func(l *load) { l.pause = 10 * time.Millisecond })
+		l := startLoad(r, "pooled", 4, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
 		l.more(50, 30*time.Second)
 		c.away()
 		<-time.After(size(1500*time.Millisecond, 5*time.Second))

@@ -131,7 +131,7 @@ func TestFaultFlapping(t *testing.T) {
 		local := localServer(t)
 		r.tunnel("flappy", local).Kill()
 		base := r.atRest()
-		l := startLoad(r, "flappy", 8, func(l *load) { l.pause = 10 * time.Millisecond })
+		l := startLoad(r, "flappy", 8, func(l *load) { l.pause = size(50*time.Millisecond, 10*time.Millisecond) })
 		for i := range flaps {
 			cmd := r.tunnel("flappy", local)
 			if i == 0 {

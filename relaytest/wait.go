@@ -19,12 +19,17 @@ func Until(t testing.TB, quiet time.Duration, what string, ok func() bool) {
 	}
 }
 
-// Poll polls until ok holds and tells whether that happened within Patience(quiet).
+// Poll polls until ok holds and tells whether that happened within Patience(quiet). The pause
+// grows with the time that has passed: a condition may be a query, and tests that wait for
+// seconds would otherwise keep the machine busy.
 func Poll(quiet time.Duration, ok func() bool) bool {
-	for deadline := time.Now().Add(Patience(quiet)); !ok(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	begun := time.Now()
+	for !ok() {
+		passed := time.Since(begun)
+		if passed > Patience(quiet) {
 			return ok()
 		}
+		time.Sleep(min(max(passed/10, 5*time.Millisecond), 100*time.Millisecond))
 	}
 	return true
 }
