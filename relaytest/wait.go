@@ -43,7 +43,7 @@ func Limit(promised time.Duration, begun time.Time) time.Duration {
 	return time.Duration(2*factor*float64(promised)) + 2*longest
 }
 
-// Slowdown tells how busy the machine was since a moment. Every 100 ms a goroutine does a
+// Slowdown tells how busy the machine was since a moment. Every 250 ms a goroutine does a
 // fixed piece of work of a few milliseconds. factor is the mean time of a piece, its late
 // start included, divided by the shortest one since the process started, so it is 1 at
 // least; longest is the longest time of a piece. The goroutine starts with Main or with the
@@ -64,13 +64,16 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the piece under way counts too
 		count(under)
 	}
+	if n == 0 && len(meter.samples) > 0 { // too short a time for a piece
+		count(meter.samples[len(meter.samples)-1].took)
+	}
 	if n == 0 {
 		return 1, 0
 	}
 	return max(1, float64(sum)/float64(n)/float64(meter.quick)), longest
 }
 
-const meterPause = 100 * time.Millisecond
+const meterPause = 250 * time.Millisecond
 
 type sample struct {
 	at   time.Time
@@ -82,7 +85,7 @@ var meter struct {
 	mu      sync.Mutex
 	quick   time.Duration // the shortest piece
 	last    time.Time     // end of the last piece
-	samples []sample      // of the last ten minutes
+	samples []sample      // of the last ten minutes or more
 }
 
 func startMeter() {
@@ -102,8 +105,8 @@ func startMeter() {
 			meter.quick = min(meter.quick, took)
 			meter.last = time.Now()
 			meter.samples = append(meter.samples, sample{meter.last, took + late})
-			if len(meter.samples) > 6000 {
-				meter.samples = meter.samples[1000:]
+			if len(meter.samples) > 3000 {
+				meter.samples = meter.samples[500:]
 			}
 			meter.mu.Unlock()
 		}
