@@ -17,7 +17,7 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 	t.Parallel()
 	credentials, accounts := 10_000, 500 // each account has an alias, its next one is a member of that
 	if relaytest.RaceEnabled() {
-		credentials = 2000 // the detector makes SQLite some five times as slow
+		credentials = 1000 // the detector makes SQLite some five times as slow
 	}
 	for name, o := range map[string]Options{
 		"sqlite": {DataDir: t.TempDir()}, "postgres": {URL: pgtest.URL(t), DataDir: t.TempDir()},
