@@ -222,19 +222,25 @@ func (r *eventful) Events(ctx context.Context, who relay.Actor, q relay.Filter) 
 }
 
 // TestEndOfAFollowedList: a store that did not answer is not taken for an alias that was
-// removed.
+// removed, nor is a relay that stops.
 func TestEndOfAFollowedList(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
+	stopping := func(is bool) {
+		b.srv.mu.Lock()
+		defer b.srv.mu.Unlock()
+		b.srv.stopping = is
+	}
 	for _, x := range []struct {
 		before func()
 		code   int
 		words  string
 	}{
 		{func() {}, shell.ExitFailure, "run the command again"},
-		{func() { delete(b.store.aliases, "a") }, shell.ExitNotFound, "the alias was removed"},
+		{func() { stopping(true) }, shell.ExitUnreachable, shell.StoppingText},
+		{func() { stopping(false); delete(b.store.aliases, "a") }, shell.ExitNotFound, "the alias was removed"},
 	} {
 		s, err := c.NewSession()
 		if err != nil {

@@ -179,8 +179,7 @@ func (c *conn) removeForward(f *forward) {
 
 // closeRevoked gives a connection up whose key is not good any more.
 func (c *conn) closeRevoked() {
-	message := "this key was removed; register it again to come back"
-	c.log.Info("ssh connection dismissed", "why", message)
-	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: message}, exit: shell.ExitRefused}
+	c.log.Info("ssh connection dismissed", "why", shell.KeyRemovedText)
+	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: shell.ExitRefused}
 	c.spawn(func() { c.drain(c.ctx, why) })
 }

@@ -77,7 +77,7 @@ func TestRemovedAliasWithoutSession(t *testing.T) {
 }
 
 // TestWaitingCommandsEndWithTheirKey: a replay, a wait and a list that is followed
-// are cut when the key is removed.
+// are cut when the key is removed, and say so.
 func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 	t.Parallel()
 	for _, command := range []string{"replay ", "wait a --timeout 1h", "events a -f"} {
@@ -94,6 +94,8 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			bad := &output{}
+			s.Stderr = bad
 			if err := s.Start(command); err != nil {
 				t.Fatal(err)
 			}
@@ -107,8 +109,8 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 			b.store.mu.Unlock()
 			began := time.Now()
 			b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
-			if err := s.Wait(); err == nil {
-				t.Error("exit 0")
+			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != shell.ExitRefused || !contains(bad, shell.KeyRemovedText) {
+				t.Errorf("%v, %s", exit, bad)
 			}
 			_ = c.Wait()
 			t.Logf("ended after %v", time.Since(began))

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -160,10 +161,29 @@ func (k *call) dispatch(words []word) int {
 	if err == nil {
 		err = c.run(k)
 	}
+	if err == nil && k.s.Session.Exit(ExitOK) == ExitRefused {
+		err = errKeyRemoved
+	}
 	if err != nil {
-		return k.fail(err)
+		return k.fail(k.cause(err))
 	}
 	return k.s.Session.Exit(k.code)
+}
+
+var errKeyRemoved = relay.Errorf(relay.CodeUnauthorized, "%s", KeyRemovedText)
+
+// cause returns what an error comes from. The removal of a key ends what waits and the
+// connection, in any order, and without it each of them looks like a failure of the relay.
+func (k *call) cause(err error) error {
+	if !slices.Contains([]string{relay.CodeInternal, relay.CodeCanceled, relay.CodeStoreUnavailable}, relay.AsError(err).Code) {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(k.s.Ctx), askTime)
+	defer cancel()
+	if errors.Is(k.s.Accounts.StillValid(ctx, k.s.Who), relay.ErrNotFound) {
+		return errKeyRemoved
+	}
+	return err
 }
 
 // parse separates flags from arguments and counts those.
@@ -255,6 +275,8 @@ func (k *call) fail(err error) int {
 		exit = ExitNotFound
 	case relay.CodeUnauthorized:
 		exit = ExitRefused
+	case relay.CodeStopping:
+		exit = ExitUnreachable
 	}
 	return k.s.Session.Exit(exit)
 }

@@ -19,6 +19,9 @@ type Notice struct {
 // StoppingText tells people that the relay stops.
 const StoppingText = "the relay is stopping; connect again in a moment"
 
+// KeyRemovedText tells people that their key was removed.
+const KeyRemovedText = "this key was removed; register it again to come back"
+
 // NewNotices makes a queue of notices, which takes some only once it is open.
 func NewNotices(open bool) *Queue[Notice] {
 	return &Queue[Notice]{Wake: make(chan struct{}, 1), open: open}

@@ -42,6 +42,8 @@ type Accounts interface {
 	// CreateToken makes an API token of the actor's account with t's Name; without
 	// scopes it may do what the actor may. The secret is given once.
 	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error)
+	// StillValid is nil while the actor's credential stands, ErrNotFound when it was removed.
+	StillValid(ctx context.Context, who relay.Actor) error
 }
 
 // Tunnels tells what happens to aliases. delivery satisfies it.
