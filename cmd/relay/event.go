@@ -252,6 +252,7 @@ and go, js and python are tests that send the exact bytes.`,
 		Args: takes("event id", 1, 1),
 	}
 	format := c.Flags().String("format", "curl", "`FORMAT`: curl, har, json, go, js or python")
+	isJSON := false // what the relay has exported
 	c.PreRunE = func(*cobra.Command, []string) error {
 		known := record.ExportFormats
 		if slices.Contains(known, *format) {
@@ -269,9 +270,8 @@ and go, js and python are tests that send the exact bytes.`,
 			if err != nil {
 				return nil, err
 			}
-			var indented bytes.Buffer // the same for both connections
-			if (*format == "har" || *format == "json") && json.Indent(&indented, []byte(record.SafeJSON(text)), "", "  ") == nil {
-				text = append(bytes.TrimSpace(indented.Bytes()), '\n')
+			if isJSON = (*format == "har" || *format == "json") && json.Valid(text); isJSON {
+				return text, nil
 			}
 			if file := args[0] + "-request.body"; bytes.HasSuffix(text, []byte("--data-binary '@"+file+"'\n")) {
 				var told record.SSH
@@ -283,8 +283,17 @@ and go, js and python are tests that send the exact bytes.`,
 			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
 		},
 		// Exports contain only printable text and tabs; anything else is no export, and is escaped.
-		func(w *printer, export *struct{ Text string }) error { return w.text(export.Text, "\t") })
-	c.Flags().Lookup("json").Usage = "print the export as a JSON string"
+		func(w *printer, export *json.RawMessage) error {
+			var form struct{ Text string }
+			var indented bytes.Buffer // the same for both connections
+			if isJSON && json.Indent(&indented, []byte(record.SafeJSON(*export)), "", "  ") == nil {
+				form.Text = strings.TrimSpace(indented.String())
+			} else if err := json.Unmarshal(*export, &form); err != nil {
+				return err
+			}
+			return w.text(form.Text, "\t")
+		})
+	c.Flags().Lookup("json").Usage = "print the export as JSON: har and json as they are, other formats as text in an object"
 	return c
 }
 
