@@ -80,8 +80,12 @@ type Fill struct {
 	Err error
 }
 
-// AliasRemoved is the reason of Tunnel.Close when the alias was removed.
-const AliasRemoved = "the alias was removed"
+// AliasRemoved is the reason of Tunnel.Close when the alias was removed, TakenOver when a
+// newer tunnel has the alias.
+const (
+	AliasRemoved = "the alias was removed"
+	TakenOver    = "taken over by a newer connection"
+)
 
 // Channel is one connection to a local server. Reads are started by Fill and can be
 // abandoned, because x/crypto/ssh has no way to interrupt a read.

@@ -66,6 +66,14 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 // pass.
 func (m *Message) Transient() bool { return m.Type == TypeRefused && !permanent(m.Code) }
 
+// Superseded says for people how the alias of a superseded tunnel was lost.
+func (m *Message) Superseded() string {
+	if m.Message == "" || m.Message == relay.TakenOver {
+		return "alias " + m.Alias + " was " + relay.TakenOver
+	}
+	return "alias " + m.Alias + " is offline: " + m.Message
+}
+
 // maxLogged is how many attempts the request log remembers.
 const maxLogged = 512
 

@@ -296,8 +296,10 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 			return nil // of another connection of the account
 		}
 	case TypeSuperseded:
-		gone = Errorf(ExitTaken, "alias %s was taken over by a newer connection", m.Alias).
-			WithHint("another relay up or ssh forwards it now; run this one again to take it back")
+		gone = Errorf(ExitTaken, "%s", m.Superseded())
+		if m.Message == relay.TakenOver {
+			gone.Hint = "another relay up or ssh forwards it now; run this one again to take it back"
+		}
 	case TypeRefused:
 		if m.Transient() {
 			t.forwardLater(ctx, m.Alias)

@@ -89,17 +89,23 @@ func TestUpGoesOnWithTheOthers(t *testing.T) {
 	}
 }
 
+// TestUpStopsWhenTakenOver: a tunnel that a person closed is not said to be taken over.
 func TestUpStopsWhenTakenOver(t *testing.T) {
-	d := newFakeRelay(t)
-	d.notices = func(c *fakeConn) {
-		c.notify(onlineNotice, relay.Notice{Kind: "newer-than-us"},
-			relay.Notice{Kind: relay.NoticeSuperseded, Alias: "stripe-dev", Message: "taken over by a newer connection"})
-		c.Close() // with the notices under way
-	}
-	dialer, _ := newDialer(t, d.listen())
-	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOfError(err) != ExitTaken {
-		t.Error(err)
+	for reason, want := range map[string]string{
+		relay.TakenOver:                  "alias stripe-dev was taken over by a newer connection",
+		"this tunnel was closed by hand": "alias stripe-dev is offline: this tunnel was closed by hand",
+	} {
+		d := newFakeRelay(t)
+		d.notices = func(c *fakeConn) {
+			c.notify(onlineNotice, relay.Notice{Kind: "newer-than-us"},
+				relay.Notice{Kind: relay.NoticeSuperseded, Alias: "stripe-dev", Message: reason})
+			c.Close() // with the notices under way
+		}
+		dialer, _ := newDialer(t, d.listen())
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		if err := run.end(t); exitOfError(err) != ExitTaken || err.Error() != want {
+			t.Error(err)
+		}
 	}
 }
 

@@ -99,7 +99,7 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 		d.counters.takenOver.Inc()
 		d.store.NoteTakeover(a, old.info, h.info)
 		old.pool.Close()
-		d.background(func() { old.t.Close(reasonTakenOver) })
+		d.background(func() { old.t.Close(relay.TakenOver) })
 	}
 	d.feed.Tunnel(st.id)
 	h.pool.Refill()

@@ -228,11 +228,8 @@ func (d *Delivery) readTunnels() {
 	}
 }
 
-// Reasons of Tunnel.Close.
-const (
-	reasonTakenOver = "taken over by a newer connection"
-	reasonClosed    = "this tunnel was closed by an operator or in the dashboard"
-)
+// reasonClosed is the reason of Tunnel.Close when a person closed the tunnel.
+const reasonClosed = "this tunnel was closed by an operator or in the dashboard"
 
 // applyTunnel makes what the store says of the tunnel of an alias true here: nil = it has no
 // tunnel. version is that of the state before the store was asked.
@@ -295,7 +292,7 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 	case h == nil:
 	case h.remote == nil:
 		h.pool.Close()
-		d.background(func() { h.t.Close(reasonTakenOver) })
+		d.background(func() { h.t.Close(relay.TakenOver) })
 	case next == nil:
 		h.markLost()
 	default:

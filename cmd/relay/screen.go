@@ -72,7 +72,7 @@ func (s *upScreen) message(m *client.Message) {
 		s.refused(m)
 	case client.TypeSuperseded:
 		if len(s.forwards) > 1 {
-			s.say("alias " + m.Alias + " was taken over by a newer connection")
+			s.say(m.Superseded())
 		}
 	case client.TypeStale, client.TypeOffline:
 		s.say("alias " + m.Alias + " is offline: requests are queued")
@@ -81,7 +81,9 @@ func (s *upScreen) message(m *client.Message) {
 	case client.TypeMoving:
 		s.say("this node of the relay takes no more clients; connecting to another one")
 	case client.TypeRevoked:
-		s.say(m.Message)
+		if len(s.forwards) > 1 { // else the error at the end says it
+			s.say(m.Message)
+		}
 	case client.TypeMissed:
 		s.say("some requests are not shown: too many at the same time")
 	}

@@ -135,6 +135,7 @@ alias github-dev was taken over by a newer connection
 // seemed to hang.
 func TestRefusalThatMayPassIsTold(t *testing.T) {
 	s := newRecordedScreen(t, outputCompact, "stripe-dev")
+	s.receive(t, `{"type":"revoked","alias":"stripe-dev","message":"it is the error at the end"}`)
 	for range 3 {
 		s.receive(t, `{"type":"refused","alias":"stripe-dev","code":"store-unavailable","message":"the store is away"}`)
 	}
