@@ -189,11 +189,14 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 	}
 	for _, set := range list {
 		line := strings.LastIndexByte(set.origin, ':')
-		if set.name != "database-url" || line < 0 {
-			continue
-		}
-		if file, err := filepath.Abs(set.origin[:line]); err == nil {
-			s.options = append(s.options, "--config", file)
+		switch {
+		case set.name != "database-url":
+		case set.origin == "--database-url": // the environment reaches the commands by itself
+			s.options = append(s.options, set.origin, maskURL(a.cfg.DatabaseURL))
+		case line >= 0:
+			if file, err := filepath.Abs(set.origin[:line]); err == nil {
+				s.options = append(s.options, "--config", file)
+			}
 		}
 	}
 	return s

@@ -173,6 +173,24 @@ func TestNoFirstAccount(t *testing.T) {
 	}
 }
 
+// TestPrintedCommandsNameTheDatabase: a database that a flag names was not named to the
+// commands, which found no data in the data dir. A password is not printed.
+func TestPrintedCommandsNameTheDatabase(t *testing.T) {
+	t.Parallel()
+	nothing := func(string) string { return "" }
+	dir := t.TempDir()
+	cfg, list, err := load(sources{getenv: nothing, flags: map[string]string{
+		"data-dir": dir, "database-url": "postgres://relay:secret@db/relay?sslmode=disable",
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := newOperatorEnv(newApp(&cli{getenv: nothing}, cfg), list).operatorCommand("node", "list")
+	if want := " node list --data-dir " + dir + " --database-url 'postgres://relay:xxxxx@db/relay?sslmode=disable'"; !strings.HasSuffix(got, want) {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // An account that `user add` made while the server started does not keep it from making the
 // admin of --initial-admin-keys; another admin does.
 func TestInitialAdminBesideAnotherAccount(t *testing.T) {
