@@ -23,6 +23,7 @@ type upScreen struct {
 	queued     map[string]int
 	refusals   map[string]string // by alias that is requested again: why it was refused
 	ready      bool              // the last of the fixed lines is out
+	missed     bool              // it was said that requests are missing, and none was shown since
 
 	reason   string // of the last reported loss, and its time; "" after a reconnect
 	reasonAt time.Time
@@ -68,6 +69,7 @@ func (s *upScreen) message(m *client.Message) {
 			line += " alias " + m.Event.Alias
 		}
 		_ = s.w.line(line)
+		s.missed = false
 	case client.TypeRefused:
 		s.refused(m)
 	case client.TypeSuperseded:
@@ -85,7 +87,10 @@ func (s *upScreen) message(m *client.Message) {
 			s.say(m.Message)
 		}
 	case client.TypeMissed:
-		s.say("some requests are not shown: too many at the same time")
+		if !s.missed {
+			s.say("some requests are not shown")
+		}
+		s.missed = true
 	}
 }
 

@@ -91,6 +91,17 @@ func TestSeveralAliasesAreNamedInTheLog(t *testing.T) {
 	}
 }
 
+// TestMissingRequestsAreSaidOnce: while Postgres was away, each request at another node was a line.
+func TestMissingRequestsAreSaidOnce(t *testing.T) {
+	s := newRecordedScreen(t, outputCompact, "stripe-dev")
+	for _, line := range []string{`{"type":"missed"}`, `{"type":"missed"}`, requestLog, `{"type":"missed"}`} {
+		s.receive(t, line)
+	}
+	if want := strings.Repeat("some requests are not shown\n", 2); s.talk.String() != want {
+		t.Errorf("said %q", s.talk.String())
+	}
+}
+
 func TestSeveralAliasesAndReconnect(t *testing.T) {
 	s := newRecordedScreen(t, outputQuiet, "stripe-dev", "github-dev.example.com")
 	s.receive(t, helloLine)

@@ -41,6 +41,7 @@ const memory = 512
 type follower struct {
 	wants   func(alias int64) bool
 	printed map[printedKey]bool
+	told    bool // that something is missing, and nothing has ended since
 }
 
 type printedKey struct {
@@ -52,7 +53,8 @@ func newFollower(wants func(alias int64) bool) *follower {
 	return &follower{wants: wants, printed: map[printedKey]bool{}}
 }
 
-// take reads a batch. missed tells that something is missing before it.
+// take reads a batch. missed tells that something is missing before it, once until something
+// has ended: without Postgres every change of another node says so.
 func (f *follower) take(items []relay.FeedItem) (ended []record.AttemptMessage, missed bool) {
 	for _, item := range items {
 		switch {
@@ -74,7 +76,9 @@ func (f *follower) take(items []relay.FeedItem) (ended []record.AttemptMessage, 
 			ended = append(ended, m)
 		}
 	}
-	return ended, missed
+	again := f.told && len(ended) == 0
+	f.told = missed || again
+	return ended, missed && !again
 }
 
 // hasEnded tells whether an attempt in this state is shown.
