@@ -145,6 +145,9 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 // says what to do. Whether the forward that follows names its alias cannot be known
 // yet, and a name that is somebody else's is not told from one that nobody has.
 func (c *conn) warnings(who relay.Actor, user string, aliases []relay.Alias) string {
+	if len(aliases) == 0 && c.srv.o.NoClaim {
+		return "  -R would be refused: no alias yet; make one in the dashboard, or have an\r\n    admin run: relayd alias add\r\n"
+	}
 	if len(aliases) == 0 {
 		return "  no alias yet: forward a free name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n" +
 			"  where the relay refuses that, an admin makes one: relayd alias add\r\n"
@@ -158,7 +161,10 @@ func (c *conn) warnings(who relay.Actor, user string, aliases []relay.Alias) str
 	switch {
 	case !relay.ValidLabel(label):
 		why = "cannot be an alias"
-	case !c.srv.o.Site.Reserved(label):
+	case c.srv.o.Site.Reserved(label):
+	case c.srv.o.NoClaim:
+		why = "is no alias of yours"
+	default:
 		unless, why = " (unless free to claim)", "is no alias of yours"
 	}
 	first, gap := "  -R without an alias would be refused"+unless+": user name", " "

@@ -50,15 +50,21 @@ func TestGreetingFits(t *testing.T) {
 	}
 }
 
+// TestGreetingWithoutAlias: where names cannot be claimed, the advice was to forward one.
 func TestGreetingWithoutAlias(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
-	_, text, err := b.dial("anna", ssh.PublicKeys(b.alice.signer))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(text, "no alias yet: forward a free name") || !strings.Contains(text, "relayd alias add") {
-		t.Errorf("%s", text)
+	for noClaim, want := range map[bool]string{false: "no alias yet: forward a free name", true: "-R would be refused: no alias yet; make one in the dashboard"} {
+		b := newFixture(t, func(o *Options) { o.NoClaim = noClaim })
+		c, text, err := b.dial("anna", ssh.PublicKeys(b.alice.signer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(text, want) || !strings.Contains(text, "relayd alias add") {
+			t.Errorf("%s", text)
+		}
+		if out, said, code := runs(t, c, "aliases"); out != "" || code != 0 || !strings.Contains(said, "no alias yet") {
+			t.Errorf("exit %d, %q, %q", code, out, said)
+		}
 	}
 }
 
@@ -86,7 +92,7 @@ func TestGreetingIsShownWholeByDropbear(t *testing.T) {
 // same words for a name of somebody else and one of nobody, and only there.
 func TestForetold(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	b := newFixture(t, func(o *Options) { o.NoClaim = true })
 	b.store.claiming = false
 	for _, name := range []string{"mine-a", "mine-b"} {
 		b.store.alias(name, 1)

@@ -84,6 +84,8 @@ type Options struct {
 	// Trusted are proxies: many people come from their addresses, so that no limit per
 	// source and no penalty holds there.
 	Trusted []netip.Prefix
+	// NoClaim says that Accounts lets nobody claim a free name by forwarding it.
+	NoClaim bool
 	// NoPenalties lets sources in however many logins of theirs failed.
 	NoPenalties bool
 	// PenaltyExempt are networks that never get a penalty: many people sit behind one
@@ -153,7 +155,7 @@ func New(o Options) *Server {
 	srv.moveWait = moveWait
 	srv.shell = shell.Config{
 		Accounts: o.Accounts, Tunnels: o.Attach, Read: o.Read, Replay: o.Replay, Limits: o.Limits, Site: o.Site, Version: o.Version,
-		FirstForward: shell.FirstForward, FeedRetry: shell.FeedRetry,
+		NoClaim: o.NoClaim, FirstForward: shell.FirstForward, FeedRetry: shell.FeedRetry,
 	}
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.buffers.New = func() any { return new([writePiece]byte) }

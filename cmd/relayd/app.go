@@ -223,7 +223,7 @@ func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiH
 		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
 		PingInterval: c.PingInterval, PingTimeout: c.PingTimeout, StaleClose: c.StaleClose,
 		MaxConnections: c.MaxConnections, MaxPerSource: c.MaxConnectionsPerSource, MaxPerAccount: c.MaxConnectionsPerAccount,
-		Trusted: c.TrustedProxies, NoPenalties: !c.SSHPenalties, PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
+		Trusted: c.TrustedProxies, NoClaim: !c.AliasClaim, NoPenalties: !c.SSHPenalties, PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
 	}
 	if a.acme != nil {
 		options.Attach = certPrefetcher{a.delivery, a.acme}

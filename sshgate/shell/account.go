@@ -62,8 +62,12 @@ func (k *call) aliases() error {
 			}
 			b.WriteString("\n")
 		}
-		if len(forms) == 0 {
-			b.WriteString("no alias yet; ssh -N -R ALIAS:80:localhost:3000 makes one\n")
+		switch {
+		case len(forms) > 0:
+		case k.s.NoClaim:
+			k.talk("no alias yet; make one in the dashboard, or have an admin run: relayd alias add")
+		default:
+			k.talk("no alias yet; ssh -N -R ALIAS:80:localhost:3000 makes one")
 		}
 		return b.String()
 	})

@@ -92,6 +92,7 @@ type Config struct {
 	Limits   Limits
 	Site     relay.Site
 	Version  string // shown by the command version
+	NoClaim  bool   // forwarding a free name does not claim it
 
 	// FirstForward is how long a session waits for a forward: the two come through
 	// different goroutines of x/crypto. FeedRetry is how long a session without the live feed
