@@ -36,10 +36,11 @@ func PortTarget(port int) (Target, error) {
 		return Target{}, Errorf(ExitUsage, "port %d is not between 1 and 65535", port)
 	}
 	p := strconv.Itoa(port)
-	return Target{
-		URL:   "http://127.0.0.1:" + p,
-		addrs: []string{net.JoinHostPort("127.0.0.1", p), net.JoinHostPort("::1", p)},
-	}, nil
+	return Target{URL: "http://127.0.0.1:" + p, addrs: bothLoopbacks(p)}, nil
+}
+
+func bothLoopbacks(port string) []string {
+	return []string{net.JoinHostPort("127.0.0.1", port), net.JoinHostPort("::1", port)}
 }
 
 // ParseTarget parses the address of a local server: http or https, host, port, and no
@@ -61,6 +62,9 @@ func ParseTarget(s string) (Target, error) {
 		return Target{}, targetError(s, "has no usable host and port")
 	}
 	t := Target{URL: u.Scheme + "://" + u.Host, addrs: []string{net.JoinHostPort(u.Hostname(), port)}}
+	if LoopbackName(u.Hostname()) && net.ParseIP(u.Hostname()) == nil {
+		t.addrs = bothLoopbacks(port) // the names of a machine may say one of them only (RFC 6761, section 6.3)
+	}
 	if u.Scheme == "https" {
 		t.tls = &tls.Config{
 			ServerName:         u.Hostname(),

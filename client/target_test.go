@@ -65,11 +65,20 @@ func TestTargetThatWasMeant(t *testing.T) {
 	}
 }
 
-// TestPortMeansBothLoopbacks: --port dials 127.0.0.1, then ::1.
+// TestPortMeansBothLoopbacks: --port dials 127.0.0.1, then ::1, and so does localhost, whatever the
+// machine knows by that name.
 func TestPortMeansBothLoopbacks(t *testing.T) {
 	target, err := PortTarget(3000)
 	if want := []string{"127.0.0.1:3000", "[::1]:3000"}; err != nil || !slices.Equal(target.addrs, want) {
 		t.Errorf("addresses %q, %v; want %q", target.addrs, err, want)
+	}
+	for url, want := range map[string][]string{
+		"http://localhost:3000": target.addrs, "https://App.localhost.:3000": target.addrs,
+		"http://127.0.0.1:3000": {"127.0.0.1:3000"}, "http://[::1]:3000": {"[::1]:3000"}, "http://app.test:3000": {"app.test:3000"},
+	} {
+		if got, err := ParseTarget(url); err != nil || !slices.Equal(got.addrs, want) {
+			t.Errorf("%s: addresses %q, %v; want %q", url, got.addrs, err, want)
+		}
 	}
 	for _, port := range []int{0, -1, 65536} {
 		if _, err := PortTarget(port); exitOfError(err) != ExitUsage {
