@@ -108,9 +108,10 @@ func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) 
 func copyResponse(ch ssh.Channel, local localConn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
-	for {
+	for silent := true; ; {
 		n, err := local.Read(buf[:])
 		if n > 0 {
+			silent = false
 			_, writeErr := ch.Write(buf[:n])
 			inspector.inspect(buf[:n])
 			if writeErr != nil {
@@ -120,6 +121,9 @@ func copyResponse(ch ssh.Channel, local localConn, inspector *answerInspector) {
 		switch {
 		case errors.Is(err, io.EOF):
 			_ = ch.CloseWrite()
+			if silent { // until CLOSE the relay waits for the reason of a failed dial
+				_ = ch.Close()
+			}
 			return
 		case err != nil:
 			// It fails when the channel or the connection has ended: nobody waits for it then.

@@ -162,6 +162,32 @@ func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
 	c.Close()
 }
 
+// TestEndWithoutAnAnswerIsCloseAtOnce: the relay waited a second for the reason of a failed
+// dial, before it answered that the local server had closed the connection.
+func TestEndWithoutAnAnswerIsCloseAtOnce(t *testing.T) {
+	ln, target := newListener(t)
+	conn, _ := online(t, target)
+	ch, requests, err := conn.channel("stripe-dev")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = ch.Write([]byte("ask"))
+	c, err := ln.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadFull(c, make([]byte, 3))
+	c.Close()
+	select {
+	case r, more := <-requests:
+		if more {
+			t.Errorf("request %s", r.Type)
+		}
+	case <-time.After(testTimeout):
+		t.Error("no CLOSE")
+	}
+}
+
 // TestResetIsNoCleanEnd: a reset is told before CLOSE, and CLOSE waits until that was
 // taken, or the relay could see the end first and take it for an orderly one.
 func TestResetIsNoCleanEnd(t *testing.T) {
