@@ -270,14 +270,14 @@ func namedTunnelFields(r *relay.TunnelRecord) []any {
 }
 
 // CloseTunnel asks the node of a tunnel to close it. The node does so within a second;
-// ErrNotFound when there is no such tunnel.
+// ErrNotFound when there is no such tunnel, or it was closed already.
 func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) error {
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err
 	}
 	return s.update(ctx, "close tunnel", func(c *writeTx) error {
 		may, args := tunnelAccess(who)
-		r, err := rowOf(c.session, namedTunnelFields, tunnelQuery+`t.tunnel_id = ? AND `+may, append([]any{storableText(id)}, args...)...)
+		r, err := rowOf(c.session, namedTunnelFields, tunnelQuery+`t.tunnel_id = ? AND t.state <> 'closing' AND `+may, append([]any{storableText(id)}, args...)...)
 		if err != nil {
 			return err
 		}

@@ -73,15 +73,17 @@ func (b *fixture) tunnels() {
 	if got := has("second"); got.Requests != 0 || got.State != relay.TunnelOnline {
 		t.Errorf("the new tunnel is %+v", got)
 	}
-	b.closeTunnel("second")
-	store(write(relay.TunnelDetach, "second"))
+	b.closeTunnel("second", b.alice)
+	store(write(relay.TunnelAttach, "third"))
+	b.closeTunnel("third", relay.System())
+	store(write(relay.TunnelDetach, "third"))
 	has("")
-	store(write(relay.TunnelKeep, "second")) // after this node was taken for dead
-	has("second")
+	store(write(relay.TunnelKeep, "third")) // after this node was taken for dead
+	has("third")
 }
 
-// closeTunnel checks who may see and close a tunnel.
-func (b *fixture) closeTunnel(id string) {
+// closeTunnel checks who may see and close a tunnel, and that who closes it only once.
+func (b *fixture) closeTunnel(id string, who relay.Actor) {
 	ctx, t := b.Context(), b
 	for _, c := range []struct {
 		name string
@@ -93,10 +95,10 @@ func (b *fixture) closeTunnel(id string) {
 		if seen := len(list) == 1 && list[0].ID == id && list[0].AliasName == b.hooks.Name; seen != c.may {
 			t.Errorf("%s sees %+v", c.name, list)
 		}
-		if err := b.CloseTunnel(ctx, c.who, id); (err == nil) != c.may {
-			t.Errorf("%s closes: %v", c.name, err)
-		}
 	}
+	b.want(relay.CodeNotFound, b.CloseTunnel(ctx, b.bob, id))
+	b.must(b.CloseTunnel(ctx, who, id))
+	b.want(relay.CodeNotFound, b.CloseTunnel(ctx, who, id))
 	b.want(relay.CodeNotFound, b.CloseTunnel(ctx, b.alice, "unknown"))
 	got, err := b.TunnelsOf(ctx, []int64{b.hooks.ID})
 	b.must(err)
