@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -193,8 +194,8 @@ func value[T any](n ast.Node, decode func(ast.Node) (T, error), parse func(T) (T
 	return target, err
 }
 
-// text returns the value of a string, and number that of an integer. The library would
-// convert one to the other.
+// text returns the value of a string, and number that of an integer in decimal. The library
+// would convert one to the other, and reads 03000 as 1536.
 func text(n ast.Node) (s string, err error) {
 	if n.Type() != ast.StringType && n.Type() != ast.LiteralType || yaml.NodeToValue(n, &s) != nil {
 		return "", configError(n.GetToken(), "expected text here")
@@ -203,7 +204,7 @@ func text(n ast.Node) (s string, err error) {
 }
 
 func number(n ast.Node) (i int, err error) {
-	if n.Type() != ast.IntegerType || yaml.NodeToValue(n, &i) != nil {
+	if n.Type() != ast.IntegerType || yaml.NodeToValue(n, &i) != nil || strconv.Itoa(i) != n.GetToken().Value {
 		return 0, configError(n.GetToken(), "expected a whole number here")
 	}
 	return i, nil

@@ -21,10 +21,11 @@ without changing anything. Each line has a verdict (ok, warn, fail, skip), the c
 and what to do. The output contains no secrets. Exit 1 when a check fails.`,
 		Example: "  relay doctor\n  relay doctor stripe-dev --port 3000", Args: cobra.ArbitraryArgs,
 	}
-	port := c.Flags().Int("port", 0, "`PORT` of the local server of the named aliases")
+	var port int
+	c.Flags().Var((*decimal)(&port), "port", "`PORT` of the local server of the named aliases")
 	asJSON := c.Flags().Bool("json", false, "print a JSON list")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		list, err := p.examine(c.Context(), args, *port)
+		list, err := p.examine(c.Context(), args, port)
 		if err != nil {
 			return err
 		}

@@ -62,20 +62,21 @@ func (p *program) events() *cobra.Command {
 		Example: "  relay events stripe-dev -n 50\n  relay events stripe-dev -f --json\n  relay events stripe-dev status:5xx type:invoice.* data.object.id=pi_1",
 	}
 	filter := addFilter(c)
-	n := c.Flags().IntP("count", "n", 20, "how many, `N` is 1 to 200")
+	n := 20
+	c.Flags().VarP((*decimal)(&n), "count", "n", "how many, `N` is 1 to 200")
 	follow := c.Flags().BoolP("follow", "f", false, "continue with new events")
 	c.PreRunE = func(*cobra.Command, []string) error {
-		if *n < 1 || *n > 200 {
-			return usage("-n is 1 to 200, not %d", *n)
+		if n < 1 || n > 200 {
+			return usage("-n is 1 to 200, not %d", n)
 		}
 		return nil
 	}
 	return ask(p, c,
 		func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
 			if *follow {
-				return nil, api.Follow(ctx, filter.query, *n, p.say, emit)
+				return nil, api.Follow(ctx, filter.query, n, p.say, emit)
 			}
-			return api.Events(ctx, filter.query, *n)
+			return api.Events(ctx, filter.query, n)
 		},
 		func(w *printer, e *record.Summary) error {
 			if *follow && e.State == relay.StateDelivering {

@@ -50,7 +50,7 @@ Ignore unknown types and keys: more may be added.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	flags := c.Flags()
-	flags.IntVar(&f.port, "port", 0, "port of the local HTTP server; 127.0.0.1 is dialed, then ::1")
+	flags.Var((*decimal)(&f.port), "port", "port of the local HTTP server; 127.0.0.1 is dialed, then ::1")
 	flags.StringSliceVar(&f.alias, "alias", nil, "alias to attach to, the same as an argument")
 	flags.StringVar(&f.target, "target", "", "`URL` of the local server: http or https, no path; loopback certificates are not verified")
 	flags.StringVar(&f.hostHeader, "host-header", "", "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached")

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,22 @@ import (
 // usage returns an error about the command line.
 func usage(format string, args ...any) *client.Error {
 	return client.Errorf(client.ExitUsage, format, args...)
+}
+
+// decimal is the value of a flag with a whole number. Those of the library read 03000 as 1536.
+type decimal int
+
+// String implements pflag.Value.
+func (d *decimal) String() string { return strconv.Itoa(int(*d)) }
+
+// Type implements pflag.Value.
+func (d *decimal) Type() string { return "int" }
+
+// Set implements pflag.Value.
+func (d *decimal) Set(text string) error {
+	n, err := strconv.Atoi(text)
+	*d = decimal(n)
+	return err
 }
 
 // unknownCommand runs commands that only have subcommands: it prints help, or fails for
