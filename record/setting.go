@@ -149,8 +149,8 @@ func set(field, value any, most time.Duration) error {
 		if err != nil {
 			return err
 		}
-		if d <= 0 || d > most {
-			return fmt.Errorf("expected a duration above 0 and at most %s", relay.FormatDuration(most))
+		if d < time.Millisecond || d > most { // the database keeps microseconds, and would make less of it 0
+			return fmt.Errorf("expected a duration from 1ms to %s", relay.FormatDuration(most))
 		}
 		*to = &d
 	}

@@ -62,6 +62,7 @@ func TestSetSettingRefuses(t *testing.T) {
 		{"hostHeader", "ü"},
 		{"responseTimeout", "2h"},
 		{"responseTimeout", "0s"},
+		{"responseTimeout", "1ns"}, // it was stored as 0, and then every change of the alias was refused
 		{"responseTimeout", "-1s"},
 		{"responseTimeout", float64(3)},
 		{"responseTimeout", "soon"},
