@@ -188,6 +188,34 @@ func TestStreamIsNeverSilentForLong(t *testing.T) {
 	})
 }
 
+// TestStreamCommentsAmongChangesLeftOut: a filter leaves out all that comes, which is
+// silence to a proxy between.
+func TestStreamCommentsAmongChangesLeftOut(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	synctest.Test(t, func(t *testing.T) {
+		feed := newFeed()
+		h.deliver.feed = feed
+		d := newClientWith(t, expiring{h.store, time.Now().Add(26 * time.Second)}, func(o *optionsOf) { o.Deliver, o.Events = h.deliver, h.store })
+		w := &flushRecorder{ResponseWriter: httptest.NewRecorder(), out: make(chan string)}
+		began := time.Now()
+		ended := make(chan struct{})
+		go func() {
+			d.handler.ServeHTTP(w, d.request("GET", "any", "/api/v1/stream?status=404", "").WithContext(t.Context()))
+			close(ended)
+		}()
+		<-w.out
+		go func() {
+			time.Sleep(10 * time.Second)
+			feed.items <- []relay.FeedItem{{Name: "event", Data: []byte(`{"state":"delivered","status":200}`)}}
+		}()
+		if got := <-w.out + <-w.out; got != ":\n\n" || time.Since(began) != 15*time.Second {
+			t.Errorf("%q after %s", got, time.Since(began))
+		}
+		<-ended
+	})
+}
+
 // singleConnListener is a listener that has one connection to give.
 type singleConnListener struct {
 	net.Listener

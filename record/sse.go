@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"context"
-	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -13,7 +12,7 @@ import (
 
 // Rhythm of live streams.
 const (
-	streamCommentInterval = 15 * time.Second // longest silence, so that proxies keep the connection
+	streamCommentInterval = 15 * time.Second // so that proxies keep the connection
 	streamWriteTimeout    = 30 * time.Second // a viewer who takes nothing for this long is dropped
 )
 
@@ -84,6 +83,9 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	for i, sub := range subs {
 		readers.Go(func() { readBatches(ctx, i, sub, batches) })
 	}
+	// The comments do not wait for silence: changes that show leaves out are silence to the viewer.
+	comment := time.NewTicker(streamCommentInterval)
+	defer comment.Stop()
 	out := http.NewResponseController(w)
 	defer func() { _ = out.SetWriteDeadline(time.Time{}) }()
 	for {
@@ -96,13 +98,13 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-comment.C:
+			s.buf.WriteString(":\n\n")
 		case b := <-batches:
-			switch {
-			case ctx.Err() != nil:
+			if ctx.Err() != nil {
 				return nil
-			case errors.Is(b.err, context.DeadlineExceeded):
-				s.buf.WriteString(":\n\n")
-			case b.err != nil:
+			}
+			if b.err != nil {
 				return b.err
 			}
 			if err := show(s, b.from, b.items); err != nil {
@@ -112,13 +114,10 @@ func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream
 	}
 }
 
-// readBatches reads a subscription until it ends. Silence for streamCommentInterval is a
-// batch with context.DeadlineExceeded.
+// readBatches reads a subscription until it ends.
 func readBatches(ctx context.Context, from int, sub relay.Subscription, batches chan<- feedBatch) {
-	for b := (feedBatch{from: from}); b.err == nil || errors.Is(b.err, context.DeadlineExceeded); {
-		silence, cancel := context.WithTimeout(ctx, streamCommentInterval)
-		b.items, b.err = sub.Next(silence)
-		cancel()
+	for b := (feedBatch{from: from}); b.err == nil; {
+		b.items, b.err = sub.Next(ctx)
 		select {
 		case batches <- b:
 		case <-ctx.Done():
