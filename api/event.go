@@ -156,6 +156,11 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 	if began := time.Now().Truncate(time.Millisecond); f.Since.Before(began) {
 		f.Since = began
 	}
+	if f.Cursor != "" { // nothing older is waited for, but a wrong one is told
+		if _, err := s.Events.Events(ctx, c.who, f); err != nil {
+			return relay.Page{}, err
+		}
+	}
 	leave, err := s.Limits.waits.acquire(accountKey(c.who))
 	if err != nil {
 		return relay.Page{}, err

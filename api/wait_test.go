@@ -157,3 +157,9 @@ type events = interface {
 func (emptyEvents) Events(context.Context, relay.Actor, relay.Filter) (relay.Page, error) {
 	return relay.Page{}, nil
 }
+
+func TestWaitTellsAWrongCursor(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	h.get(h.asAlice, "/api/v1/events?wait=60s&cursor=none").code(422, "validation-failed")
+}
