@@ -44,7 +44,7 @@ type TunnelRecord struct {
 	NodeName  string // filled in by Tunnels only; "" = the node is not known any more
 	LazyDial  bool
 	State     TunnelState // online, stale or closing
-	Requests  int64       // requests that were sent through it, at most some seconds old
+	Requests  int64       // requests that were sent through it, at most about a second old
 }
 
 // TunnelOp is what a TunnelWrite does.

@@ -20,10 +20,9 @@ type tunnels struct {
 }
 
 const (
-	tunnelWait    = 2 * time.Second // limit of one call of the store
-	tunnelRetry   = time.Second     // such a call that has failed is repeated after so long, or earlier
-	requestsEvery = 5 * time.Second // pause between two updates of the numbers of requests
-	unheard       = time.Minute     // a node that was not heard of for so long is not connected: one that is speaks each second
+	tunnelWait  = 2 * time.Second // limit of one call of the store
+	tunnelRetry = time.Second     // such a call that has failed is repeated after so long, or earlier
+	unheard     = time.Minute     // a node that was not heard of for so long is not connected: one that is speaks each second
 )
 
 // write stores w later, together with an earlier write of the alias.
@@ -73,11 +72,12 @@ func (t *tunnels) readLater(alias int64) <-chan struct{} {
 func (d *Delivery) keepTunnels() {
 	retry := time.NewTicker(tunnelRetry)
 	defer retry.Stop()
-	var counted time.Time
 	for {
+		count := false
 		select {
 		case <-d.tunnels.wake:
 		case <-retry.C:
+			count = true
 		case <-d.base.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(d.base), tunnelWait)
 			defer cancel()
@@ -86,8 +86,7 @@ func (d *Delivery) keepTunnels() {
 			return
 		}
 		d.storeTunnels(d.base)
-		if time.Since(counted) >= requestsEvery {
-			counted = time.Now()
+		if count {
 			d.storeRequests(d.base)
 		}
 		d.announceQueues()

@@ -38,7 +38,7 @@ type Tunnel struct {
 	Node     string `json:"node" doc:"name of the relayd that has it"`
 	State    string `json:"state" enum:"online,stale,closing"`
 	Since    Time   `json:"since" format:"date-time"`
-	Requests int64  `json:"requests" doc:"requests that went through it, at most some seconds old"`
+	Requests int64  `json:"requests" doc:"requests that went through it, at most about a second old"`
 }
 
 // OfTunnel gives the outward form of a tunnel.
