@@ -172,7 +172,7 @@ func TestAnswersAreHeldAgainstTheDocument(t *testing.T) {
 	must(t, err)
 	me := map[string]any{"$ref": "#/components/schemas/Me"}
 	good := func() map[string]any {
-		return map[string]any{"user": "alice", "admin": true, "scopes": []any{"account"}, "alias": nil}
+		return map[string]any{"user": "alice", "admin": true, "scopes": []any{"account"}, "alias": nil, "tokenId": nil}
 	}
 	if wrong := doc.check(me, good(), ""); len(wrong) > 0 {
 		t.Errorf("a good one: %v", wrong)

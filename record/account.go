@@ -13,14 +13,14 @@ type Me struct {
 	Scopes []string `json:"scopes" nullable:"false"`
 	Alias  *string  `json:"alias" doc:"the one alias that the credential is limited to, or null"`
 	// TokenID lets a client that was only given a token's secret revoke it.
-	TokenID string `json:"tokenId,omitempty" doc:"of the token that asks; absent when no token does"`
+	TokenID *string `json:"tokenId" doc:"of the token that asks, or null when no token does"`
 }
 
 // OfActor gives the outward form of an actor.
 func OfActor(who relay.Actor) *Me {
 	me := &Me{User: who.AccountName, Admin: who.Admin, Scopes: who.Scopes.Names(), Alias: textOf(who.AliasName)}
 	if who.Kind == relay.ActorToken {
-		me.TokenID = who.Credential
+		me.TokenID = textOf(who.Credential)
 	}
 	return me
 }

@@ -359,8 +359,8 @@ func (p *program) endToken(ctx context.Context, api *client.API, login *client.L
 	if errors.As(err, &e) && e.Exit == client.ExitRefused { // revoked already
 		return nil
 	}
-	if err == nil && me.TokenID != "" {
-		account = "with relayd token rm " + me.TokenID + " or at " + account
+	if err == nil && me.TokenID != nil {
+		account = "with relayd token rm " + *me.TokenID + " or at " + account
 	} else {
 		account = "at " + account
 	}
