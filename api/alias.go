@@ -112,8 +112,15 @@ func (s *server) addSearchRoutes() {
 		func(ctx context.Context, c *requestInfo, in *searchInput) (*struct{}, error) {
 			return nil, s.Events.SaveSearch(ctx, c.who, c.alias.Name, relay.SavedSearch{Name: c.path("name"), Words: in.Body.Words})
 		})
-	addAction(s, searches.on("DELETE /aliases/{alias}/searches/{name}", "forget-search", "Forget a saved search; no error where there is none"),
+	addAction(s, searches.on("DELETE /aliases/{alias}/searches/{name}", "forget-search", "Forget a saved search"),
 		func(ctx context.Context, c *requestInfo) error {
+			saved, err := s.Events.SavedSearches(ctx, c.who, c.alias.Name)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(saved, func(x relay.SavedSearch) bool { return x.Name == c.path("name") }) {
+				return relay.ErrNotFound
+			}
 			return s.Events.SaveSearch(ctx, c.who, c.alias.Name, relay.SavedSearch{Name: c.path("name")})
 		})
 }
