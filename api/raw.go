@@ -77,7 +77,7 @@ func sentRequest(r *http.Request, e *relay.Event) (storedBytes, error) {
 	// Identical is known from the first byte on, but for requests that were not whole.
 	m := &e.Request
 	if a.Identical == nil && (m.Body.State == relay.BodyComplete || a.StartedAt.IsZero()) {
-		return storedBytes{}, relay.ErrNotFound
+		return storedBytes{}, relay.Errorf(relay.CodeNotFound, "nothing of attempt %d of %s was sent to the local server", a.N, e.ID)
 	}
 	head := m.Head
 	if len(a.SentHead) > 0 {
@@ -99,7 +99,7 @@ func attemptOf(r *http.Request, e *relay.Event) (*relay.Attempt, error) {
 func answeredAttempt(r *http.Request, e *relay.Event) (*relay.Attempt, error) {
 	a, err := attemptOf(r, e)
 	if err == nil && !a.HasResponse {
-		err = relay.ErrNotFound
+		err = record.NoResponse(e.ID, a.N)
 	}
 	return a, err
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -197,7 +198,18 @@ func newDiffSide(e *relay.Event, n int, part string) (*diffSide, error) {
 		}
 		return out, nil
 	}
+	switch {
+	case n == 0:
+		return nil, relay.Errorf(relay.CodeNotFound, "no attempt of %s has a response", e.ID)
+	case slices.ContainsFunc(e.Attempts, func(a relay.Attempt) bool { return a.N == n }):
+		return nil, NoResponse(e.ID, n)
+	}
 	return nil, relay.ErrNotFound
+}
+
+// NoResponse says that an attempt which the actor may see got no response.
+func NoResponse(id relay.ID, n int) *relay.Error {
+	return relay.Errorf(relay.CodeNotFound, "attempt %d of %s has no response", n, id)
 }
 
 // read reads the body, as much of it as is compared, and removes its content coding.
