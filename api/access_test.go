@@ -277,6 +277,15 @@ func TestChecksComeInTheirOrder(t *testing.T) {
 		{h.asAlice, "POST " + e + "/replay?waiting=1s", 422},
 		{h.asAlice, "POST " + e + "/replay", 409},
 		{h.asAlice, "POST /api/v1/aliases/nope/transfer {", 404},
+		{h.asAlice, "DELETE /api/v1/tokens/nope?x=1", 404},
+		{h.asAlice, "DELETE /api/v1/keys/nope?x=1", 404},
+		{h.asAlice, "DELETE /api/v1/sessions/nope?x=1", 404},
+		{h.asAlice, "DELETE /api/v1/tunnels/nope?x=1", 404},
+		{h.asAlice, "DELETE /api/v1/aliases/shop/members/nope?x=1", 404},
+		{h.asAlice, "DELETE /api/v1/aliases/shop/searches/nope?x=1", 404},
+		{h.asAlice, "DELETE " + e + "/shares/nope?x=1", 404},
+		{h.asAlice, "GET " + e + "/attempts/9/request.raw?x=1", 404},
+		{h.asAlice, "DELETE /api/v1/tokens/" + h.alice.Credential + "?x=1", 422},
 		{h.asAlice, "POST /api/v1/aliases/shop/transfer {", 400},
 	} {
 		h.line(tt.token, tt.line).want(tt.want)

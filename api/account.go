@@ -38,7 +38,10 @@ func (s *server) addAccountRoutes() {
 			sessions, err := s.Accounts.Sessions(ctx, c.who)
 			return listOf(sessions, func(x relay.Session) record.Session { return record.OfSession(x, c.who) }), err
 		})
-	addAction(s, account.on("DELETE /sessions/{id}", "delete-session", "Log a dashboard session out", 404),
+	session := found(account, "id", func(x relay.Session) string { return x.ID }, func(ctx context.Context, c *requestInfo) ([]relay.Session, error) {
+		return s.Accounts.Sessions(ctx, c.who)
+	})
+	addAction(s, session.on("DELETE /sessions/{id}", "delete-session", "Log a dashboard session out", 404),
 		func(ctx context.Context, c *requestInfo) error {
 			return s.Accounts.RemoveSession(ctx, c.who, c.path("id"))
 		})
@@ -47,16 +50,17 @@ func (s *server) addAccountRoutes() {
 
 func (s *server) addUserRoutes() {
 	users := route{tag: "users", scope: relay.ScopeAccount, admin: true, unlimitedOnly: true}
-	addList(s, users.on("GET /users", "list-users", "All accounts"), record.OfAccount,
-		func(ctx context.Context, c *requestInfo) ([]relay.Account, error) {
-			return s.Accounts.Accounts(ctx, c.who)
-		})
+	list := func(ctx context.Context, c *requestInfo) ([]relay.Account, error) {
+		return s.Accounts.Accounts(ctx, c.who)
+	}
+	addList(s, users.on("GET /users", "list-users", "All accounts"), record.OfAccount, list)
 	addJSON(s, users.on("POST /users", "create-user", "Create an account", 201, 409),
 		func(ctx context.Context, c *requestInfo, in *jsonBody[userBody]) (record.User, error) {
 			account, err := s.Accounts.CreateAccount(ctx, c.who, in.Body.Name, in.Body.Admin)
 			return record.OfAccount(account), err
 		})
-	addAction(s, users.on("DELETE /users/{user}", "delete-user",
+	user := found(users, "user", func(x relay.Account) string { return x.Name }, list)
+	addAction(s, user.on("DELETE /users/{user}", "delete-user",
 		"Remove an account: its tunnels are closed and its tokens revoked; its aliases are kept for an admin to transfer", 404, 409),
 		func(ctx context.Context, c *requestInfo) error {
 			if c.path("user") == c.who.AccountName { // of the last admin nobody could bring it back
@@ -64,7 +68,7 @@ func (s *server) addUserRoutes() {
 			}
 			return s.Accounts.RemoveAccount(ctx, c.who, c.path("user"))
 		})
-	addJSON(s, users.on("POST /users/{user}/invite", "create-invite", "Create a one-time registration link", 201, 404),
+	addJSON(s, user.on("POST /users/{user}/invite", "create-invite", "Create a one-time registration link", 201, 404),
 		func(ctx context.Context, c *requestInfo, _ *noInput) (*record.Invite, error) {
 			if err := s.Limits.Create(c.who); err != nil {
 				return nil, err

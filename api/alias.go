@@ -75,16 +75,17 @@ func (s *server) addAliasRoutes() {
 			return s.Accounts.RemoveAlias(ctx, c.who, c.alias.Name)
 		})
 
+	members := func(ctx context.Context, c *requestInfo) ([]string, error) {
+		return s.Accounts.Members(ctx, c.who, c.alias.Name)
+	}
 	addList(s, reads.on("GET /aliases/{alias}/members", "list-members",
 		"Accounts that can open the tunnel and view and replay events, besides the owner"),
-		func(name string) record.Member { return record.Member{User: name} },
-		func(ctx context.Context, c *requestInfo) ([]string, error) {
-			return s.Accounts.Members(ctx, c.who, c.alias.Name)
-		})
+		func(name string) record.Member { return record.Member{User: name} }, members)
 	addAction(s, writes.on("PUT /aliases/{alias}/members/{user}", "add-member", "Add a member"), func(ctx context.Context, c *requestInfo) error {
 		return s.Accounts.AddMember(ctx, c.who, c.alias.Name, c.path("user"))
 	})
-	addAction(s, writes.on("DELETE /aliases/{alias}/members/{user}", "remove-member", "Remove a member"), func(ctx context.Context, c *requestInfo) error {
+	member := found(writes, "user", func(name string) string { return name }, members)
+	addAction(s, member.on("DELETE /aliases/{alias}/members/{user}", "remove-member", "Remove a member"), func(ctx context.Context, c *requestInfo) error {
 		return s.Accounts.RemoveMember(ctx, c.who, c.alias.Name, c.path("user"))
 	})
 	writes.resolve = s.resolveTransferAlias
@@ -101,25 +102,22 @@ func (s *server) addAliasRoutes() {
 // name for it; the dashboard shows the same ones.
 func (s *server) addSearchRoutes() {
 	searches := route{tag: "aliases", scope: relay.ScopeEventsRead, resolve: s.resolveAlias}
+	list := func(ctx context.Context, c *requestInfo) ([]relay.SavedSearch, error) {
+		return s.Events.SavedSearches(ctx, c.who, c.alias.Name)
+	}
 	addList(s, searches.on("GET /aliases/{alias}/searches", "list-searches", "Searches that your account saved for an alias"),
-		func(x relay.SavedSearch) relay.SavedSearch { return x },
-		func(ctx context.Context, c *requestInfo) ([]relay.SavedSearch, error) {
-			return s.Events.SavedSearches(ctx, c.who, c.alias.Name)
-		})
+		func(x relay.SavedSearch) relay.SavedSearch { return x }, list)
 	addJSON(s, searches.on("GET /aliases/{alias}/figures", "get-figures", "Counts of events by status and state, and latencies, over a span"), s.figures)
 	searches.scope = relay.ScopeEventsWrite
 	registerTyped(s, searches.on("PUT /aliases/{alias}/searches/{name}", "save-search", "Save a search, or replace the one of that name", 409),
 		func(ctx context.Context, c *requestInfo, in *searchInput) (*struct{}, error) {
 			return nil, s.Events.SaveSearch(ctx, c.who, c.alias.Name, relay.SavedSearch{Name: c.path("name"), Words: in.Body.Words})
 		})
-	addAction(s, searches.on("DELETE /aliases/{alias}/searches/{name}", "forget-search", "Forget a saved search"),
+	saved := found(searches, "name", func(x relay.SavedSearch) string { return x.Name }, list)
+	addAction(s, saved.on("DELETE /aliases/{alias}/searches/{name}", "forget-search", "Forget a saved search"),
 		func(ctx context.Context, c *requestInfo) error {
-			saved, err := s.Events.SavedSearches(ctx, c.who, c.alias.Name)
-			if err != nil {
+			if err := saved.exists(ctx, c); err != nil { // the store does not tell
 				return err
-			}
-			if !slices.ContainsFunc(saved, func(x relay.SavedSearch) bool { return x.Name == c.path("name") }) {
-				return relay.ErrNotFound
 			}
 			return s.Events.SaveSearch(ctx, c.who, c.alias.Name, relay.SavedSearch{Name: c.path("name")})
 		})

@@ -20,13 +20,14 @@ type tokenBody struct {
 
 func (s *server) addTokenRoutes() {
 	tokens := route{tag: "tokens", scope: relay.ScopeAccount, unlimitedOnly: true}
+	list := func(ctx context.Context, c *requestInfo) ([]relay.Token, error) {
+		return s.Accounts.Tokens(ctx, c.who, c.who.AccountName)
+	}
 	addList(s, tokens.on("GET /tokens", "list-tokens", "API tokens, without their secrets"),
-		func(t relay.Token) record.Token { return record.OfToken(t, "") },
-		func(ctx context.Context, c *requestInfo) ([]relay.Token, error) {
-			return s.Accounts.Tokens(ctx, c.who, c.who.AccountName)
-		})
+		func(t relay.Token) record.Token { return record.OfToken(t, "") }, list)
 	addJSON(s, tokens.on("POST /tokens", "create-token", "Create an API token; the secret is shown once", 201, 404), s.createToken)
-	addAction(s, tokens.on("DELETE /tokens/{id}", "delete-token", "Revoke an API token", 404),
+	token := found(tokens, "id", func(t relay.Token) string { return t.ID }, list)
+	addAction(s, token.on("DELETE /tokens/{id}", "delete-token", "Revoke an API token", 404),
 		func(ctx context.Context, c *requestInfo) error {
 			return s.Accounts.RemoveToken(ctx, c.who, c.path("id"))
 		})
@@ -72,9 +73,10 @@ type keyBody struct {
 
 func (s *server) addKeyRoutes() {
 	keys := route{tag: "keys", scope: relay.ScopeAccount, unlimitedOnly: true}
-	addList(s, keys.on("GET /keys", "list-keys", "SSH keys"), record.OfKey, func(ctx context.Context, c *requestInfo) ([]relay.Key, error) {
+	list := func(ctx context.Context, c *requestInfo) ([]relay.Key, error) {
 		return s.Accounts.Keys(ctx, c.who, c.who.AccountName)
-	})
+	}
+	addList(s, keys.on("GET /keys", "list-keys", "SSH keys"), record.OfKey, list)
 	addJSON(s, keys.on("POST /keys", "create-key", "Register an SSH key", 201, 409),
 		func(ctx context.Context, c *requestInfo, in *jsonBody[keyBody]) (key record.Key, err error) {
 			if fault := record.NameFault(in.Body.Name); fault != "" {
@@ -91,6 +93,7 @@ func (s *server) addKeyRoutes() {
 			added, err := s.Accounts.AddKey(ctx, c.who, c.who.AccountName, in.Body.Name, in.Body.Key)
 			return record.OfKey(added), err
 		})
-	addAction(s, keys.on("DELETE /keys/{id}", "delete-key", "Remove an SSH key", 404),
+	key := found(keys, "id", func(k relay.Key) string { return k.ID }, list)
+	addAction(s, key.on("DELETE /keys/{id}", "delete-key", "Remove an SSH key", 404),
 		func(ctx context.Context, c *requestInfo) error { return s.Accounts.RemoveKey(ctx, c.who, c.path("id")) })
 }

@@ -150,6 +150,11 @@ func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) (url.Valu
 			return nil, err
 		}
 	}
+	if rt.exists != nil && r.URL.RawQuery != "" {
+		if err := rt.exists(r.Context(), c); errors.Is(err, relay.ErrNotFound) {
+			return nil, err
+		}
+	}
 	return parseQuery(r)
 }
 

@@ -48,6 +48,9 @@ func (s *server) addRawRoutes() {
 		func(_ *http.Request, e *relay.Event) (storedBytes, error) {
 			return storedBytes{0, &e.Request.Body, nil, nil, "request.body"}, nil
 		})
+	reads = found(reads, "n", func(a relay.Attempt) string { return strconv.Itoa(a.N) }, func(_ context.Context, c *requestInfo) ([]relay.Attempt, error) {
+		return c.event.Attempts, nil
+	})
 	add(reads.on("GET /events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes sent to the local server"), sentRequest)
 	add(reads.on("GET /events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first"),
 		func(r *http.Request, e *relay.Event) (storedBytes, error) {

@@ -51,14 +51,15 @@ type shareInput struct{ Body *shareBody }
 
 func (s *server) addShareRoutes() {
 	shares := route{tag: "shares", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0)}
+	list := func(ctx context.Context, c *requestInfo) ([]relay.Share, error) {
+		return s.Accounts.Shares(ctx, c.who, c.event.ID)
+	}
 	addJSON(s, shares.on("POST /events/{id}/shares", "create-share",
 		"Create a token that can replay this event without login; the token is shown once", 201, 409), s.createShare)
 	addList(s, shares.on("GET /events/{id}/shares", "list-shares", "Shares of an event, without their tokens"),
-		func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) },
-		func(ctx context.Context, c *requestInfo) ([]relay.Share, error) {
-			return s.Accounts.Shares(ctx, c.who, c.event.ID)
-		})
-	addAction(s, shares.on("DELETE /events/{id}/shares/{shareId}", "delete-share", "Revoke a share"),
+		func(x relay.Share) record.Share { return record.OfShare(x, "", s.Site) }, list)
+	share := found(shares, "shareId", func(x relay.Share) string { return x.ID }, list)
+	addAction(s, share.on("DELETE /events/{id}/shares/{shareId}", "delete-share", "Revoke a share"),
 		func(ctx context.Context, c *requestInfo) error {
 			return s.Accounts.RemoveShare(ctx, c.who, c.event.ID, c.path("shareId"))
 		})
