@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -51,8 +52,11 @@ type shareInput struct{ Body *shareBody }
 
 func (s *server) addShareRoutes() {
 	shares := route{tag: "shares", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0)}
+	// A used share for one use is gone. Its row stays a while for the replay that used it, and
+	// the page of the event shows it as used.
 	list := func(ctx context.Context, c *requestInfo) ([]relay.Share, error) {
-		return s.Accounts.Shares(ctx, c.who, c.event.ID)
+		shares, err := s.Accounts.Shares(ctx, c.who, c.event.ID)
+		return slices.DeleteFunc(shares, func(x relay.Share) bool { return x.OneUse && x.Uses > 0 }), err
 	}
 	addJSON(s, shares.on("POST /events/{id}/shares", "create-share",
 		"Create a token that can replay this event without login; the token is shown once", 201, 409), s.createShare)

@@ -106,6 +106,9 @@ func TestShareForOneUseOutlivesARefusal(t *testing.T) {
 		h.setDeliveryState(relay.StateDelivered)
 		h.post("", target, "").want(200)
 		h.post("", target, "").code(404, "not-found")
+		if a := h.get(h.asAlice, "/api/v1/events/"+id.String()+"/shares").want(200); strings.Contains(a.body, s.ID) {
+			t.Errorf("a used share for one use is listed: %s", a.body)
+		}
 	}
 	h.deliver.replay = func(relay.Actor, relay.ID, time.Duration) (*relay.Event, int, error) {
 		return nil, 0, relay.Errorf(relay.CodeStoreUnavailable, "it may have been stored")
