@@ -7,12 +7,17 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"relay"
+	"relay/wire"
 )
 
 // newBase makes the net/http server of the base site. It has no write timeout, because
@@ -35,8 +40,8 @@ func (s *Server) newBase() *http.Server {
 		ErrorLog:          log.New(baseLog{s.log}, "", 0),
 		BaseContext:       func(net.Listener) context.Context { return s.ctx },
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			if h, ok := c.(*handedConn); ok && h.state != nil {
-				return context.WithValue(ctx, tlsKey{}, h.state)
+			if h, ok := c.(*handedConn); ok {
+				return context.WithValue(ctx, handedKey{}, h)
 			}
 			return ctx
 		},
@@ -81,14 +86,22 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	}
 }
 
-// tlsKey is the context key of the TLS state of a handedConn.
-type tlsKey struct{}
+// handedKey is the context key of a handedConn.
+type handedKey struct{}
 
-// serveBase routes a request on a connection that net/http owns. It does not serve
-// aliases: net/http has parsed the request, so its bytes are lost.
+// serveBase routes a request on a connection that net/http owns. A plain connection goes
+// back with the first request to an alias: clients and proxies keep one connection for all
+// hosts of an address.
 func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
-	if state, ok := r.Context().Value(tlsKey{}).(*tls.ConnectionState); ok {
-		r.TLS = state
+	h, ok := r.Context().Value(handedKey{}).(*handedConn)
+	switch {
+	case !ok: // TLS, whose name is of the base host
+	case h.state != nil:
+		r.TLS = h.state
+	case s.hosts.find(r.Host).kind == hostAlias && s.takeBack(w, h):
+		return
+	case !h.passOver(r, s.limits):
+		w.Header().Set("Connection", "close")
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
 		a := &stallWriter{w, http.NewResponseController(w), stall}
@@ -172,7 +185,7 @@ func (c *conn) handOver() {
 	_ = c.net.SetReadDeadline(time.Time{})
 	var give net.Conn = c.net
 	if t, ok := c.net.(*tls.Conn); !ok || c.w > c.r || c.sni.kind != hostBase {
-		h := &handedConn{Conn: c.net, conn: c.sock, early: append([]byte(nil), c.buf[c.r:c.w]...)}
+		h := &handedConn{Conn: c.net, conn: c.sock, from: c.from, early: append([]byte(nil), c.buf[c.r:c.w]...)}
 		if ok {
 			state := t.ConnectionState()
 			h.state = &state
@@ -183,22 +196,75 @@ func (c *conn) handOver() {
 	c.handed = c.srv.handoff.deliver(give, nil)
 }
 
+// takeBack takes a plain connection from net/http and has a conn serve it, from the first
+// byte of the request on that net/http has just parsed: an alias gets that request as it
+// was sent. false means that net/http keeps the connection.
+func (s *Server) takeBack(w http.ResponseWriter, h *handedConn) bool {
+	if h.lost {
+		return false
+	}
+	if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
+		return false
+	}
+	h.conn.slot.setTakenBack()
+	c := &conn{srv: s, sock: h.conn, net: h.conn, from: h.from}
+	c.rewind()
+	before := slices.Concat(h.unserved, h.early)
+	if len(before) > len(c.buf) {
+		c.grow(len(before))
+	}
+	c.w = copy(c.buf, before)
+	s.start(c, (*conn).serve)
+	return true
+}
+
 // handedConn is a connection of which some bytes were read already.
 type handedConn struct {
 	net.Conn
 	conn  *stallConn
+	from  netip.AddrPort
 	early []byte
 	state *tls.ConnectionState // nil = plain
+
+	// Of a plain connection, the bytes that net/http has read and not served are kept for
+	// takeBack. net/http also reads while a handler runs.
+	mu       sync.Mutex
+	unserved []byte
+	body     int64 // bytes that are still to come of the body of the request that is served
+	lost     bool  // where the next request begins is not known
 }
 
 // Read returns the early bytes first.
-func (h *handedConn) Read(p []byte) (int, error) {
+func (h *handedConn) Read(p []byte) (n int, err error) {
 	if len(h.early) > 0 {
-		n := copy(p, h.early)
+		n = copy(p, h.early)
 		h.early = h.early[n:]
-		return n, nil
+	} else {
+		n, err = h.Conn.Read(p)
 	}
-	return h.Conn.Read(p)
+	if h.state == nil {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		skip := min(int64(n), h.body)
+		h.body -= skip
+		h.unserved = append(h.unserved, p[skip:n]...)
+	}
+	return n, err
+}
+
+// passOver forgets the bytes of a request that net/http serves. false means that its end is
+// not known, so that no request may follow on this connection.
+func (h *handedConn) passOver(r *http.Request, limits wire.Limits) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	_, n, err := wire.Request(h.unserved, limits)
+	if h.lost = err != nil || r.ContentLength < 0; h.lost {
+		h.unserved, h.body = nil, math.MaxInt64
+		return false
+	}
+	there := min(int64(len(h.unserved)-n), r.ContentLength)
+	h.unserved, h.body = append([]byte(nil), h.unserved[n+int(there):]...), r.ContentLength-there
+	return true
 }
 
 // CloseWrite lets net/http send FIN before it closes.

@@ -240,6 +240,14 @@ func (s *connSlot) setHandedOver() {
 	})
 }
 
+// setTakenBack notes that net/http does not own the connection any more.
+func (s *connSlot) setTakenBack() {
+	s.update(func(s *connSlot) {
+		s.handedOver = false
+		s.limiter.base--
+	})
+}
+
 // release gives the slot back. It may be called more than once.
 func (s *connSlot) release() { s.update(func(s *connSlot) { s.limiter.remove(s) }) }
 
