@@ -22,7 +22,7 @@ import (
 // Tags: kind (how it is written: see kinds; none = as it is), flag (also the key in the
 // file), default, help (one line), note (added to it in docs/config.md), secret (masked when
 // shown, also read from NAME_FILE), file (also read from NAME_FILE, but not secret), zero (0
-// is allowed and has a meaning of its own). A limit that is off is 0, or -1 with zero.
+// has a meaning of its own, or a rule that refuses it). A limit that is off is 0, or -1 with zero.
 type Config struct {
 	// HTTPAddr takes callers of aliases and the base site. Off needs HTTPSAddr.
 	HTTPAddr string `kind:"addr" flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`
@@ -51,7 +51,7 @@ type Config struct {
 	DatabaseDirectURL string `kind:"database-url" flag:"database-direct-url" default:"" secret:"yes" help:"for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
 
 	// DatabaseMaxConns counts every connection of this process but those of a migration.
-	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" help:"connections of this node to Postgres, that of its heartbeat included" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
+	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, that of its heartbeat included" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
 	// NodeName is a label; the id of a node is random.
 	NodeName string `flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
 	// PeerAddr is empty for the default, which needs the address of the SSH listener.
@@ -122,8 +122,8 @@ type Config struct {
 	SSHPenaltyExempt []netip.Prefix `kind:"networks" flag:"ssh-penalty-exempt" default:"" help:"CIDRs that never get a penalty, separated by commas" note:"for addresses behind which many people sit: NAT, a container bridge, a cluster"`
 	// PingInterval, PingTimeout and StaleClose are the liveness of tunnels. The
 	// first two cannot be off: a vanished peer would never be noticed.
-	PingInterval time.Duration `kind:"duration" flag:"ping-interval" default:"5s" help:"a silent tunnel is asked for a sign of life this often" note:"cannot be off"`
-	PingTimeout  time.Duration `kind:"duration" flag:"ping-timeout" default:"3s" help:"no sign within this: the tunnel is stale and its alias offline" note:"cannot be off"`
+	PingInterval time.Duration `kind:"duration" flag:"ping-interval" default:"5s" zero:"ok" help:"a silent tunnel is asked for a sign of life this often" note:"cannot be off"`
+	PingTimeout  time.Duration `kind:"duration" flag:"ping-timeout" default:"3s" zero:"ok" help:"no sign within this: the tunnel is stale and its alias offline" note:"cannot be off"`
 	StaleClose   time.Duration `kind:"duration" flag:"stale-close" default:"60s" help:"a stale tunnel is closed after this"`
 	// Drain of 0 cuts at once, off waits for ever.
 	Drain time.Duration `kind:"duration" flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -27,6 +28,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
+	content = bytes.TrimPrefix(content, []byte("\ufeff")) // of editors on Windows; the parser takes it for a part of the first key
 	tree, err := parser.ParseBytes(content, 0)
 	if err != nil {
 		return nil, syntaxError(path, err)

@@ -48,6 +48,7 @@ func originOf(list []*setting, name string) string { return settingOf(list, name
 func TestPrecedence(t *testing.T) {
 	t.Parallel()
 	file := write(t, "relay.yaml", "drain: 1s\nmax-body: 1MiB\nalias-claim: off\nmax-aliases: 7\n")
+	marked := write(t, "marked.yaml", "\ufeffdrain: 4s\n")
 	for _, tc := range []struct {
 		name       string
 		flags      map[string]string
@@ -58,6 +59,7 @@ func TestPrecedence(t *testing.T) {
 	}{
 		{"default", nil, env(), "", 15 * time.Second, "default"},
 		{"file", nil, env(), file, time.Second, file + ":1"},
+		{"file with a byte order mark", nil, env(), marked, 4 * time.Second, marked + ":1"},
 		{"file by environment", nil, env("RELAY_CONFIG", file), "", time.Second, file + ":1"},
 		{"environment over file", nil, env("RELAY_DRAIN", "2s"), file, 2 * time.Second, "RELAY_DRAIN"},
 		{"empty variable is not set", nil, env("RELAY_DRAIN", ""), file, time.Second, file + ":1"},
@@ -287,6 +289,9 @@ func TestChecks(t *testing.T) {
 		{map[string]string{"ssh-addr": "off"}, "cannot be off"},
 		{map[string]string{"http-addr": "off"}, "only with --https-addr"},
 		{map[string]string{"ping-interval": "off"}, "cannot be off"},
+		{map[string]string{"ping-interval": "0"}, "--ping-interval: it cannot be off or 0"}, // was told to write off
+		{map[string]string{"ping-timeout": "0s"}, "--ping-timeout: it cannot be off or 0"},
+		{map[string]string{"database-max-conns": "0"}, "a node needs 6 connections at least"},
 		{map[string]string{"max-aliases": "0"}, "write off for no limit"},
 		{map[string]string{"max-body": "12parsecs"}, `--max-body: "12parsecs" is not a size such as 128KiB`},
 	} {

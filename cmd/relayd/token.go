@@ -38,16 +38,17 @@ func (c *cli) tokenAdd() *cobra.Command {
 		Example: "  relayd token add --user alice --scope events:read,events:replay --expires 30d",
 	}
 	name := cmd.Flags().String("name", "", "what it is for")
-	scope := cmd.Flags().String("scope", "", "scopes, separated by commas; none = all")
+	scope := cmd.Flags().StringArray("scope", nil, "`list` of scopes, separated by commas, or given more than once; none = all")
 	alias := cmd.Flags().String("alias", "", "the one alias that it may see; none = all of the account")
 	expires := cmd.Flags().String("expires", "", "how long it is valid, such as 30d; none = for ever")
 	return c.forUser(cmd, "whose token it is", func(ctx context.Context, o *operator, user string, _ []string) error {
-		for _, limit := range []string{"scope", "alias"} { // an unset variable in a script must not lift a limit
-			if f := cmd.Flags().Lookup(limit); f.Changed && strings.Trim(f.Value.String(), ", ") == "" {
-				return usagef("--%s is empty; leave it out for a token without that limit", limit)
+		scopes := strings.Join(*scope, ",")
+		for _, limit := range [][2]string{{"scope", scopes}, {"alias", *alias}, {"expires", *expires}} { // an unset variable in a script must not lift a limit
+			if cmd.Flags().Changed(limit[0]) && strings.Trim(limit[1], ", ") == "" {
+				return usagef("--%s is empty; leave it out for a token without that limit", limit[0])
 			}
 		}
-		t, err := newToken(*name, *scope, *alias, *expires)
+		t, err := newToken(*name, scopes, *alias, *expires)
 		if err != nil {
 			return err
 		}
