@@ -33,7 +33,11 @@ func (c *cli) aliasCommand() *cobra.Command {
 	})
 	list := listing(c, &cobra.Command{Use: "list", Short: "list the aliases"}, "NAME\tOWNER\tQUEUED\tLAST EVENT\tURL",
 		aliasRows, func(r aliasRow) aliasRow { return r }, func(r aliasRow) []string {
-			return []string{r.Name, cmp.Or(r.Owner, "-"), strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
+			owner := cmp.Or(r.Owner, "-")
+			if r.OwnerRemoved {
+				owner += " (removed)"
+			}
+			return []string{r.Name, owner, strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
 		})
 	transfer := c.forUser(&cobra.Command{
 		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: exactly("ALIAS"),
@@ -85,6 +89,7 @@ type aliasRow struct {
 	Name         string          `json:"name"`
 	URL          string          `json:"url"`
 	Owner        string          `json:"owner"`
+	OwnerRemoved bool            `json:"ownerRemoved"` // there may be a new account of the same name
 	Queued       int             `json:"queued"`
 	QueuedEvents int             `json:"queuedEvents"`
 	LastEventAt  *record.Time    `json:"lastEventAt"`
@@ -102,6 +107,14 @@ func aliasRows(ctx context.Context, o *operator) ([]aliasRow, error) {
 	if err != nil {
 		return nil, err
 	}
+	unowned, err := o.store.UnownedAliases(ctx, o.who)
+	if err != nil {
+		return nil, err
+	}
+	ownerRemoved := map[int64]bool{}
+	for i := range unowned {
+		ownerRemoved[unowned[i].ID] = true
+	}
 	last, err := o.store.LastEvents(ctx, mapSlice(aliases, func(a relay.Alias) int64 { return a.ID }))
 	if err != nil {
 		return nil, err
@@ -110,7 +123,7 @@ func aliasRows(ctx context.Context, o *operator) ([]aliasRow, error) {
 		q := stats[a.ID]
 		row := aliasRow{
 			Name: a.Name, URL: o.site.AliasURL(a.Name), Owner: a.OwnerName, Queued: q.Queued, QueuedEvents: q.QueuedEvents,
-			CreatedAt: record.Time{Time: a.CreatedAt}, Settings: record.OfSettings(a.Settings),
+			OwnerRemoved: ownerRemoved[a.ID], CreatedAt: record.Time{Time: a.CreatedAt}, Settings: record.OfSettings(a.Settings),
 		}
 		if at, some := last[a.ID]; some {
 			row.LastEventAt = &record.Time{Time: at}

@@ -20,6 +20,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/record"
 	"relay/sshgate"
 	"relay/store"
 )
@@ -43,7 +44,7 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 		}
 		failed := slices.DeleteFunc(list, func(f relay.Finding) bool { return f.Verdict != relay.VerdictFail })
 		if len(failed) > 0 {
-			return fmt.Errorf("%d checks failed; the last column says what to do", len(failed))
+			return fmt.Errorf("%s failed; the last column says what to do", record.Count(len(failed), "check", "checks"))
 		}
 		return nil
 	}
