@@ -69,9 +69,9 @@ const (
 	overflowInAll      = 8192 // the same over all owners
 	manyRequests       = 2000 // requests in flight for one alias above which the wait for a slot ends after slotWait
 
-	slotWait               = 5 * time.Second // longest wait for a slot beside manyRequests
-	overflowAfter          = time.Second     // in line before one more than pool.MaxInUse is used
-	probeAfter             = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
+	slotWait               = 5 * time.Second        // longest wait for a slot beside manyRequests
+	overflowAfter          = 800 * time.Millisecond // in line before one more than pool.MaxInUse is used; nobody waits over 1 s
+	probeAfter             = 2 * time.Second        // a peer not heard of for longer is probed by a fresh channel
 	probeAfterLazy         = 2500 * time.Millisecond
 	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
 	partWait               = 20 * time.Second      // for a part of a body: it may wait 10 s for room in the write queue

@@ -15,6 +15,7 @@ func slow(l *local) {
 	l.ended()
 }
 
+// Requests that hang keep no other one waiting over 1 s, the way to its slot included.
 func TestSlots(t *testing.T) {
 	run(t, slow, func(b *fixture) {
 		var all []<-chan relay.Outcome
@@ -22,9 +23,9 @@ func TestSlots(t *testing.T) {
 			_, done := b.begin(post)
 			all = append(all, done)
 		}
-		time.Sleep(900 * time.Millisecond)
+		time.Sleep(700 * time.Millisecond)
 		b.want("in use at first", b.d.Stats().Channels, 64)
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
 		b.want("in use when the first ones hang", b.d.Stats().Channels, 200)
 		for _, done := range all {
 			b.want("answer", code(<-done), "")
