@@ -74,10 +74,10 @@ type Pool struct {
 
 // Bounds of the pool.
 const (
-	MaxInUse        = 64              // channels of one tunnel in use, those of upgraded connections apart
-	OpenTimeout     = 2 * time.Second // for the answer to a channel open
-	maxIdleChannels = 256             // of one tunnel; a request with a body needs the one of its own caller
-	maxKeptInAll    = 8192            // in use or idle, of all tunnels
+	MaxInUse        = 64                      // channels of one tunnel in use, those of upgraded connections apart
+	OpenTimeout     = 1900 * time.Millisecond // for the answer to a channel open; what meets a silent tunnel is queued, and stored, after at most 2 s
+	maxIdleChannels = 256                     // of one tunnel; a request with a body needs the one of its own caller
+	maxKeptInAll    = 8192                    // in use or idle, of all tunnels
 	// evictAfter is the age from which an idle channel gives way to a new one: its caller has
 	// probably gone. A younger one does not, so that more callers than channels, which come
 	// in turn, do not take each other's.
