@@ -47,7 +47,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 		for _, pair := range mapping.Values {
 			key := pair.Key.GetToken()
 			origin := fmt.Sprintf("%s:%d", path, key.Position.Line)
-			text, err := scalar(pair.Value)
+			text, err := scalar(pair.Value, separator(key.Value, list))
 			if unknown := unknownKey(key.Value, list); unknown != nil {
 				err = unknown
 			}
@@ -61,8 +61,17 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	return entries, errors.Join(faults...)
 }
 
-// scalar returns the text of a value; the items of a sequence are joined by commas.
-func scalar(node ast.Node) (string, error) {
+// separator is what stands between the items of a list in a setting: each key is a line, whose
+// comment may hold anything.
+func separator(key string, list []*setting) string {
+	if slices.ContainsFunc(list, func(s *setting) bool { return s.name == key && s.file }) {
+		return "\n"
+	}
+	return ","
+}
+
+// scalar returns the text of a value; the items of a sequence are joined.
+func scalar(node ast.Node, separator string) (string, error) {
 	switch n := node.(type) {
 	case *ast.StringNode:
 		return n.Value, nil
@@ -73,13 +82,13 @@ func scalar(node ast.Node) (string, error) {
 	case *ast.SequenceNode:
 		words := make([]string, len(n.Values))
 		for i, item := range n.Values {
-			word, err := scalar(item)
+			word, err := scalar(item, separator)
 			if err != nil {
 				return "", err
 			}
 			words[i] = word
 		}
-		return strings.Join(words, ","), nil
+		return strings.Join(words, separator), nil
 	case *ast.NullNode:
 		return "", errors.New("expected a value; leave the line out for the default")
 	}

@@ -82,6 +82,31 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
+// Of a list of keys in the file only the first one was read: the rest was its comment.
+func TestListOfAdminKeys(t *testing.T) {
+	t.Parallel()
+	list := "initial-admin-keys:\n"
+	for range 2 {
+		key := filepath.Join(t.TempDir(), "key")
+		if err := generateKey(key); err != nil {
+			t.Fatal(err)
+		}
+		line, err := os.ReadFile(key + ".pub")
+		if err != nil {
+			t.Fatal(err)
+		}
+		list += "  - " + string(line)
+	}
+	file := write(t, "relay.yaml", list)
+	c, _, err := load(sources{getenv: env(), file: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := initialAdminKeys(c.InitialAdminKeys); err != nil || len(keys) != 2 {
+		t.Errorf("%d keys, %v", len(keys), err)
+	}
+}
+
 // Every default is written here once more: docs/config.md is generated from the program, and
 // would follow one that changes by mistake.
 func TestDefaults(t *testing.T) {
