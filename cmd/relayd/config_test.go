@@ -82,7 +82,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// Of a list of keys in the file only the first one was read: the rest was its comment.
+// Of a list of keys in the file only the first one was read: the rest was its comment. And
+// one that is there twice kept the server from its first start.
 func TestListOfAdminKeys(t *testing.T) {
 	t.Parallel()
 	list := "initial-admin-keys:\n"
@@ -95,7 +96,7 @@ func TestListOfAdminKeys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		list += "  - " + string(line)
+		list += strings.Repeat("  - "+string(line), 2)
 	}
 	file := write(t, "relay.yaml", list)
 	c, _, err := load(sources{getenv: env(), file: file})

@@ -241,11 +241,7 @@ func (s *operatorEnv) ownKeys() (keys []publicKey, keyFile string, err error) {
 		if err != nil {
 			continue // a certificate, say
 		}
-		for _, k := range found {
-			if !slices.ContainsFunc(keys, func(o publicKey) bool { return o.line == k.line }) {
-				keys = append(keys, k)
-			}
-		}
+		keys = appendNew(keys, found...)
 	}
 	if len(keys) > 0 {
 		return keys, "", nil

@@ -26,8 +26,8 @@ type publicKey struct {
 	fingerprint string
 }
 
-// parseKeys reads an authorized_keys text; empty lines and comments are skipped.
-// An error names source and line.
+// parseKeys reads an authorized_keys text; empty lines, comments and keys that are there
+// already are skipped. An error names source and line.
 func parseKeys(source, text string) ([]publicKey, error) {
 	var keys []publicKey
 	for i, line := range strings.Split(text, "\n") {
@@ -42,7 +42,7 @@ func parseKeys(source, text string) ([]publicKey, error) {
 		if _, cert := key.(*ssh.Certificate); cert || len(options) > 0 {
 			return nil, fmt.Errorf("%s:%d: options and certificates are not supported; give the plain public key", source, i+1)
 		}
-		keys = append(keys, publicKey{
+		keys = appendNew(keys, publicKey{
 			line: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key))), name: comment, fingerprint: ssh.FingerprintSHA256(key),
 		})
 	}
@@ -50,6 +50,16 @@ func parseKeys(source, text string) ([]publicKey, error) {
 		return nil, fmt.Errorf("%s: holds no public key", source)
 	}
 	return keys, nil
+}
+
+// appendNew appends the keys that are not in the list yet.
+func appendNew(list []publicKey, keys ...publicKey) []publicKey {
+	for _, k := range keys {
+		if !slices.ContainsFunc(list, func(o publicKey) bool { return o.fingerprint == k.fingerprint }) {
+			list = append(list, k)
+		}
+	}
+	return list
 }
 
 func readKeyFile(path string) ([]publicKey, error) {

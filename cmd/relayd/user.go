@@ -45,13 +45,15 @@ func (c *cli) userAdd() *cobra.Command {
 		Example: "  relayd user add alice --key alice.pub",
 	}
 	admin := cmd.Flags().Bool("admin", false, "the account may manage the others")
-	file := cmd.Flags().String("key", "", "file of public keys in authorized_keys form, - = stdin")
-	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) (err error) {
+	files := cmd.Flags().StringArray("key", nil, "`FILE` of public keys in authorized_keys form, - = stdin; may be given more than once")
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		var keys []publicKey
-		if *file != "" {
-			if keys, err = readKeyFile(*file); err != nil {
+		for _, file := range *files {
+			found, err := readKeyFile(file)
+			if err != nil {
 				return err
 			}
+			keys = appendNew(keys, found...)
 		}
 		if err := o.requireNew(ctx, keys); err != nil {
 			return fmt.Errorf("%w; no account was made", err)
