@@ -53,7 +53,7 @@ type Config struct {
 	// DatabaseMaxConns counts every connection of this process but those of a migration.
 	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, that of its heartbeat included" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
 	// NodeName is a label; the id of a node is random.
-	NodeName string `flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
+	NodeName string `kind:"node-name" flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
 	// PeerAddr is empty for the default, which needs the address of the SSH listener.
 	PeerAddr string `kind:"peer" flag:"peer-addr" default:"" help:"where the other nodes on one Postgres reach the SSH listener of this node, or off" note:"empty = the address of the SSH listener, or its port on the first private address; with off the tunnels of this node serve only requests that arrive here, and others are queued"`
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,7 @@ var kinds = map[string]kind{
 	"base-url":     {word: "url", parse: parseBaseURL},
 	"database-url": {word: "url", parse: parseDatabaseURL},
 	"domain":       {word: "text", parse: parseDomain},
+	"node-name":    {word: "text", parse: parseNodeName},
 	"networks":     {word: "text", parse: parseNetworks},
 	"tsig":         {word: "text", parse: parseTSIGKey},
 	"size":         {word: "size", limit: true, parse: parseSize},
@@ -211,6 +213,17 @@ func parseDomain(text string) (any, error) {
 		if !relay.ValidLabel(label) {
 			return nil, fmt.Errorf("%q is not a domain such as relay.example.com", text)
 		}
+	}
+	return s, nil
+}
+
+var nodeName = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
+
+// parseNodeName takes what a host name or a label may be: other nodes put the name of this one
+// into their lists and logs.
+func parseNodeName(s string) (any, error) {
+	if !nodeName.MatchString(s) {
+		return nil, fmt.Errorf("%q is no name of a node: it has up to 63 letters, digits, and inner hyphens, dots and underscores, such as eu-1", s)
 	}
 	return s, nil
 }

@@ -55,7 +55,8 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	for line := range strings.SplitSeq(userMessage(err), "\n") {
 		c.report("%s", line)
 	}
-	if errors.As(err, new(*usageError)) {
+	// A setting or a name that cannot be is a mistake in the arguments, as it is for relay and ssh.
+	if errors.As(err, new(*usageError)) || relay.AsError(err).Code == relay.CodeValidationFailed {
 		return exitUsage
 	}
 	return exitFailure

@@ -65,6 +65,14 @@ func TestBeside(t *testing.T) {
 				t.Errorf("%s took %v; 2 s are promised, and this machine may take %v", what, took, limit)
 			}
 		}
+		for _, command := range []string{"alias set guests-own offlineStatus=99", "alias set guests-own colour=blue", "alias add Not_A_Label --user guest"} {
+			if _, code := h.operate(strings.Fields(command)...); code != exitUsage {
+				t.Errorf("%s: exit %d", command, code)
+			}
+		}
+		if _, code := h.operate("alias", "set", "nothing", "paused=on"); code != exitFailure {
+			t.Errorf("a setting of no alias: exit %d", code)
+		}
 		h.operate("alias", "set", "guests-own", "paused=on")
 		within("pausing an alias", func() bool {
 			return strings.HasPrefix(h.send(strings.Replace(odd, "demo.", "guests-own.", 1)), "HTTP/1.1 202")
