@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"crypto/sha256"
 	"errors"
 	"strings"
 	"sync"
@@ -140,8 +141,11 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		return
 	}
 	st.d.counters.rejected.Inc()
-	method, target, _ := wire.StartLine(in.Head)
+	method, target, version := wire.StartLine(in.Head)
 	h := &wire.Head{Method: []byte(record.SafeTextMax(string(method), 32)), Target: target, Minor: 1}
+	if string(version) == "HTTP/1.0" {
+		h.Minor = 0
+	}
 	for _, f := range wire.Fields(in.Head) {
 		if strings.EqualFold(string(f.Name), "Host") {
 			h.Host = []byte(record.SafeTextMax(string(f.Value), 255))
@@ -150,6 +154,6 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 	}
 	e := newEvent(in, h)
 	e.ID, e.State, e.Error, e.Blocker = st.d.store.NewID(), relay.StateRejected, asFault(why), relay.BlockedRejected
-	e.Request.Body.State = relay.BodyNotSent
+	e.Request.Body.State, e.Request.Body.SHA256 = relay.BodyNotSent, sha256.Sum256(nil)
 	st.d.store.Accept(e) // best effort: nobody waits for the ticket
 }

@@ -359,6 +359,26 @@ func TestOwnContinueWhenRefused(t *testing.T) {
 	})
 }
 
+// An attempt ends when the local server has refused it, not when the caller has sent the rest of
+// its body: that time was part of connect, and what was sent had taken a negative time.
+func TestTimeAfterARefusalIsOfTheCaller(t *testing.T) {
+	run(t, func(*local) {}, func(b *fixture) {
+		b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused")
+		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhe")
+		time.Sleep(20 * time.Second)
+		c.in.write([]byte("llo"))
+		b.want("code", code(<-done), relay.CodeLocalRefused)
+		b.want("timing", b.event().Attempts[0].Timing, relay.Timing{})
+	})
+	run(t, silent, func(b *fixture) {
+		c, done := b.begin(waiting)
+		time.Sleep(80 * time.Second)
+		c.in.write([]byte("hello"))
+		b.want("code", code(<-done), relay.CodeLocalTimeout)
+		b.want("latency", b.event().Attempts[0].Timing.Latency(), 60*time.Second)
+	})
+}
+
 func TestOwnContinueWhenTheTunnelIsLost(t *testing.T) {
 	run(t, func(l *local) { l.until("\r\n\r\n"); l.ended() }, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n")

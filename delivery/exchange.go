@@ -278,8 +278,13 @@ func (x *exchange) run() verdict {
 	return x.loop()
 }
 
+// fail ends the attempt. The rest of the request that is read afterwards takes time of the
+// caller, not of the attempt.
 func (x *exchange) fail(err *relay.Error) verdict {
 	x.fault = err
+	if x.at.end.IsZero() {
+		x.at.end = time.Now()
+	}
 	return failed
 }
 

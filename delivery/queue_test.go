@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"strings"
 	"sync"
@@ -278,6 +279,18 @@ func TestRejectIsLimited(t *testing.T) {
 		time.Sleep(time.Minute)
 		b.d.Reject(in, relay.Errorf(relay.CodeRequestMalformed, "bad"))
 		b.want("kept", b.s.num(&b.s.accepts), 61)
+	})
+}
+
+// A rejected event has the sum of an empty body and the version of its head; it had a sum of
+// zeros and always HTTP/1.1.
+func TestRejectedEventIsDescribedByItsHead(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		in, _ := b.inbound("G(ET / HTTP/1.0\r\nHost: hook\r\n\r\n")
+		b.d.Reject(in, relay.Errorf(relay.CodeRequestMalformed, "bad"))
+		e := b.event()
+		b.want("sha256", e.Request.Body.SHA256, sha256.Sum256(nil))
+		b.want("minor version", e.HTTPMinor, 0)
 	})
 }
 
