@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 const localDialTimeout = 10 * time.Second
@@ -90,9 +91,9 @@ func targetError(s, what string) error {
 // WithHostHeader returns a copy with the value of --host-header: preserve, rewrite or a
 // literal value.
 func (t Target) WithHostHeader(v string) (Target, error) {
-	for i := range len(v) {
-		if v[i] <= ' ' || v[i] == 0x7f {
-			return t, Errorf(ExitUsage, "host header %q holds a space or control character", v)
+	if v != "" {
+		if err := record.CheckHostHeader(v); err != nil {
+			return t, Errorf(ExitUsage, "host header %q: %s", v, err)
 		}
 	}
 	t.HostHeader = v

@@ -184,7 +184,7 @@ func TestWhatIsSaidAboutFailedDials(t *testing.T) {
 }
 
 func TestHostHeaderValues(t *testing.T) {
-	for v, ok := range map[string]bool{"rewrite": true, "shop.test:80": true, "": true, "a b": false, "a\r\nX: y": false, "\x7f": false} {
+	for v, ok := range map[string]bool{"rewrite": true, "shop.test:80": true, "": true, "Rewrite": false, "a b": false, "a\r\nX: y": false, "\x7f": false} {
 		if _, err := (Target{}).WithHostHeader(v); (err == nil) != ok {
 			t.Errorf("%q: %v", v, err)
 		}

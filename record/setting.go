@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/wire"
 )
 
 // Settings is the outward form of an alias' settings. Durations are texts such as
@@ -108,7 +109,18 @@ func SetSetting(s *relay.Settings, key string, value any) error {
 	return nil
 }
 
-const hostBytes = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:[]%"
+// CheckHostHeader says why a text is no value of the setting hostHeader. The words preserve
+// and rewrite in other letters would be sent as the name of a host.
+func CheckHostHeader(v string) error {
+	switch {
+	case v == relay.HostPreserve, v == relay.HostRewrite:
+		return nil
+	case strings.EqualFold(v, relay.HostPreserve), strings.EqualFold(v, relay.HostRewrite),
+		len(v) > 255, !wire.ValidHost([]byte(v)):
+		return errors.New("expected preserve, rewrite, or a host such as localhost:3000")
+	}
+	return nil
+}
 
 // set sets a field; most bounds a duration.
 func set(field, value any, most time.Duration) error {
@@ -133,10 +145,11 @@ func set(field, value any, most time.Duration) error {
 		}
 		*to = n
 	case *string:
-		if _, ok := value.(string); !ok || text == "" || len(text) > 255 || strings.Trim(text, hostBytes) != "" {
-			return errors.New("expected preserve, rewrite, or a host such as localhost:3000")
+		v, _ := value.(string)
+		if err := CheckHostHeader(v); err != nil {
+			return err
 		}
-		*to = text
+		*to = v
 	case **time.Duration:
 		if text == "default" || text == "null" || text == "" {
 			*to = nil
