@@ -14,16 +14,22 @@ import (
 
 // Provider is what is recognised about the sender.
 type Provider struct {
-	Name       string  `json:"name"`
-	EventType  *string `json:"eventType"`
-	DeliveryID *string `json:"deliveryId"`
+	Name             string   `json:"name"`
+	EventType        *string  `json:"eventType"`
+	DeliveryID       *string  `json:"deliveryId"`
+	SignedAt         *Time    `json:"signedAt" format:"date-time" doc:"the time that the signature covers"`
+	ToleranceSeconds *float64 `json:"toleranceSeconds" doc:"age at which the libraries of the provider refuse the signature; null = never"`
 }
 
 func providerOf(p relay.Provider) *Provider {
 	if p.Name == "" {
 		return nil
 	}
-	return &Provider{Name: p.Name, EventType: textOf(p.EventType), DeliveryID: textOf(p.DeliveryID)}
+	out := &Provider{Name: p.Name, EventType: textOf(p.EventType), DeliveryID: textOf(p.DeliveryID), SignedAt: timeOf(p.SignedAt)}
+	if !p.SignedAt.IsZero() && p.Tolerance > 0 {
+		out.ToleranceSeconds = new(p.Tolerance.Seconds())
+	}
+	return out
 }
 
 // maxLabel bounds what is kept of an event type or delivery id, in bytes.

@@ -270,6 +270,23 @@ func TestWarningOnlyWhenTheToleranceHasPassed(t *testing.T) {
 	}
 }
 
+// The record says when the sender signed, and for how long its libraries accept that; it had
+// only the warning.
+func TestProviderSaysWhenItSigned(t *testing.T) {
+	t.Parallel()
+	e := replayed(t)
+	for tolerance, want := range map[time.Duration]string{
+		5 * time.Minute: `"signedAt":"` + noon.Format(record.TimeFormat) + `","toleranceSeconds":300`,
+		0:               `"signedAt":"` + noon.Format(record.TimeFormat) + `","toleranceSeconds":null`,
+	} {
+		e.Provider.Tolerance = tolerance
+		got, err := json.Marshal(record.Summarise(e, site, noon).Provider)
+		if err != nil || !strings.Contains(string(got), want) {
+			t.Errorf("got %s, %v, want %s", got, err, want)
+		}
+	}
+}
+
 func TestAliasJSON(t *testing.T) {
 	t.Parallel()
 	a := &relay.Alias{ID: 1, Name: "stripe-dev", OwnerName: "alice", Settings: relay.DefaultSettings()}
