@@ -47,14 +47,15 @@ func (b *Budget) Reserve(account, n int64) bool {
 	return true
 }
 
-// Fits reports whether Reserve would succeed.
+// Fits reports whether Reserve would succeed, for n or, where an account may never hold as much,
+// for all that it may. So a small limit cuts what is not taken, but does not refuse everything.
 func (b *Budget) Fits(account, n int64) bool {
 	if b == nil {
 		return true
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.fits(account, n)
+	return b.fits(account, min(n, b.perAccount))
 }
 
 func (b *Budget) fits(account, n int64) bool {

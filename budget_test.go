@@ -34,3 +34,15 @@ func TestBudget(t *testing.T) {
 		t.Error("a budget without a limit refused")
 	}
 }
+
+// A limit of less than four paused answers refused every request, the first one too.
+func TestSmallBudgetRefusesOnlyWhereSomethingIsHeld(t *testing.T) {
+	t.Parallel()
+	b := relay.NewBudget(100)
+	if !b.Fits(1, 30) || b.Reserve(1, 30) {
+		t.Error("30 of at most 25: nothing is held yet, but no more than 25 may be")
+	}
+	if b.Reserve(1, 1); b.Fits(1, 30) {
+		t.Error("it fits although a part is held")
+	}
+}
