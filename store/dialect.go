@@ -166,6 +166,20 @@ func read[T any](ctx context.Context, s *Store, what string, fn func(session) (T
 	return value, err
 }
 
+// snapshot is view for a few quick queries that have to see one state of the database: each
+// statement sees one of its own otherwise.
+func (s *Store) snapshot(ctx context.Context, what string, fn func(session) error) error {
+	return s.view(ctx, what, func(q session) error {
+		tx, err := s.read.BeginTxx(q.ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		q.q = tx
+		return fn(q)
+	})
+}
+
 // readRows is view for a read of rows; see rowsOf.
 func readRows[T any](ctx context.Context, s *Store, what string, fields func(*T) []any, query string, args ...any) ([]T, error) {
 	return read(ctx, s, what, func(q session) ([]T, error) { return rowsOf(q, fields, query, args...) })

@@ -154,16 +154,26 @@ var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 // together at most 16 MiB: what does not fit comes without its bytes, those of the
 // request, the first attempt and the last ones before others.
 func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
-	return read(ctx, s, "read event", func(q session) (*relay.Event, error) {
-		e, err := q.event(who, id)
-		if err == nil {
-			err = q.fill(&e, maxBody)
+	var e relay.Event
+	var attempts []storedAttempt
+	var payloads []payload
+	err := s.snapshot(ctx, "read event", func(q session) (err error) {
+		if e, err = q.event(who, id); err != nil {
+			return err
 		}
-		if err != nil {
-			return nil, err
+		if attempts, err = rowsOf(q, (*storedAttempt).fields, attemptQuery+`event_id = ? ORDER BY n`, id); err != nil {
+			return err
 		}
-		return &e, nil
+		payloads, err = rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? ORDER BY n`, id)
+		return err
 	})
+	if err == nil {
+		err = s.view(ctx, "read event", func(q session) error { return q.fill(&e, attempts, payloads, maxBody) })
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &e, nil
 }
 
 // event reads the row of an event that the actor may see.
@@ -191,16 +201,8 @@ func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
 	return e, err
 }
 
-// fill adds request and attempts to the row of an event.
-func (q session) fill(e *relay.Event, maxBody int) error {
-	attempts, err := rowsOf(q, (*storedAttempt).fields, attemptQuery+`event_id = ? ORDER BY n`, e.ID)
-	if err != nil {
-		return err
-	}
-	list, err := rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? ORDER BY n`, e.ID)
-	if err != nil {
-		return err
-	}
+// fill adds request and attempts to the row of an event, and reads the bodies.
+func (q session) fill(e *relay.Event, attempts []storedAttempt, list []payload, maxBody int) error {
 	if err := q.fillBodies(e.ID, list, maxBody, budgetOf(maxBody)); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("lost accept", func(t *testing.T) { b.with(t).lostAccept() })
 	t.Run("rejected", func(t *testing.T) { b.with(t).rejected() })
 	t.Run("amend", func(t *testing.T) { b.with(t).amend() })
+	t.Run("one state", func(t *testing.T) { b.with(t).oneState() })
 	t.Run("upgraded", func(t *testing.T) { b.with(t).upgraded() })
 	t.Run("snapshots", func(t *testing.T) { b := setup(t, fresh); b.snapshots() })
 	t.Run("ids", func(t *testing.T) { b.with(t).ids() })
@@ -181,6 +182,39 @@ func (b *fixture) amend() {
 		got := b.wantEvent(e.ID, relay.StateDelivered, relay.StateDelivered)
 		if got.Blocker != "" || string(got.Request.Body.Data) != "first and second" || got.Request.Body.Size != 16 {
 			b.Errorf("after amend: %+v", got)
+		}
+	}
+}
+
+// The row of an event and its attempts are of one moment, whatever changes meanwhile: the record
+// said replayable:false beside a request that was whole by then.
+func (b *fixture) oneState() {
+	id := b.capture(b.hooks, "/one", "body", 500)
+	done := make(chan error, 1)
+	go func() {
+		for range 30 {
+			c, err := b.BeginReplay(b.Context(), b.alice, id, true)
+			if err != nil {
+				done <- err
+				return
+			}
+			t := b.Finish(id, ended(c.N, relay.StateDelivered, 200, "x"), "")
+			<-t.Done()
+		}
+		done <- nil
+	}()
+	for {
+		e := b.read(id)
+		if last := e.Attempts[len(e.Attempts)-1]; e.AttemptCount != len(e.Attempts) || e.State != last.State {
+			b.Errorf("event is %s with %d attempts, the last of %d is %s", e.State, e.AttemptCount, len(e.Attempts), last.State)
+			b.must(<-done)
+			return
+		}
+		select {
+		case err := <-done:
+			b.must(err)
+			return
+		default:
 		}
 	}
 }
