@@ -142,8 +142,8 @@ func (s *Server) isClosed() bool {
 }
 
 const (
-	maxRejectors       = 64                    // connections that are answered by answerOverloaded at once
-	rejectWriteTimeout = 50 * time.Millisecond // for the answer without waiting
+	maxRejectors       = 64          // connections that are answered by answerOverloaded at once
+	rejectWriteTimeout = time.Second // for an answer that does not wait, but its goroutine may on a busy machine
 )
 
 // rejectConn ends a connection that gets no slot with 503 overloaded, or, where that
