@@ -117,6 +117,8 @@ func (s *Store) makeDay(ctx context.Context, day pastDay) error {
 	}
 	statements := []string{
 		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),
+		// Behind a network failure the server keeps the locks of this transaction, for which writes wait.
+		fmt.Sprintf(`SET LOCAL idle_in_transaction_session_timeout = %d`, attachTime.Milliseconds()),
 		fmt.Sprintf(`SELECT pg_advisory_xact_lock(%d, hashtext(current_schema()))`, partitionLock&0x7fffffff),
 	}
 	for _, p := range partitioned {

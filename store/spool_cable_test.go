@@ -4,6 +4,7 @@ package store_test
 
 import (
 	"bytes"
+	"cmp"
 	"net"
 	"net/url"
 	"os"
@@ -25,7 +26,8 @@ type cable struct {
 
 	mu     sync.Mutex
 	pulled bool
-	catch  chan struct{}         // not nil: pulled by the next COMMIT, and closed then
+	catch  chan struct{}         // not nil: pulled by the next statement with word, and closed then
+	word   string                // "" = COMMIT
 	relayd map[net.Conn]struct{} // ends of what is connected
 	server []net.Conn            // all that there ever were
 }
@@ -86,7 +88,7 @@ func (c *cable) pass(to, from net.Conn, up bool) {
 	for {
 		n, err := from.Read(buf)
 		c.mu.Lock()
-		if up && c.catch != nil && bytes.Contains(buf[:n], []byte("COMMIT")) {
+		if up && c.catch != nil && bytes.Contains(buf[:n], []byte(cmp.Or(c.word, "COMMIT"))) {
 			close(c.catch)
 			c.catch = nil
 			c.pull()
@@ -119,6 +121,29 @@ func (c *cable) plug() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pulled = false
+}
+
+// The line is cut while partitions are made. The server kept the locks of that transaction, and
+// no event could be written by anybody.
+func TestPartitionsOverACutLine(t *testing.T) {
+	t.Parallel()
+	pg := pgtest.Start(t, pgtest.Options{})
+	direct := pg.URL(t)
+	if _, _, err := mustOpen(t, store.Options{URL: direct, DataDir: t.TempDir()}).Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	address, line := overCable(t, direct)
+	cut := make(chan struct{})
+	line.catch, line.word = cut, "ATTACH PARTITION"
+	s := mustOpen(t, store.Options{URL: address, DataDir: t.TempDir()})
+	go func() { _ = s.Serve(t.Context(), deaf) }()
+	<-cut
+	other := mustServe(t, store.Options{URL: direct, DataDir: t.TempDir(), NodeName: "other"})
+	alias := withAlias(t, other)
+	eventually(t, "an event is stored", func() bool {
+		_, err := capture(other, alias)
+		return err == nil
+	})
 }
 
 // The line to Postgres is cut while a transaction is under way, and the server does not
