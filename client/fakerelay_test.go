@@ -51,7 +51,7 @@ func newFakeRelay(t testing.TB, keys ...ssh.Signer) *fakeRelay {
 	})
 	d.api.HandleFunc("GET /api/v1/aliases/{alias}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("alias")
-		_, _ = fmt.Fprintf(w, `{"name":%q,"url":"https://%s.relay.test","queuedEvents":3}`, name, name)
+		_, _ = fmt.Fprintf(w, `{"name":%q,"url":"https://%s.relay.test","queuedEvents":3,"settings":{"paused":true}}`, name, name)
 	})
 	d.api.HandleFunc("POST /api/v1/aliases/{alias}/replay-queued", func(w http.ResponseWriter, r *http.Request) {
 		_, _ = fmt.Fprintf(w, `{"alias":%q,"released":3}`, r.PathValue("alias"))

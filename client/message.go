@@ -32,6 +32,7 @@ type Message struct {
 	Alias        string `json:"alias,omitempty"`
 	URL          string `json:"url,omitempty"`
 	QueuedEvents *int   `json:"queuedEvents,omitempty"`
+	Paused       bool   `json:"paused,omitempty"`  // online: requests are queued all the same
 	Code         string `json:"code,omitempty"`    // refused
 	Message      string `json:"message,omitempty"` // refused, superseded, revoked, stopping, moving
 	RetryAfterMs uint32 `json:"retryAfterMs,omitempty"`

@@ -179,7 +179,7 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 			if t.ask(lost, "/aliases/"+url.PathEscape(n.Alias), &a) != nil {
 				continue // it is gone again
 			}
-			m.URL, m.QueuedEvents = a.URL, &a.QueuedEvents
+			m.URL, m.QueuedEvents, m.Paused = a.URL, &a.QueuedEvents, a.Settings.Paused
 			attached()
 			select {
 			case <-t.logged: // so that requests that follow the message are in the log

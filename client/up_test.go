@@ -47,7 +47,7 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	if hello.Type != TypeHello || hello.Host != "relay.test" {
 		t.Errorf("first %+v", hello)
 	}
-	if online.Alias != "stripe-dev" || online.URL != "https://stripe-dev.relay.test" || *online.QueuedEvents != 3 {
+	if online.Alias != "stripe-dev" || online.URL != "https://stripe-dev.relay.test" || *online.QueuedEvents != 3 || !online.Paused {
 		t.Errorf("second %+v", online)
 	}
 	if r, err := run.Release(t.Context(), "stripe-dev.relay.test"); err != nil || *r != (record.Released{Alias: "stripe-dev", Released: 3}) {

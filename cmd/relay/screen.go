@@ -60,6 +60,9 @@ func (s *upScreen) message(m *client.Message) {
 		}
 	case client.TypeOnline:
 		s.online(m)
+		if m.Paused {
+			s.say("alias " + m.Alias + " is paused: requests are queued until it is resumed in the dashboard")
+		}
 	case client.TypeRequest:
 		if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
 			return

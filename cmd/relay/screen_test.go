@@ -113,7 +113,7 @@ func TestSeveralAliasesAndReconnect(t *testing.T) {
 	s.lost(errors.New("gone"), time.Second) // said once
 	s.receive(t, helloLine)
 	s.receive(t, strings.Replace(onlineLine, ":3}", ":0}", 1))
-	s.receive(t, onlineLine2)
+	s.receive(t, strings.Replace(onlineLine2, "1}", `1,"paused":true}`, 1))
 	s.connected(true)
 	s.receive(t, `{"type":"superseded","alias":"github-dev"}`)
 	want := `Connected to relay example.com
@@ -134,6 +134,7 @@ Press Ctrl+C to disconnect
 	talk := `gone; connecting again
 alias stripe-dev is online
 alias github-dev is online
+alias github-dev is paused: requests are queued until it is resumed in the dashboard
 connected to the relay again
 alias github-dev was taken over by a newer connection
 `
