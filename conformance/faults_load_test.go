@@ -244,7 +244,7 @@ func (l *load) check(t *testing.T) verdict {
 			}
 		})
 	}
-	most := size(300, l.compare)
+	most := size(100, l.compare)
 	for path := range l.answered {
 		if len(stored[path]) == 0 || most > 0 {
 			paths <- path
