@@ -24,7 +24,6 @@ const apiInput, apiOutput = 4 << 10, 8 << 10
 // does not have, so it gets one end of a pipe, and two goroutines copy between the other end
 // and the channel.
 func (s *session) serveAPI() int {
-	s.ordered() // an alias that was requested before exists
 	ours, theirs := net.Pipe()
 	srv := s.c.srv.o.API(s.c.who)
 	srv.Handler = limitBodyTime(srv.Handler, s.c.srv.o.StallTimeout)
@@ -41,6 +40,7 @@ func (s *session) serveAPI() int {
 		defer close(written)
 		s.copyFromAPI(theirs)
 	})
+	s.ordered() // an alias that was requested before exists; the input has its reader by now
 	conn := &apiConn{Conn: ours, remote: net.TCPAddrFromAddrPort(s.c.remote)}
 	_ = srv.Serve(&oneConnListener{conn: conn}) // returns at once, and serves the connection on
 

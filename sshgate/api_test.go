@@ -110,6 +110,25 @@ func TestAPIChannel(t *testing.T) {
 	}
 }
 
+// A request to the API that came while an alias was still being claimed was lost when that took
+// more than 250 ms, and relay up ended: the peer was said to be no relay.
+func TestAPIBehindASlowForward(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, _ relay.Actor) {
+		fmt.Fprint(w, "here")
+	}))
+	b.store.slow = make(chan struct{})
+	c := b.mustDial(b.alice)
+	if _, _, err := c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{"a", 80})); err != nil {
+		t.Fatal(err)
+	}
+	ch := mustOpenAPI(t, c)
+	time.AfterFunc(2*inputWait, func() { close(b.store.slow) })
+	if status, body := exchange(t, ch, bufio.NewReader(ch), "GET /api/v1/ssh HTTP/1.1\r\nHost: x\r\n\r\n"); status != http.StatusOK || body != "here" {
+		t.Errorf("%d %q", status, body)
+	}
+}
+
 // TestAPIByOpenSSH: a request that OpenSSH sends from a file is answered, although its EOF
 // comes before the answer.
 func TestAPIByOpenSSH(t *testing.T) {
