@@ -129,12 +129,11 @@ func (c *Conn) openAPI() (net.Conn, error) {
 		}
 		go ssh.DiscardRequests(requests)
 		// A relay serves the API, so the request for it needs no answer and saves a round trip.
-		isRelay := strings.HasPrefix(string(c.ServerVersion()), "SSH-2.0-relayd")
-		ok, err := ch.SendRequest("subsystem", !isRelay, ssh.Marshal(struct{ Name string }{apiSubsystem}))
+		ok, err := ch.SendRequest("subsystem", !c.isRelay(), ssh.Marshal(struct{ Name string }{apiSubsystem}))
 		switch {
 		case err != nil:
 			err = lostConnection(err)
-		case !ok && !isRelay:
+		case !ok && !c.isRelay():
 			err = notARelay(c.Addr)
 		}
 		if err != nil {
@@ -156,6 +155,11 @@ func (c *Conn) openAPI() (net.Conn, error) {
 		c.Close()
 		return nil, Errorf(ExitUnreachable, "the relay has not opened a channel for %d s", int(loginTimeout.Seconds()))
 	}
+}
+
+// isRelay reports whether the peer says in its version that it is a relay.
+func (c *Conn) isRelay() bool {
+	return strings.HasPrefix(string(c.ServerVersion()), "SSH-2.0-relayd")
 }
 
 func notARelay(addr string) *Error {

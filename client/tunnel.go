@@ -275,7 +275,11 @@ func (t *tunnel) handleMessages(ctx context.Context) error {
 				return err
 			}
 		case <-late.C:
-			if !heard {
+			switch {
+			case heard:
+			case t.conn.isRelay():
+				return lostConnection(fmt.Errorf("it has not answered for %d s", int(replyTimeout.Seconds())))
+			default:
 				return notARelay(t.conn.Addr)
 			}
 		}

@@ -92,7 +92,7 @@ func (u *Up) Run(ctx context.Context) error {
 			return nil
 		case !retryable(err):
 			return err
-		case held >= healthyAfter, errors.Is(err, errMoving):
+		case u.reached && held >= healthyAfter, errors.Is(err, errMoving):
 			tries.reset()
 		}
 		next := pause

@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"relay"
 	"relay/record"
+	"relay/relaytest"
 )
 
 func TestUpAnnouncesForwardsAndHears(t *testing.T) {
@@ -148,6 +150,27 @@ func TestNotARelay(t *testing.T) {
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 	if err := run.end(t); exitOfError(err) != ExitFailure || !strings.Contains(err.Error(), "does not answer like a relay") {
+		t.Error(err)
+	}
+}
+
+// A relay that says nothing for some time is tried again: relay up ended, and said that it is none.
+func TestSilentRelayIsTriedAgain(t *testing.T) {
+	t.Parallel() // it waits for replyTimeout twice, because the first loss is not announced
+	d := newFakeRelay(t)
+	d.notices = func(*fakeConn) {}
+	silent := make(chan struct{})
+	d.api = http.NewServeMux()
+	d.api.HandleFunc("/", func(http.ResponseWriter, *http.Request) { <-silent })
+	t.Cleanup(func() { close(silent) })
+	dialer, _ := newDialer(t, d.listen())
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+	select {
+	case <-run.lost:
+	case <-time.After(relaytest.Patience(2 * replyTimeout)):
+		t.Error("the connection was not given up")
+	}
+	if err := run.stop(t); err != nil {
 		t.Error(err)
 	}
 }
