@@ -181,7 +181,7 @@ func value[T any](b *browser, expression string) T {
 // until waits for an expression to become true.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		if is, err := try(b, chromedp.Evaluate[bool]("!!("+expression+")")); err == nil && is {
 			return
 		}
@@ -195,7 +195,7 @@ func (b *browser) until(expression string) {
 // click tries again when a live update took the element away in between.
 func (b *browser) click(sel string) {
 	b.t.Helper()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		_, err := try(b, chromedp.Click(chromedp.CSS(sel)))
 		if err == nil {
 			return
