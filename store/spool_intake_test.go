@@ -73,7 +73,7 @@ func TestSpoolKeepsRoomForEnds(t *testing.T) {
 		t.Errorf("new events have %d of %d bytes", used, p.intakeLimit())
 	}
 	late := freshSteps(1000, 1, 1)[0]
-	batch := []*step{late}
+	batch := []*step{late, {kind: stepChunk, id: in[0].id, n: 1, data: []byte("part of an answer")}}
 	for _, st := range in {
 		batch = append(batch, endOf(st, 500))
 	}

@@ -97,6 +97,17 @@ func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 
 // Whatever a row of the spool holds, it is refused or decoded, without more memory than it
 // has bytes, and what is decoded is encoded the same way again.
+// What writes a step to the database finds in it what its kind needs.
+func TestStepThatLacksItsContentIsDamaged(t *testing.T) {
+	t.Parallel()
+	for kind := stepAccept; kind <= stepRequeue; kind++ {
+		_, err := parseStep(appendStep(nil, &step{kind: kind}))
+		if empty := kind != stepAccept && kind != stepFinish && kind != stepAmend; (err == nil) != empty {
+			t.Errorf("a step of kind %d without event, attempt and message: %v", kind, err)
+		}
+	}
+}
+
 func FuzzStep(f *testing.F) {
 	st := &step{kind: stepFinish, attempt: &relay.Attempt{N: 1, Interim: [][]byte{[]byte("HTTP/1.1 103\r\n\r\n")}}}
 	f.Add(appendStep(nil, st))
