@@ -162,9 +162,9 @@ func TestOrderlyEndIsEOFAtOnceAndChannelStays(t *testing.T) {
 	c.Close()
 }
 
-// TestEndWithoutAnAnswerIsCloseAtOnce: the relay waited a second for the reason of a failed
+// TestEndWithoutAnAnswerIsClosedAtOnce: the relay waited a second for the reason of a failed
 // dial, before it answered that the local server had closed the connection.
-func TestEndWithoutAnAnswerIsCloseAtOnce(t *testing.T) {
+func TestEndWithoutAnAnswerIsClosedAtOnce(t *testing.T) {
 	ln, target := newListener(t)
 	conn, _ := online(t, target)
 	ch, requests, err := conn.channel("stripe-dev")

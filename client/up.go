@@ -169,7 +169,8 @@ func (u *Up) remove(alias string) (left int) {
 }
 
 // How a lost connection is dialed again: at once, or after up to the time that the relay has
-// asked for, then after up to firstDelay, doubling to maxDelay. A connection that held for healthyAfter starts anew.
+// asked for, then after up to firstDelay, doubling to maxDelay. A connection that held for healthyAfter
+// starts anew, once an alias was online.
 const (
 	firstDelay   = 250 * time.Millisecond
 	maxDelay     = 15 * time.Second

@@ -143,7 +143,7 @@ func (s *Server) isClosed() bool {
 
 const (
 	maxRejectors       = 64          // connections that are answered by answerOverloaded at once
-	rejectWriteTimeout = time.Second // for an answer that does not wait, but its goroutine may on a busy machine
+	rejectWriteTimeout = time.Second // of an answer; a new connection takes it at once, but a busy machine may run its goroutine late
 )
 
 // rejectConn ends a connection that gets no slot with 503 overloaded, or, where that
