@@ -36,12 +36,12 @@ func TestWorkers(t *testing.T) {
 		close(meet) // hangs here, and synctest says so, if one waits for another
 		all.Wait()
 		synctest.Wait()
-		if n := len(w.idle); n != maxIdleWorkers {
+		if n := idleWorkers(w); n != maxIdleWorkers {
 			t.Errorf("%d goroutines wait, want %d", n, maxIdleWorkers)
 		}
 		time.Sleep(2 * workerIdleTime)
 		synctest.Wait()
-		if n := len(w.idle); n != 0 {
+		if n := idleWorkers(w); n != 0 {
 			t.Errorf("%d goroutines wait after %v without work", n, 2*workerIdleTime)
 		}
 		hold := make(chan bool)
@@ -51,6 +51,14 @@ func TestWorkers(t *testing.T) {
 		w.Close()
 		close(hold) // synctest fails the test if a goroutine is left
 	})
+}
+
+// idleWorkers counts the goroutines of w that wait. It takes the mutex: the race detector sees
+// no order between a read by the test and a timer that fires while the test sleeps.
+func idleWorkers(w *Workers) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.idle)
 }
 
 // goroutineID returns the first line of the stack, which names the goroutine.
