@@ -21,9 +21,10 @@ import (
 
 // Bounds of the feed.
 const (
-	roundPause   = 50 * time.Millisecond // between rounds, and between two results of Next
-	ringItems    = 1024                  // items kept for Last-Event-ID
-	pendingItems = 200                   // items that may wait for a viewer
+	roundPause   = 50 * time.Millisecond  // between rounds, and between two results of Next
+	resyncPause  = 500 * time.Millisecond // between two resync items: for each the viewer reads all its data
+	ringItems    = 1024                   // items kept for Last-Event-ID
+	pendingItems = 200                    // items that may wait for a viewer
 	// An item of an attempt holds the response heads, up to 128 KiB and as much of interim
 	// ones, so items are bounded in bytes too.
 	ringBytes      = 8 << 20          // of the items kept
@@ -330,8 +331,12 @@ func (f *Feed) deliver(items []relay.FeedItem, left []change) {
 	for v := range f.viewers {
 		v.give(items)
 	}
-	for _, c := range left {
-		f.miss(c.Alias)
+	aliases := map[int64]bool{}
+	for i := range left {
+		if alias := left[i].Alias; !aliases[alias] {
+			aliases[alias] = true
+			f.miss(alias)
+		}
 	}
 }
 

@@ -11,9 +11,10 @@ import (
 )
 
 // items reads and encodes each changed event, attempt, tunnel or alias once, ordered by its last
-// change. left holds the changes that could not be read, or that came after roundBytes.
+// change. left holds the changes that are too many for viewers, that could not be read, or that
+// came after roundBytes.
 func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedItem, left []change) {
-	changes = coalesce(changes)
+	changes, left = split(coalesce(changes))
 	var ids []relay.ID
 	rows := map[relay.ID]*relay.Event{}
 	for _, c := range changes {
@@ -29,7 +30,7 @@ func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedI
 		list, err := f.Store.Summaries(ctx, ids)
 		if err != nil {
 			f.Log.Warn("changes not read for the live feed", "error", err)
-			return nil, changes
+			return nil, append(left, changes...)
 		}
 		for i := range list {
 			rows[list[i].ID] = &list[i]
@@ -49,6 +50,26 @@ func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedI
 		}
 	}
 	return items, left
+}
+
+// split takes out the changes of aliases that have more of them than may wait for a viewer:
+// whoever sees such an alias gets a resync item in place of them all.
+func split(changes []change) (told, left []change) {
+	if len(changes) <= pendingItems {
+		return changes, nil
+	}
+	count := map[int64]int{}
+	for i := range changes {
+		count[changes[i].Alias]++
+	}
+	for _, c := range changes {
+		if count[c.Alias] > pendingItems {
+			left = append(left, c)
+		} else {
+			told = append(told, c)
+		}
+	}
+	return told, left
 }
 
 // headsAtOnce is how many attempts the feed reads together: each may have 128 KiB of

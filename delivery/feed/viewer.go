@@ -23,7 +23,8 @@ type viewer struct {
 	size    int           // bytes of the items in pending
 	ready   chan struct{} // has an element while items wait
 	ended   error
-	last    time.Time
+	last    time.Time // of the last result of Next
+	again   bool      // that was a resync item
 }
 
 // Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may
@@ -117,21 +118,27 @@ func (v *viewer) shows(alias int64) bool {
 func (v *viewer) give(items []relay.FeedItem) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	for _, item := range items {
-		n := len(v.pending)
+	behind := "" // the last item that a resync item stands for
+	for i := range items {
+		item, n := &items[i], len(v.pending)
 		switch {
 		case !v.shows(item.Alias):
-		case n >= pendingItems || n > 0 && v.size+len(item.Data) > pendingBytes:
-			v.replace(item.ID)
-		case n == 1 && v.pending[0].Name == itemResync:
-			v.replace(item.ID) // the viewer reads the changes up to this item with the earlier ones
+		// Behind a resync item the viewer reads the changes up to this item with the earlier ones.
+		case behind != "", isResync(v.pending), n >= pendingItems, n > 0 && v.size+len(item.Data) > pendingBytes:
+			behind = item.ID
 		default:
-			v.pending = append(v.pending, item)
+			v.pending = append(v.pending, *item)
 			v.size += len(item.Data)
 		}
 	}
+	if behind != "" {
+		v.replace(behind)
+	}
 	v.signal()
 }
+
+// isResync reports whether items are one resync item.
+func isResync(items []relay.FeedItem) bool { return len(items) == 1 && items[0].Name == itemResync }
 
 // resync makes the viewer read its data again.
 func (v *viewer) resync(id string) {
@@ -171,7 +178,7 @@ func (v *viewer) cut(why error) {
 }
 
 // Next waits for at least one item and returns all items that wait. It returns at most
-// 20 times a second.
+// 20 times a second, and twice a second while the viewer cannot keep up.
 func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	var expiry <-chan time.Time
 	if !v.who.ExpiresAt.IsZero() {
@@ -188,8 +195,12 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 			return nil, ctx.Err()
 		}
 		v.mu.Lock()
-		wait := roundPause - time.Since(v.last)
-		if v.ended == nil && wait > 0 {
+		pause := roundPause
+		if v.again && isResync(v.pending) {
+			pause = resyncPause
+		}
+		wait := pause - time.Since(v.last)
+		if v.ended == nil && len(v.pending) > 0 && wait > 0 {
 			v.mu.Unlock()
 			select {
 			case <-time.After(wait):
@@ -200,17 +211,17 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		}
 		items, ended := v.pending, v.ended
 		v.pending, v.size = nil, 0
-		if ended != nil {
-			v.signal() // for the next call
-		}
-		v.last = time.Now()
-		v.mu.Unlock()
 		switch {
 		case ended != nil:
+			v.signal() // for the next call
+			v.mu.Unlock()
 			return nil, ended
 		case len(items) > 0:
+			v.last, v.again = time.Now(), isResync(items)
+			v.mu.Unlock()
 			return items, nil
 		}
+		v.mu.Unlock() // ready told of items that the call before returned
 	}
 }
 
