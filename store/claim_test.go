@@ -61,6 +61,24 @@ func TestClaimIsFencedByTheTunnel(t *testing.T) {
 	}
 }
 
+// A replay in the second after Postgres was away was queued: the node had not renewed its
+// right to claim yet.
+func TestReplayAsksForARenewal(t *testing.T) {
+	t.Parallel()
+	m, alias := claimBed(t, Options{URL: pgtest.URL(t), DataDir: t.TempDir()})
+	id := m.accept(alias, relay.StateQueued)
+	own := &m.s.membership
+	own.mu.Lock()
+	own.renewed = own.renewed.Add(-claimTrust)
+	own.mu.Unlock()
+	if m.s.MayClaim() == nil {
+		t.Fatal("the node may claim without a renewal")
+	}
+	_, err := m.s.BeginReplay(t.Context(), relay.System(), id, true)
+	m.must(err)
+	m.must(m.s.MayClaim())
+}
+
 // A batch of new events is one statement on Postgres. When some of them are in the database,
 // because the answer to their commit was lost, the rest of the batch is still stored.
 func TestNewEventsAreWrittenTwice(t *testing.T) {

@@ -18,6 +18,9 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 	if err := s.caughtUp(); err != nil {
 		return nil, err
 	}
+	if deliver && s.MayClaim() != nil { // the database was away a moment ago: the replay would be queued
+		s.RefreshPeers(ctx)
+	}
 	var claim relay.Claim
 	err := s.update(ctx, "begin replay", func(c *writeTx) error {
 		e, err := c.event(who, id)
