@@ -14,6 +14,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/admission"
 )
 
 // admit decides about a new TCP connection before the first byte is exchanged.
@@ -22,8 +23,8 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	c := newConn(srv, tcp)
 	srv.metrics.accepted.Add(1)
 	if !c.penaltyExempt {
-		if left := srv.penalties.left(c.slot.source); left > 0 {
-			srv.reject(c, dropPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", seconds(left)))
+		if left := srv.penalties.Left(c.slot.Source); left > 0 {
+			srv.reject(c, admission.ReasonPenalty, fmt.Sprintf("too many failed logins from your address; try again in %d s", seconds(left)))
 			return nil
 		}
 	}
@@ -32,11 +33,11 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 		srv.mu.Unlock()
 		return nil
 	}
-	evicted, reason := srv.limiter.acquire(&c.slot)
+	evicted, reason := srv.limiter.Acquire(&c.slot)
 	if reason != "" && evicted == nil {
 		srv.mu.Unlock()
 		text := "too many connections; try again in a moment"
-		if reason == dropSource {
+		if reason == admission.ReasonSource {
 			text = "too many connections from your address; close some of them"
 		}
 		srv.reject(c, reason, text)
@@ -50,9 +51,9 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	srv.mu.Unlock()
 	if evicted != nil {
 		srv.metrics.drop(reason)
-		srv.o.Log.Debug("ssh connection evicted", "remote", evicted.c.remote.String(), "reason", reason)
-		evicted.c.setResult(resultUnavailable)
-		_ = evicted.c.sock.Close()
+		srv.o.Log.Debug("ssh connection evicted", "remote", evicted.Conn.remote.String(), "reason", reason)
+		evicted.Conn.setResult(resultUnavailable)
+		_ = evicted.Conn.sock.Close()
 	}
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
 	c.version = c.sock.exchange(serverVersion)
@@ -148,7 +149,7 @@ func (srv *Server) forget(c *conn) {
 	delete(srv.conns, c)
 	stopping := srv.stopping
 	srv.mu.Unlock()
-	defer srv.limiter.release(&c.slot) // last: the penalty is there once the connection is not counted any more
+	defer srv.limiter.Release(&c.slot) // last: the penalty is there once the connection is not counted any more
 	c.mu.Lock()
 	in, fault := c.loggedIn, c.result
 	c.mu.Unlock()
@@ -160,8 +161,8 @@ func (srv *Server) forget(c *conn) {
 	if cost == 0 || stopping || c.penaltyExempt {
 		return
 	}
-	if left := srv.penalties.add(c.slot.source, cost); left > 0 {
-		srv.o.Log.Info("ssh source kept out after failed logins", "source", c.slot.source.String(), "seconds", seconds(left))
+	if left := srv.penalties.Add(c.slot.Source, cost); left > 0 {
+		srv.o.Log.Info("ssh source kept out after failed logins", "source", c.slot.Source.String(), "seconds", seconds(left))
 	}
 }
 

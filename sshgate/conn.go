@@ -15,6 +15,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
 
@@ -33,7 +34,7 @@ type conn struct {
 	cancel   context.CancelFunc
 	peerCtx  context.Context // ends when a read has failed, at the latest with the connection
 	finished chan struct{}   // closed when nothing of the connection runs any more
-	slot     slot
+	slot     admission.Slot[*conn]
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
 	version       string      // of the peer, as it said it; set before the handshake
@@ -111,9 +112,17 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	var peerGone context.CancelFunc
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
-	c.slot = slot{c: c, source: relay.SourceOf(c.remote.Addr()), shared: srv.shared(c.remote.Addr())}
-	c.penaltyExempt = srv.o.NoPenalties || c.slot.shared || relay.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
+	c.slot = admission.Slot[*conn]{Conn: c, Source: relay.SourceOf(c.remote.Addr()), Shared: srv.shared(c.remote.Addr())}
+	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || relay.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
 	return c
+}
+
+// Silent implements admission.Conn.
+func (c *conn) Silent() time.Duration {
+	if c.lookups.Load() > 0 {
+		return 0
+	}
+	return c.sock.silentFor()
 }
 
 // loginProgress is how long ago a client may have been heard whose login still makes progress.
@@ -130,7 +139,7 @@ func (c *conn) loginTimedOut() {
 	if late {
 		log.Debug("ssh login took too long")
 		result := resultTimeout
-		if c.slot.silent() < loginProgress {
+		if c.Silent() < loginProgress {
 			result = resultUnavailable
 		}
 		c.setResult(result)
@@ -167,9 +176,9 @@ func (c *conn) loginSucceeded() {
 	defer c.mu.Unlock()
 	c.loggedIn = true
 	c.handshake.Stop()
-	c.srv.limiter.to(&c.slot, stateLoggedIn)
+	c.srv.limiter.SetState(&c.slot, admission.LoggedIn)
 	c.srv.metrics.logins.WithLabelValues(loginOK).Inc()
-	c.srv.penalties.forgive(c.slot.source)
+	c.srv.penalties.Forgive(c.slot.Source)
 	if !c.dead {
 		c.idle = time.AfterFunc(c.srv.o.IdleClose, c.closeIdle)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
 
@@ -55,11 +56,11 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 		return relay.Actor{}, errRefused
 	}
 	l.explained = true
-	if !srv.limiter.beginPrompt(&l.c.slot) {
+	if !srv.limiter.BeginPrompt(&l.c.slot) {
 		srv.metrics.enrolment(enrolFull)
 		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
-	defer srv.limiter.to(&l.c.slot, stateUnauthenticated)
+	defer srv.limiter.SetState(&l.c.slot, admission.Unauthenticated)
 	l.c.extendLogin(srv.o.EnrolTime + srv.o.HandshakeTimeout) // so that the end can still be told
 	now := time.Now()
 	w := &enrolment{key: key, changed: make(chan struct{}, 1), Enrolment: relay.Enrolment{
@@ -213,10 +214,10 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 		}
 		return nil, l.explainRefusal()
 	}
-	if l.prompts++; !srv.limiter.beginPrompt(&l.c.slot) {
+	if l.prompts++; !srv.limiter.BeginPrompt(&l.c.slot) {
 		return nil, errRefused
 	}
-	defer srv.limiter.to(&l.c.slot, stateUnauthenticated)
+	defer srv.limiter.SetState(&l.c.slot, admission.Unauthenticated)
 	l.c.extendLogin(srv.o.EnrolTime)
 	instruction := "Type an API token to register the key that your client offers next, or press Enter."
 	if l.prompts > 1 {

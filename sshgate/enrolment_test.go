@@ -211,10 +211,7 @@ func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 // one.
 func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
-	b.srv.limiter.mu.Lock()
-	b.srv.limiter.maxPrompts = 2
-	b.srv.limiter.mu.Unlock()
+	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })
 	first, firstEnd := b.link(b.newKey("first", 0))
 	link, code := b.shown(first)
 	second, secondEnd := b.link(b.newKey("second", 0))

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
+	"relay/sshgate/admission"
 )
 
 // Stats are counts of the gate as they stand.
@@ -47,11 +48,11 @@ var loginResults = [...]struct {
 	penalty time.Duration
 }{
 	resultSilent:      {"none", 0},
-	resultNoAttempt:   {"none", penaltyNothing},
+	resultNoAttempt:   {"none", admission.PenaltyNothing},
 	resultUnapproved:  {"unapproved", 0},
 	resultUnavailable: {"unavailable", 0},
-	resultRefused:     {"refused", penaltyRefused},
-	resultTimeout:     {"timeout", penaltySlow},
+	resultRefused:     {"refused", admission.PenaltyRefused},
+	resultTimeout:     {"timeout", admission.PenaltySlow},
 }
 
 // forwardCodes are why forwards are refused; otherCode stands for what was not foreseen.
@@ -82,7 +83,7 @@ func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 			Name: "relay_sshgate_channels_cut_total",
 			Help: "Tunnel channels closed because what their peer sent found no buffer space.",
 		}),
-		drops:    vector(f, "relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", dropReasons),
+		drops:    vector(f, "relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", admission.Reasons),
 		logins:   vector(f, "relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result", logins),
 		refusals: vector(f, "relay_sshgate_forwards_refused_total", "Forwards refused, by code.", "code", forwardCodes),
 		enrolls:  vector(f, "relay_sshgate_enrolments_total", "Keys that asked to be let in, by how that ended.", "result", enrolEnds),
@@ -103,15 +104,15 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	}
 	state := func(s string) prometheus.Labels { return prometheus.Labels{"state": s} }
 	direction := func(d string) prometheus.Labels { return prometheus.Labels{"direction": d} }
-	connections := func(s string, is slotState) {
-		gauge("relay_sshgate_connections", "SSH connections now, by the state of their login.", state(s), func() int { return srv.limiter.counts()[is] })
+	connections := func(s string, is admission.State) {
+		gauge("relay_sshgate_connections", "SSH connections now, by the state of their login.", state(s), func() int { return srv.limiter.Counts()[is] })
 	}
-	connections("handshaking", stateUnauthenticated)
-	connections("prompting", statePrompting)
-	connections("logged_in", stateLoggedIn)
+	connections("handshaking", admission.Unauthenticated)
+	connections("prompting", admission.Prompting)
+	connections("logged_in", admission.LoggedIn)
 	counter("relay_sshgate_accepted_total", "Connections accepted by the SSH listener, dropped ones included.", nil, m.accepted.Load)
 	gauge("relay_sshgate_tunnels", "Aliases attached now.", nil, func() int { return srv.Stats().Tunnels })
-	gauge("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, srv.penalties.sources)
+	gauge("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, srv.penalties.Sources)
 	const nodes, channels = "Other living nodes, by whether this one has a connection to them.", "Channels between nodes, by who opened them."
 	gauge("relay_sshgate_peers", nodes, state("reachable"), func() int { n, _ := srv.Reached(); return n })
 	gauge("relay_sshgate_peers", nodes, state("unreachable"), func() int { n, all := srv.Reached(); return all - n })
@@ -156,10 +157,10 @@ func (m *metrics) noLogin(r loginResult) {
 
 // Stats counts. It takes locks for moments only.
 func (srv *Server) Stats() Stats {
-	by := srv.limiter.counts()
+	by := srv.limiter.Counts()
 	s := Stats{
-		Connections: by.all(), Handshaking: by[stateUnauthenticated], Prompting: by[statePrompting],
-		LoggedIn: by[stateLoggedIn], Penalised: srv.penalties.sources(),
+		Connections: by.All(), Handshaking: by[admission.Unauthenticated], Prompting: by[admission.Prompting],
+		LoggedIn: by[admission.LoggedIn], Penalised: srv.penalties.Sources(),
 		Accepted: srv.metrics.accepted.Load(), Dropped: srv.metrics.dropped.Load(), Refused: srv.metrics.refused.Load(),
 	}
 	for _, c := range srv.all() {

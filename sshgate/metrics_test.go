@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/admission"
 )
 
 // figure reads one figure by its name and the value of its label.
@@ -59,7 +60,7 @@ func TestFigures(t *testing.T) {
 		{"relay_sshgate_penalised_sources", "", 0},
 		{"relay_sshgate_logins_total", loginOK, 1},
 		{"relay_sshgate_logins_total", "refused", 1},
-		{"relay_sshgate_dropped_total", dropPenalty, 0},
+		{"relay_sshgate_dropped_total", admission.ReasonPenalty, 0},
 		{"relay_sshgate_forwards_refused_total", "validation-failed", 1},
 		{"relay_sshgate_enrolments_total", relay.EnrolmentApproved, 0},
 	} {

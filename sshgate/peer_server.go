@@ -15,6 +15,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/admission"
 )
 
 // Times of the owner of a tunnel.
@@ -68,7 +69,7 @@ func (p *peers) servePeer(c *conn) {
 	c.handshake.Stop()
 	c.log = c.log.With("node", node)
 	c.mu.Unlock()
-	p.srv.limiter.to(&c.slot, stateLoggedIn)
+	p.srv.limiter.SetState(&c.slot, admission.LoggedIn)
 	p.mu.Lock()
 	n := 0
 	for _, id := range p.served {

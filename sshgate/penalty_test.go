@@ -10,65 +10,7 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-
-	"relay"
 )
-
-func TestPenalties(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(1_800_000_000, 0)
-	p := newPenalties()
-	p.now = func() time.Time { return now }
-	a, b := relay.SourceOf(netip.MustParseAddr("203.0.113.9")), relay.SourceOf(netip.MustParseAddr("2001:db8::1"))
-	if b != relay.SourceOf(netip.MustParseAddr("2001:db8::ffff")) || b == relay.SourceOf(netip.MustParseAddr("2001:db8:0:1::1")) {
-		t.Error("IPv6 goes by /64")
-	}
-	if a != relay.SourceOf(netip.MustParseAddr("::ffff:203.0.113.9")) {
-		t.Error("a mapped address is the IPv4 one")
-	}
-	p.add(a, penaltyRefused)
-	p.add(a, penaltyRefused)
-	if p.left(a) != 0 {
-		t.Error("kept out too early")
-	}
-	p.add(a, penaltyRefused)
-	if got := p.left(a); got != 15*time.Second || p.left(b) != 0 || p.sources() != 1 {
-		t.Errorf("left %v, other %v", got, p.left(b))
-	}
-	now = now.Add(14 * time.Second)
-	if got := p.left(a); got != time.Second {
-		t.Errorf("left %v", got)
-	}
-	now = now.Add(2 * time.Second)
-	if p.left(a) != 0 || p.sources() != 0 {
-		t.Error("kept out after it was paid")
-	}
-	p.add(a, penaltyRefused)
-	if p.left(a) != 0 {
-		t.Error("what was paid counts again")
-	}
-	for range 1000 {
-		p.add(b, penaltySlow)
-	}
-	if got := p.left(b); got != penaltyMax {
-		t.Errorf("left %v, want at most %v", got, penaltyMax)
-	}
-	p.forgive(b)
-	if p.left(b) != 0 {
-		t.Error("not forgiven")
-	}
-}
-
-func TestPenaltiesAreBounded(t *testing.T) {
-	t.Parallel()
-	p := newPenalties()
-	for i := range maxPenalties + 1000 {
-		p.add(relay.SourceOf(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)})), penaltySlow)
-	}
-	if len(p.bySource) > maxPenalties {
-		t.Errorf("%d remembered", len(p.bySource))
-	}
-}
 
 // fixedSource makes connections look as if they came from another address.
 type fixedSource struct {
@@ -118,13 +60,10 @@ func dialPort(port string, k key) (*ssh.Client, error) {
 // in from there; from elsewhere it does, and loopback never pays.
 func TestFailingSourceIsKeptOut(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t)
+	now := time.Now() // however slow the machine is, a millisecond passes between two looks
+	b := newFixture(t, func(o *Options) { o.Now = func() time.Time { now = now.Add(time.Millisecond); return now } })
 	bad, good := b.serveFrom("203.0.113.9:5000"), b.serveFrom("203.0.113.10:5000")
 	stranger := b.newKey("stranger", 0)
-	now := time.Now() // however slow the machine is, a millisecond passes between two looks
-	b.srv.penalties.mu.Lock()
-	b.srv.penalties.now = func() time.Time { now = now.Add(time.Millisecond); return now }
-	b.srv.penalties.mu.Unlock()
 	for n := range 4 {
 		if _, err := dialPort(bad, stranger); err == nil {
 			t.Fatal("a stranger logged in")

@@ -30,6 +30,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
 
@@ -78,6 +79,9 @@ type Options struct {
 	// MaxConnections, MaxPerSource and MaxPerAccount limit the number of connections;
 	// 0 = no limit. A source is one IPv4 address or one IPv6 /64.
 	MaxConnections, MaxPerSource, MaxPerAccount int
+	// MaxUnauthenticated is how many connections may not have logged in yet, 0 = 1,024;
+	// MaxPrompts how many logins may wait for a person, 0 = 256.
+	MaxUnauthenticated, MaxPrompts int
 	// Budget bounds the bytes that tunnel channels hold for what nobody took yet; nil =
 	// no bound.
 	Budget *relay.Budget
@@ -91,6 +95,8 @@ type Options struct {
 	// PenaltyExempt are networks that never get a penalty: many people sit behind one
 	// address there.
 	PenaltyExempt []netip.Prefix
+
+	Now func() time.Time // the clock of penalties; nil = time.Now
 
 	// Peers connects this node with the other nodes of the store.
 	Peers PeerOptions
@@ -108,8 +114,8 @@ type Server struct {
 	work        *relay.Workers // runs what a channel does
 	revalidator *revalidator
 
-	limiter   *connLimiter
-	penalties *penalties
+	limiter   *admission.Limiter[*conn]
+	penalties *admission.Penalties
 	metrics   *metrics
 	peers     *peers
 	lookups   *semaphore.Weighted // taken by who asks the store, see beginLookup
@@ -136,11 +142,17 @@ func New(o Options) *Server {
 	o.IdleClose = cmp.Or(o.IdleClose, 5*time.Second)
 	o.TakeoverDrain = cmp.Or(o.TakeoverDrain, 10*time.Second)
 	o.EnrolTime = cmp.Or(o.EnrolTime, 110*time.Second)
+	if o.Now == nil {
+		o.Now = time.Now
+	}
 	o.StallTimeout = cmp.Or(o.StallTimeout, 30*time.Second)
 	srv := &Server{
-		o:         o,
-		limiter:   newConnLimiter(o.MaxConnections, o.MaxPerSource, o.MaxPerAccount),
-		penalties: newPenalties(),
+		o: o,
+		limiter: admission.NewLimiter[*conn](admission.Limits{
+			Total: o.MaxConnections, PerSource: o.MaxPerSource, PerAccount: o.MaxPerAccount,
+			Unauthenticated: o.MaxUnauthenticated, Prompts: o.MaxPrompts, Elsewhere: o.Peers.Connections,
+		}),
+		penalties: admission.NewPenalties(o.Now),
 		lookups:   semaphore.NewWeighted(maxLookups),
 		rejecting: make(chan struct{}, maxRejecting),
 		work:      relay.NewWorkers(),
@@ -150,7 +162,6 @@ func New(o Options) *Server {
 		listeners:    map[net.Listener]struct{}{},
 		conns:        map[*conn]struct{}{},
 	}
-	srv.limiter.elsewhere = o.Peers.Connections
 	srv.peers = newPeers(srv)
 	srv.moveWait = moveWait
 	srv.shell = shell.Config{
@@ -268,7 +279,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 
 // AccountConnections returns how many connections accounts have at this node. Accounts that
 // are far from the limit are left out.
-func (srv *Server) AccountConnections() map[int64]int { return srv.limiter.accountsToTell() }
+func (srv *Server) AccountConnections() map[int64]int { return srv.limiter.AccountsToTell() }
 
 // all is a snapshot of the connections.
 func (srv *Server) all() []*conn {

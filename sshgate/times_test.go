@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/sshgate/admission"
 )
 
 // This file holds the promised times of an SSH connection to the millisecond, in the fake
@@ -296,7 +297,7 @@ func TestBusyNodeCostsNothing(t *testing.T) {
 				t.Errorf("%s: %v, want %v", result, got, want)
 			}
 		}
-		if penalty := loginResults[resultUnavailable].penalty; penalty != 0 || loginResults[resultTimeout].penalty != penaltySlow {
+		if penalty := loginResults[resultUnavailable].penalty; penalty != 0 || loginResults[resultTimeout].penalty != admission.PenaltySlow {
 			t.Errorf("penalty %v of a busy node", penalty)
 		}
 	})

@@ -1,0 +1,157 @@
+package admission
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// peer is a connection whose peer has been silent for a while.
+type peer struct{ silent time.Duration }
+
+func (p *peer) Silent() time.Duration { return p.silent }
+
+// silentSlots acquires slots for n connections whose peers have been silent, the first
+// one for the longest time.
+func silentSlots(l *Limiter[*peer], addr string, n int) (list []*Slot[*peer]) {
+	a := netip.MustParseAddr(addr)
+	for i := range n {
+		s := &Slot[*peer]{Conn: &peer{time.Hour - time.Duration(i)*time.Minute}, Source: relay.SourceOf(a), Shared: a.IsLoopback()}
+		l.Acquire(s)
+		list = append(list, s)
+	}
+	return list
+}
+
+// TestBusiestSourceIsEvicted: a source with many silent sockets loses the oldest of
+// them to new connections, not the source that came first.
+func TestBusiestSourceIsEvicted(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter[*peer](Limits{Unauthenticated: 10})
+	few := silentSlots(l, "203.0.113.1", 2)
+	many := silentSlots(l, "203.0.113.2", 8)
+	for n := range 6 {
+		s := &Slot[*peer]{Conn: &peer{}, Source: relay.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + n)}))}
+		evicted, reason := l.Acquire(s)
+		if reason != ReasonUnauthenticated || evicted == nil || evicted == few[0] || evicted == few[1] {
+			t.Fatalf("%d: evicted %v for %q", n, evicted, reason)
+		}
+		if evicted != many[n] {
+			t.Errorf("%d: the evicted connection was not the most silent one", n)
+		}
+	}
+	if got := l.Counts()[Unauthenticated]; got != 10 {
+		t.Errorf("%d unauthenticated", got)
+	}
+}
+
+// TestWorkingLoginsAreNotEvicted: when all logins wait for an answer of ours, the new
+// connection is rejected.
+func TestWorkingLoginsAreNotEvicted(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter[*peer](Limits{Unauthenticated: 5})
+	list := silentSlots(l, "203.0.113.1", 5)
+	for _, s := range list {
+		s.Conn.silent = 0
+	}
+	late := &Slot[*peer]{Conn: &peer{}, Source: list[0].Source}
+	if evicted, reason := l.Acquire(late); evicted != nil || reason != ReasonUnauthenticated {
+		t.Errorf("evicted %v for %q", evicted, reason)
+	}
+	list[3].Conn.silent = time.Minute
+	if evicted, _ := l.Acquire(late); evicted != list[3] {
+		t.Errorf("evicted %v, not the only one that waits for its peer", evicted)
+	}
+}
+
+func TestTotalLimit(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter[*peer](Limits{Total: 3})
+	list := silentSlots(l, "127.0.0.1", 3)
+	l.SetState(list[0], LoggedIn)
+	l.SetState(list[1], LoggedIn)
+	s := &Slot[*peer]{Conn: &peer{}, Source: list[0].Source, Shared: true}
+	if evicted, reason := l.Acquire(s); reason != ReasonTotal || evicted != list[2] {
+		t.Error("the silent connection did not lose its slot")
+	}
+	l.SetState(s, LoggedIn)
+	if evicted, reason := l.Acquire(&Slot[*peer]{Conn: &peer{}, Shared: true}); reason != ReasonTotal || evicted != nil {
+		t.Error("a logged-in connection was evicted, or there were too many")
+	}
+	if got := l.Counts(); got.All() != 3 {
+		t.Errorf("%v", got)
+	}
+}
+
+// TestPromptsOfOneSource: eight logins of one source may wait for a person, and as many as
+// there are of a source that stands for many people, up to the limit of all.
+func TestPromptsOfOneSource(t *testing.T) {
+	t.Parallel()
+	for addr, want := range map[string]int{"203.0.113.1": maxPromptsPerSource, "127.0.0.1": 20} {
+		l := NewLimiter[*peer](Limits{Prompts: 20})
+		got := 0
+		for _, s := range silentSlots(l, addr, 30) {
+			if l.BeginPrompt(s) {
+				got++
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %d logins wait for a person, want %d", addr, got, want)
+		}
+	}
+}
+
+// TestLimiterForgets: nothing is left of connections that have ended, however they did.
+func TestLimiterForgets(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter[*peer](Limits{Total: 40, PerSource: 4, Unauthenticated: 6})
+	var all []*Slot[*peer]
+	for i := range 50 {
+		s := &Slot[*peer]{Conn: &peer{time.Minute}, Source: relay.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 7)}))}
+		all = append(all, s)
+		if evicted, reason := l.Acquire(s); reason != "" && evicted == nil {
+			s.released = true
+		}
+		if i%3 == 0 && l.BeginPrompt(s) && i%6 == 0 {
+			l.SetState(s, Unauthenticated)
+		}
+		if i%5 == 0 {
+			l.ReserveAccount(s, int64(i%3+1))
+			l.SetState(s, LoggedIn)
+		}
+	}
+	for _, s := range all {
+		l.Release(s)
+		l.Release(s)
+	}
+	if l.Counts() != (Counts{}) || len(l.sources) != 0 || len(l.accounts) != 0 || len(l.unauthenticated) != 0 {
+		t.Errorf("left: %v, %d sources, %d accounts, %d unauthenticated", l.Counts(), len(l.sources), len(l.accounts), len(l.unauthenticated))
+	}
+}
+
+// TestAccountLimitOfAllNodes: connections at other nodes count too, and the other nodes are
+// told of the accounts that come near the limit.
+func TestAccountLimitOfAllNodes(t *testing.T) {
+	t.Parallel()
+	elsewhere := 126
+	l := NewLimiter[*peer](Limits{PerAccount: 128, Elsewhere: func(account int64) int { return map[int64]int{1: elsewhere}[account] }})
+	reserve := func(account int64) bool { return l.ReserveAccount(&Slot[*peer]{}, account) }
+	if !reserve(1) || len(l.AccountsToTell()) != 0 {
+		t.Errorf("the first one of 127: refused, or told: %v", l.AccountsToTell())
+	}
+	if !reserve(1) || reserve(1) {
+		t.Error("the limit of 128 connections at all nodes does not hold")
+	}
+	if told := l.AccountsToTell(); len(told) != 1 || told[1] != 2 {
+		t.Errorf("told: %v", told)
+	}
+	if elsewhere--; !reserve(1) || !reserve(2) {
+		t.Error("refused with a connection less elsewhere, or for another account")
+	}
+	l = NewLimiter[*peer](Limits{PerAccount: 2})
+	if l.ReserveAccount(&Slot[*peer]{}, 1); l.AccountsToTell()[1] != 1 {
+		t.Errorf("of a low limit is told: %v", l.AccountsToTell())
+	}
+}

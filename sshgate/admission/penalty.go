@@ -1,0 +1,110 @@
+package admission
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// The penalties of OpenSSH's PerSourcePenalties: what a connection without a login adds
+// to the penalty of its source. The source is kept out from 15 s on, until the penalty has
+// run down; it is 10 minutes at most.
+const (
+	PenaltyRefused = 5 * time.Second  // a login was refused
+	PenaltyNothing = time.Second      // no login was tried
+	PenaltySlow    = 10 * time.Second // the time for the login ran out
+	penaltyMin     = 15 * time.Second
+	penaltyMax     = 10 * time.Minute
+)
+
+// maxPenalties is how many sources are remembered. While the table is full, further
+// Sources get no penalty, rather than sources that did nothing being kept out: an
+// attacker with 32 768 addresses can use that.
+const maxPenalties = 32768
+
+// penalty is the state of one source.
+type penalty struct {
+	until   time.Time
+	keptOut bool // it has reached penaltyMin, and has not run down since
+}
+
+// Penalties keeps sources of failed logins out for a while. It does not know which
+// Sources are exempt. Safe for concurrent use.
+type Penalties struct {
+	now func() time.Time
+
+	mu       sync.Mutex
+	bySource map[netip.Prefix]penalty
+	swept    time.Time
+}
+
+// NewPenalties makes a table without penalties, which goes by the clock now.
+func NewPenalties(now func() time.Time) *Penalties {
+	return &Penalties{now: now, bySource: map[netip.Prefix]penalty{}}
+}
+
+// Add adds to the penalty of a source. It returns how long the source is kept out, 0
+// when it is not or already was.
+func (p *Penalties) Add(source netip.Prefix, cost time.Duration) (keptOut time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	x, known := p.bySource[source]
+	if !known && len(p.bySource) >= maxPenalties && !p.sweep(now) {
+		return 0
+	}
+	if x.until.Before(now) {
+		x = penalty{until: now}
+	}
+	if x.until = x.until.Add(cost); x.until.Sub(now) > penaltyMax {
+		x.until = now.Add(penaltyMax)
+	}
+	if left := x.until.Sub(now); left >= penaltyMin && !x.keptOut {
+		x.keptOut, keptOut = true, left
+	}
+	p.bySource[source] = x
+	return keptOut
+}
+
+// Left returns how long a source is still kept out; 0 when it is not.
+func (p *Penalties) Left(source netip.Prefix) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	x, known := p.bySource[source]
+	if !known || !x.keptOut {
+		return 0
+	}
+	return max(0, x.until.Sub(p.now()))
+}
+
+// Forgive removes the penalty of a source, because one of its logins succeeded.
+func (p *Penalties) Forgive(source netip.Prefix) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.bySource, source)
+}
+
+// Sources counts the sources that are kept out.
+func (p *Penalties) Sources() (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	for _, x := range p.bySource {
+		if x.keptOut && x.until.After(now) {
+			n++
+		}
+	}
+	return n
+}
+
+// sweep removes penalties that have run down, at most once a second, and returns
+// whether there is space for another source now. The caller holds mu.
+func (p *Penalties) sweep(now time.Time) bool {
+	if now.Sub(p.swept) < time.Second {
+		return false
+	}
+	p.swept = now
+	maps.DeleteFunc(p.bySource, func(_ netip.Prefix, x penalty) bool { return !x.until.After(now) })
+	return len(p.bySource) < maxPenalties
+}
