@@ -44,9 +44,10 @@ type load struct {
 	answered map[string]answered // by path
 	vain     map[string]int      // by path: tries that met no server or a 503, or whose answer broke off
 	codes    map[int]int
-	broken   int           // no answer, or one that broke off
-	longest  time.Duration // until an answer or a failure
-	noRetry  int           // 503 without Retry-After
+	broken   int            // no answer, or one that broke off
+	longest  time.Duration  // until an answer or a failure
+	noRetry  int            // 503 without Retry-After
+	refused  map[string]int // 503 by Relay-Error
 
 	mostTries int // that a request needed
 	lastFail  time.Time
@@ -62,7 +63,7 @@ type answered struct {
 // startLoad starts senders that stop with the test at the latest.
 func startLoad(r *relayServer, alias string, senders int, tune func(*load)) *load {
 	ctx, stop := context.WithCancel(context.Background())
-	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, vain: map[string]int{}, codes: map[int]int{}}
+	l := &load{r: r, alias: alias, compare: 5000, stop: stop, answered: map[string]answered{}, vain: map[string]int{}, codes: map[int]int{}, refused: map[string]int{}}
 	if tune != nil {
 		tune(l)
 	}
@@ -180,6 +181,7 @@ func (l *load) note(begun time.Time, path string, res *http.Response, a answered
 		return
 	case a.status == 503:
 		l.codes[503]++
+		l.refused[res.Header.Get("Relay-Error")]++
 		l.lastFail = time.Now()
 		if res.Header.Get("Retry-After") == "" {
 			l.noRetry++

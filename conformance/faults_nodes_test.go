@@ -275,7 +275,7 @@ func TestFaultIdleNodes(t *testing.T) {
 		}
 		return n
 	}
-	<-time.After(3 * time.Second)
+	<-time.After(11 * time.Second) // a session that rests counts after 10 s what it did at the start
 	before, begun := commits(), time.Now()
 	<-time.After(size(10*time.Second, 30*time.Second))
 	each := float64(commits()-before) / time.Since(begun).Seconds() / nodes

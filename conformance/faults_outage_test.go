@@ -115,7 +115,7 @@ func (l *load) finish(t *testing.T, what string) {
 	case l.longest > bound(outageAnswer):
 		t.Errorf("a caller waited %v", l.longest)
 	case l.codes[503] > 0 || l.broken > 0:
-		t.Errorf("%d answers 503, %d callers without answer: an outage of Postgres is none of callers", l.codes[503], l.broken)
+		t.Errorf("answers 503 %v, %d callers without answer: an outage of Postgres is none of callers", l.refused, l.broken)
 	case l.r.ready() != 200:
 		t.Errorf("/readyz is %d at the end", l.r.ready())
 	case !strings.Contains(l.r.log.String(), "stored again") && !strings.Contains(l.r.log.String(), "the spool is empty"):
