@@ -294,6 +294,29 @@ func TestTunnelOfNodeThatRejoined(t *testing.T) {
 	})
 }
 
+// The client of plain ssh at another node is sent away, which lets requests under way end: those
+// of that node ended, while those that came by this one failed as tunnel-lost.
+func TestRequestUnderWayWhenTheTunnelOfAnotherNodeGoes(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		answer := make(chan struct{})
+		remote.set(func() {
+			remote.serve = func(l *local) {
+				l.until("hello")
+				<-answer
+				l.Write(ok)
+			}
+		})
+		c, done := b.begin(post)
+		synctest.Wait()
+		b.elsewhere("", "")
+		b.want("state", b.state(), relay.TunnelOffline)
+		close(answer)
+		out := <-done
+		b.want("an answer of our own", code(out), "")
+		b.want("answer", c.answer(), ok)
+	})
+}
+
 // askedRemote counts how often it is asked when its node was last heard of.
 type askedRemote struct {
 	*memRemote

@@ -292,9 +292,7 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 	case h.remote == nil:
 		h.pool.Close()
 		d.background(func() { h.t.Close(relay.TakenOver) })
-	case next == nil:
-		h.markLost()
-	default:
+	default: // its node ends what runs on it when the client has gone
 		h.pool.Close()
 	}
 	d.feed.Tunnel(st.id)

@@ -54,7 +54,12 @@ func (f *forward) detach(graceful bool) {
 	f.closed.Store(true)
 	peers := f.c.srv.peers
 	peers.tunnels.Delete(f.info.ID)
-	peers.endBridges((*bridge).closeIdle, func(other *forward) bool { return other == f })
+	closeIdle := func() { peers.endBridges((*bridge).closeIdle, func(other *forward) bool { return other == f }) }
+	if graceful {
+		time.AfterFunc(peerLearns, closeIdle)
+	} else {
+		closeIdle()
+	}
 	if att := f.attachment(); att != nil {
 		att.Detach(graceful)
 	}

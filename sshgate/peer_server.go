@@ -23,6 +23,9 @@ const (
 	peerOpenWait  = 1800 * time.Millisecond // for the client's answer to a channel open: less than the other node waits
 	peerIdleFor   = 2500 * time.Millisecond // a client that is silent for longer gets no request on an unused channel
 	peerFirstWait = time.Second             // for the client to say why it could not dial
+	// For the other nodes to learn that a tunnel has gone and to close the channels that they do
+	// not use: what is closed here may have a request on its way.
+	peerLearns = 2 * time.Second
 )
 
 // peerConfig is the configuration of a connection that another node has made: that node

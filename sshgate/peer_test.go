@@ -453,6 +453,47 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	eventually(t, 30*time.Second, "the slot to be free", func() bool { return !inUse() })
 }
 
+// A request may be on its way on a channel that was parked when the client moves to another
+// node: channels were closed here at once, and the request failed as tunnel-lost.
+func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
+	t.Parallel()
+	owner, _, _, tun := twoNodes(t, echo)
+	ch := open(t, tun).(*peerChannel)
+	defer ch.Close()
+	say := func(text string) {
+		t.Helper()
+		if _, err := ch.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		buf := make([]byte, len(text))
+		ch.Fill(buf)
+		if f := <-ch.Filled(); f.Err != nil || string(buf[:f.N]) != text {
+			t.Fatalf("%q was answered %q, %v", text, buf[:f.N], f.Err)
+		}
+	}
+	say("one")
+	ch.Parked()
+	eventually(t, 30*time.Second, "the channel to be parked", func() bool {
+		owner.srv.peers.mu.Lock()
+		defer owner.srv.peers.mu.Unlock()
+		for b := range owner.srv.peers.bridges {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			return !b.busy
+		}
+		return false
+	})
+	owner.online("a").(*forward).detach(true)
+	time.Sleep(50 * time.Millisecond)
+	say("two")
+	ch.Parked()
+	buf := make([]byte, 10)
+	ch.Fill(buf)
+	if f := <-ch.Filled(); f.Err == nil {
+		t.Errorf("got %q of a tunnel that has gone", buf[:f.N])
+	}
+}
+
 // The timer that reserves bytes for a write that waits may be late: for the end of the write,
 // and for that of all writes.
 func TestLateReservationIsGivenBack(t *testing.T) {
