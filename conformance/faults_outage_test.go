@@ -17,7 +17,7 @@ func TestFaultPostgresKilled(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := startRelay(t, databaseURL)
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second fill the default within 8 s
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	var back []time.Duration
@@ -46,7 +46,7 @@ func TestFaultPostgresFrozen(t *testing.T) {
 	t.Parallel()
 	onlyInFull(t, "TestFaultSpool")
 	pg, databaseURL := ownPostgres(t)
-	r := startRelay(t, databaseURL)
+	r := startRelay(t, databaseURL, "RELAY_SPOOL_LIMIT=1GiB") // 5,000 requests a second fill the default within 8 s
 	r.autossh("outage", localServer(t))
 	l := startLoad(r, "outage", 16, gently)
 	l.more(500, 30*time.Second)
