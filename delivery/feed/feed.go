@@ -32,7 +32,7 @@ const (
 	roundBytes     = 4 << 20          // of the items that one round makes, and one item more
 	accountViewers = 256              // viewers of one account
 	readTimeout    = 10 * time.Second // for what one round reads
-	roundChanges   = 500              // changes that one round reads
+	roundChanges   = 500              // changes that one round reads, of one alias at most pendingItems
 	runningEvents  = 1024             // events under way that are kept in memory
 	missedAliases  = 10_000           // aliases of which it is known that items were left out
 )
@@ -80,6 +80,8 @@ type Feed struct {
 
 	mu      sync.Mutex
 	changes []change
+	count   map[int64]int  // alias -> how many of changes are of it
+	left    map[int64]bool // aliases of which changes were left out since the last round
 	running *lru.Cache[relay.ID, *relay.Event] // new events whose first attempt is under way
 	wake    chan struct{}
 	viewers map[*viewer]bool
@@ -119,6 +121,8 @@ func New(o Options) *Feed {
 		boot:    strconv.FormatInt(time.Now().UnixNano(), 36),
 		wake:    make(chan struct{}, 1),
 		viewers: map[*viewer]bool{},
+		count:   map[int64]int{},
+		left:    map[int64]bool{},
 		missed:  map[int64]uint64{},
 		running: running,
 	}
@@ -145,10 +149,16 @@ func (f *Feed) Put(changes ...relay.Change) {
 			continue
 		case c.Kind == relay.ChangeAccount:
 		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
-		case !f.watched(c.Alias) || len(f.changes) >= roundChanges:
-			f.miss(c.Alias)
+		case f.left[c.Alias]:
+			continue
+		case !f.watched(c.Alias):
+			f.noteMissed(c.Alias)
+			continue
+		case len(f.changes) >= roundChanges, f.count[c.Alias] >= pendingItems:
+			f.left[c.Alias] = true
 			continue
 		}
+		f.count[c.Alias]++
 		f.changes = append(f.changes, f.withSnapshot(c))
 	}
 	f.wakeRun()
@@ -200,15 +210,21 @@ func afterEnd(begun *relay.Event, a *relay.Attempt) *relay.Event {
 	return &e
 }
 
-// miss notes that an item of the alias was left out: its viewers read their data again. When
-// too many aliases are noted, all earlier ids become unknown instead. The caller holds mu.
-func (f *Feed) miss(alias int64) {
+// noteMissed notes that an item of the alias was left out, for viewers that come back. When too
+// many aliases are noted, all earlier ids become unknown instead. The caller holds mu.
+func (f *Feed) noteMissed(alias int64) {
 	if _, known := f.missed[alias]; !known && len(f.missed) >= missedAliases {
 		clear(f.missed)
 		f.early = f.seq
 	}
 	f.seq++
 	f.missed[alias] = f.seq
+}
+
+// miss notes that an item of the alias was left out, and makes its viewers read their data
+// again. The caller holds mu.
+func (f *Feed) miss(alias int64) {
+	f.noteMissed(alias)
 	for v := range f.viewers {
 		if v.sees(alias) {
 			v.resync(f.id(f.seq))
@@ -260,13 +276,13 @@ func (f *Feed) Run(ctx context.Context) {
 
 func (f *Feed) round(ctx context.Context) {
 	f.mu.Lock()
-	changes := f.changes
-	f.changes = nil
+	changes, left := f.changes, f.left
+	f.changes, f.left = nil, map[int64]bool{}
+	clear(f.count)
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	items, left := f.items(ctx, f.access(ctx, changes))
-	f.deliver(items, left)
+	f.deliver(f.items(ctx, f.access(ctx, changes), left), left)
 }
 
 // access ends the viewers that have lost their rights, and returns the changes that the others
@@ -311,9 +327,9 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 	return told
 }
 
-// deliver numbers the items and passes each one to the viewers that may see it. left are
-// changes without an item.
-func (f *Feed) deliver(items []relay.FeedItem, left []change) {
+// deliver numbers the items and passes each one to the viewers that may see it. left are the
+// aliases with changes that have no item.
+func (f *Feed) deliver(items []relay.FeedItem, left map[int64]bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := range items {
@@ -331,12 +347,8 @@ func (f *Feed) deliver(items []relay.FeedItem, left []change) {
 	for v := range f.viewers {
 		v.give(items)
 	}
-	aliases := map[int64]bool{}
-	for i := range left {
-		if alias := left[i].Alias; !aliases[alias] {
-			aliases[alias] = true
-			f.miss(alias)
-		}
+	for alias := range left {
+		f.miss(alias)
 	}
 }
 

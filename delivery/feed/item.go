@@ -11,10 +11,15 @@ import (
 )
 
 // items reads and encodes each changed event, attempt, tunnel or alias once, ordered by its last
-// change. left holds the changes that are too many for viewers, that could not be read, or that
-// came after roundBytes.
-func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedItem, left []change) {
-	changes, left = split(coalesce(changes))
+// change. It adds to left the aliases with changes that are too many for viewers, that could
+// not be read, or that came after roundBytes, and leaves out all changes of an alias in left.
+func (f *Feed) items(ctx context.Context, changes []change, left map[int64]bool) (items []relay.FeedItem) {
+	changes = leaveOut(coalesce(changes), left)
+	leave := func(changes []change) {
+		for i := range changes {
+			left[changes[i].Alias] = true
+		}
+	}
 	var ids []relay.ID
 	rows := map[relay.ID]*relay.Event{}
 	for _, c := range changes {
@@ -30,7 +35,8 @@ func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedI
 		list, err := f.Store.Summaries(ctx, ids)
 		if err != nil {
 			f.Log.Warn("changes not read for the live feed", "error", err)
-			return nil, append(left, changes...)
+			leave(changes)
+			return nil
 		}
 		for i := range list {
 			rows[list[i].ID] = &list[i]
@@ -41,35 +47,33 @@ func (f *Feed) items(ctx context.Context, changes []change) (items []relay.FeedI
 		item, err := r.item(ctx, i)
 		switch {
 		case err != nil:
-			left = append(left, changes[i])
+			leave(changes[i : i+1])
 		case item.Data != nil:
 			items = append(items, item)
 		}
 		if size += len(item.Data); size > roundBytes {
-			return items, append(left, changes[i+1:]...)
+			leave(changes[i+1:])
+			return items
 		}
 	}
-	return items, left
+	return items
 }
 
-// split takes out the changes of aliases that have more of them than may wait for a viewer:
-// whoever sees such an alias gets a resync item in place of them all.
-func split(changes []change) (told, left []change) {
-	if len(changes) <= pendingItems {
-		return changes, nil
-	}
+// leaveOut takes out the changes of the aliases in left, and of those, which it adds, that have
+// more of them than may wait for a viewer: whoever sees such an alias gets a resync item in
+// place of them all.
+func leaveOut(changes []change, left map[int64]bool) []change {
 	count := map[int64]int{}
 	for i := range changes {
-		count[changes[i].Alias]++
-	}
-	for _, c := range changes {
-		if count[c.Alias] > pendingItems {
-			left = append(left, c)
-		} else {
-			told = append(told, c)
+		alias := changes[i].Alias
+		if count[alias]++; count[alias] > pendingItems {
+			left[alias] = true
 		}
 	}
-	return told, left
+	if len(left) == 0 {
+		return changes
+	}
+	return slices.DeleteFunc(changes, func(c change) bool { return left[c.Alias] })
 }
 
 // headsAtOnce is how many attempts the feed reads together: each may have 128 KiB of
