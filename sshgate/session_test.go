@@ -270,6 +270,32 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 	ch.Close()
 }
 
+// A program that follows events as JSON learns that changes are missing: only the text said so.
+func TestEventsAsJSONTellThatChangesAreMissing(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	b.store.alias("a", 1)
+	c := b.mustDial(b.alice)
+	ch, reqs, err := c.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ch.Close()
+	go ssh.DiscardRequests(reqs)
+	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"events a -f --json"})); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	eventually(t, time.Minute, "subscription", func() bool { return b.store.subscribers() == 1 })
+	b.store.publish(relay.FeedItem{Name: "resync"})
+	r := bufio.NewScanner(ch)
+	for r.Scan() {
+		if r.Text() == `{"resync":true}` {
+			return
+		}
+	}
+	t.Errorf("the stream ended without it: %v", r.Err())
+}
+
 // flood tells of so many attempts of an event with a path of 8 KiB.
 func (b *fixture) flood(e *relay.Event, attempts int) {
 	t := b.t.(*testing.T)

@@ -2,6 +2,7 @@ package certs
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"os"
@@ -37,6 +38,9 @@ func ParseTSIGKey(text string) (TSIGKey, error) {
 	switch key.Algorithm {
 	case dns.HmacSHA1, dns.HmacSHA224, dns.HmacSHA256, dns.HmacSHA384, dns.HmacSHA512:
 	default:
+		ok = false
+	}
+	if _, err := base64.StdEncoding.DecodeString(secret); err != nil {
 		ok = false
 	}
 	if !ok || name == "" || secret == "" {

@@ -130,8 +130,13 @@ func (k *call) missing(n int) string {
 	return linesDropped(n)
 }
 
+// more prints what has happened, and that something is missing: with --json as a resync.
 func (k *call) more(out *output, log *follower, items []relay.FeedItem, f *relay.Filter) {
+	ended, missed := log.take(items)
 	if k.json {
+		if missed {
+			out.line(`{"resync":true}`)
+		}
 		for _, item := range items {
 			var e record.Summary
 			if item.Name == "event" && log.wants(item.Alias) && json.Unmarshal(item.Data, &e) == nil && k.fits(f, &e) {
@@ -140,7 +145,6 @@ func (k *call) more(out *output, log *follower, items []relay.FeedItem, f *relay
 		}
 		return
 	}
-	ended, missed := log.take(items)
 	if missed {
 		out.line(requestsMissed)
 	}
