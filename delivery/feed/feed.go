@@ -80,8 +80,8 @@ type Feed struct {
 
 	mu      sync.Mutex
 	changes []change
-	count   map[int64]int  // alias -> how many of changes are of it
-	left    map[int64]bool // aliases of which changes were left out since the last round
+	count   map[int64]int                      // alias -> how many of changes are of it
+	left    map[int64]bool                     // aliases of which changes were left out since the last round
 	running *lru.Cache[relay.ID, *relay.Event] // new events whose first attempt is under way
 	wake    chan struct{}
 	viewers map[*viewer]bool
