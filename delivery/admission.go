@@ -4,10 +4,10 @@ import (
 	"crypto/sha256"
 	"errors"
 	"strings"
-	"sync"
 	"time"
 
 	"relay"
+	"relay/delivery/registry"
 	"relay/record"
 	"relay/wire"
 )
@@ -16,13 +16,13 @@ import (
 const capacityWait = 2 * time.Second
 
 // admit says why a request is refused before a byte of it is forwarded; nil when it is not.
-func (st *aliasState) admit(in *relay.Inbound, h *wire.Head) *relay.Error {
-	if limit := st.d.opt.MaxBody; limit > 0 && h.Framing == relay.FramingLength && h.Length > limit {
+func (d *Delivery) admit(st *registry.Alias, in *relay.Inbound, h *wire.Head) *relay.Error {
+	if limit := d.opt.MaxBody; limit > 0 && h.Framing == relay.FramingLength && h.Length > limit {
 		e := errTooLarge(limit)
-		st.reject(in, e)
+		d.reject(st, in, e)
 		return e
 	}
-	return st.d.checkCapacity(in, h.Length, capacityWait)
+	return d.checkCapacity(in, h.Length, capacityWait)
 }
 
 // checkCapacity says why a request cannot be kept; nil when it can. A chunked body counts
@@ -44,24 +44,24 @@ var errStoreTimeout = errors.New("no word from the store")
 // markStoreDegraded notes that the store fails, for one alias or for all. Until it works
 // again, requests are stored before anything of them is forwarded, so that what cannot
 // be kept does not reach a local server either.
-func (d *Delivery) markStoreDegraded(st *aliasState, err error) {
+func (d *Delivery) markStoreDegraded(st *registry.Alias, err error) {
 	var e *relay.Error
 	switch {
 	case !errors.As(err, &e), e.Code == relay.CodeStoreUnavailable:
 		d.storeDegraded.Store(true)
 	case e.Code == relay.CodeStorageFull:
 		d.counters.storageFull.Add(1)
-		st.storageFull.Store(true)
+		st.StorageFull.Store(true)
 	}
 }
 
 // markStoreHealthy notes that the store has taken something of the alias.
-func (d *Delivery) markStoreHealthy(st *aliasState) {
+func (d *Delivery) markStoreHealthy(st *registry.Alias) {
 	if d.storeDegraded.Load() {
 		d.storeDegraded.Store(false)
 	}
-	if st.storageFull.Load() {
-		st.storageFull.Store(false)
+	if st.StorageFull.Load() {
+		st.StorageFull.Store(false)
 	}
 }
 
@@ -74,7 +74,7 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 	if x.reqEnd.how != whole {
 		return x.refuse(), false
 	}
-	_, x.attempt.Released = x.st.remoteOwner() // if it cannot be reached, its node delivers this out of the queue
+	_, x.attempt.Released = x.st.RemoteOwner() // if it cannot be reached, its node delivers this out of the queue
 	x.sendAccept()
 	if err := x.awaitStored(); err != nil {
 		if !closed(x.accept.Done()) { // it may be stored yet, and nobody will deliver it
@@ -93,54 +93,41 @@ func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
 // rejectsPerMinute is how many refused requests of an alias are kept as events.
 const rejectsPerMinute = 60
 
-// rejectRate counts refused requests of one alias by the minute.
-type rejectRate struct {
-	mu    sync.Mutex
-	since time.Time
-	n     int
-}
-
 // Reject keeps a refused request of a known alias as an event: best effort, at most
 // 60 a minute for an alias; the rest is only counted. It never blocks.
 func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 	if in.Alias == nil {
 		return
 	}
-	if st := d.registry.byID(in.Alias.ID); st != nil {
-		st.reject(in, why)
+	if st := d.registry.ByID(in.Alias.ID); st != nil {
+		d.reject(st, in, why)
 	}
 }
 
 // mayReject tells whether one more refused request may be kept; one that may not is
 // counted.
-func (st *aliasState) mayReject() bool {
-	r := &st.rejects
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now := time.Now(); now.Sub(r.since) >= time.Minute {
-		r.since, r.n = now, 0
-	}
-	if r.n++; r.n > rejectsPerMinute {
-		st.d.counters.dropped.Inc()
+func (d *Delivery) mayReject(st *registry.Alias) bool {
+	if st.Rejects.Add() > rejectsPerMinute {
+		d.counters.dropped.Inc()
 		return false
 	}
 	return true
 }
 
-func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
-	if !st.mayReject() {
+func (d *Delivery) reject(st *registry.Alias, in *relay.Inbound, why *relay.Error) {
+	if !d.mayReject(st) {
 		return
 	}
-	if !st.d.begin() {
-		st.d.counters.dropped.Inc()
+	if !d.begin() {
+		d.counters.dropped.Inc()
 		return
 	}
-	defer st.d.end()
-	if st.d.checkCapacity(in, 0, 0) != nil {
-		st.d.counters.dropped.Inc()
+	defer d.end()
+	if d.checkCapacity(in, 0, 0) != nil {
+		d.counters.dropped.Inc()
 		return
 	}
-	st.d.counters.rejected.Inc()
+	d.counters.rejected.Inc()
 	method, target, version := wire.StartLine(in.Head)
 	h := &wire.Head{Method: []byte(record.SafeTextMax(string(method), 32)), Target: target, Minor: 1}
 	if string(version) == "HTTP/1.0" {
@@ -153,7 +140,7 @@ func (st *aliasState) reject(in *relay.Inbound, why *relay.Error) {
 		}
 	}
 	e := newEvent(in, h)
-	e.ID, e.State, e.Error, e.Blocker = st.d.store.NewID(), relay.StateRejected, asFault(why), relay.BlockedRejected
+	e.ID, e.State, e.Error, e.Blocker = d.store.NewID(), relay.StateRejected, asFault(why), relay.BlockedRejected
 	e.Request.Body.State, e.Request.Body.SHA256 = relay.BodyNotSent, sha256.Sum256(nil)
-	st.d.store.Accept(e) // best effort: nobody waits for the ticket
+	d.store.Accept(e) // best effort: nobody waits for the ticket
 }

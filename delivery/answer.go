@@ -187,7 +187,7 @@ func (x *exchange) refuse() relay.Outcome {
 		}
 	}
 	if state == relay.StateRejected {
-		if !x.st.mayReject() {
+		if !x.d.mayReject(x.st) {
 			return x.refusal(why, relay.ID{})
 		}
 		x.d.counters.rejected.Inc()

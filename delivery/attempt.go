@@ -57,8 +57,8 @@ func (x *exchange) sendFinish(state string, why *relay.Error, event string) {
 	if first {
 		x.accept = x.d.store.Accept(x.event)
 	}
-	if next, ok := x.st.nextClaim(); ok && x.queued && x.claim == nil && state != relay.StateInterrupted {
-		x.st.queue.move()
+	if next, ok := x.d.nextClaim(x.st); ok && x.queued && x.claim == nil && state != relay.StateInterrupted {
+		x.st.Queue.Move()
 		x.finish, x.claim = x.d.store.FinishAndClaim(x.event.ID, &a, event, next)
 		return
 	}

@@ -31,8 +31,8 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	if err != nil {
 		return refusal(relay.AsError(err), relay.ID{})
 	}
-	st := d.registry.find(d, in.Alias)
-	if e := st.admit(in, h); e != nil {
+	st := d.registry.Find(in.Alias)
+	if e := d.admit(st, in, h); e != nil {
 		return refusal(e, relay.ID{})
 	}
 	x := d.exchange(st, in.Alias)
@@ -48,17 +48,17 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		d.opt.AwaitRenewal()
 	}
 	x.inbound(in, h)
-	x.att, x.lost = st.online()
+	x.att, x.lost = st.Online()
 	x.wire = x.sentHead()
 	x.gather()
 	if x.att == nil {
 		return x.enqueue()
 	}
-	if d.storeDegraded.Load() || st.storageFull.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst() {
+	if d.storeDegraded.Load() || st.StorageFull.Load() || d.opt.StoreFirst != nil && d.opt.StoreFirst() {
 		if out, ok := x.storeFirst(); !ok {
 			return out
 		}
-		if h, _ := st.online(); h == nil { // the tunnel may have gone while the event was stored
+		if h, _ := st.Online(); h == nil { // the tunnel may have gone while the event was stored
 			return x.enqueue()
 		}
 		x.switchTunnel()
@@ -81,7 +81,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 // switchTunnel switches to a newer tunnel of the alias, if there is one, after no byte
 // was sent on the present one.
 func (x *exchange) switchTunnel() bool {
-	h, lost := x.st.online()
+	h, lost := x.st.Online()
 	if h == nil || h == x.att {
 		return false
 	}
@@ -180,7 +180,7 @@ func (x *exchange) sentHead() []byte {
 	}
 	policy, target := x.alias.Settings.HostHeader, ""
 	if x.att != nil {
-		policy, target = cmp.Or(x.att.info.HostHeader, policy), x.att.info.Target
+		policy, target = cmp.Or(x.att.Info.HostHeader, policy), x.att.Info.Target
 	}
 	switch policy {
 	case "", relay.HostPreserve:

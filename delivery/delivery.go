@@ -17,11 +17,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/semaphore"
 
 	"relay"
 	"relay/delivery/feed"
-	"relay/delivery/pool"
+	"relay/delivery/registry"
 )
 
 // Options are what a Delivery is made of. A limit of 0 is off.
@@ -63,16 +62,6 @@ type Options struct {
 
 // Bounds that are no settings.
 const (
-	maxChannelsPlain   = 2000 // as many when the first ones hang
-	maxChannelsLazy    = 200  // the bundled client takes 256, spares and closing ones among them
-	overflowPerAccount = 4096 // in use beyond those of each tunnel, over all tunnels of aliases of one owner
-	overflowInAll      = 8192 // the same over all owners
-	manyRequests       = 2000 // requests in flight for one alias above which the wait for a slot ends after slotWait
-
-	slotWait               = 5 * time.Second        // longest wait for a slot beside manyRequests
-	overflowAfter          = 800 * time.Millisecond // in line before one more than pool.MaxInUse is used; nobody waits over 1 s
-	probeAfter             = 2 * time.Second        // a peer not heard of for longer is probed by a fresh channel
-	probeAfterLazy         = 2500 * time.Millisecond
 	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
 	partWait               = 20 * time.Second      // for a part of a body: it may wait 10 s for room in the write queue
 	earlyAnswerWait        = 10 * time.Second      // for the rest of a request that was answered early
@@ -88,7 +77,7 @@ const (
 	maxHeldOutput          = 256 << 10 // bytes held back before reading stops
 	maxInterim             = 16
 	maxFramingBytes        = 4 << 20 // chunk lines kept of one message
-	retryAfter             = 5 * time.Second
+	retryAfter             = registry.RetryAfter
 	queueFullWait          = 30 * time.Second
 )
 
@@ -109,11 +98,8 @@ type Delivery struct {
 	log   *slog.Logger
 	seed  maphash.Seed
 
-	registry      registry
-	tunnels       tunnels
+	registry      *registry.Registry
 	feed          *feed.Feed
-	overflow      *semaphore.Weighted // channels in use beyond those of each tunnel
-	pools         pool.Shared
 	storeDegraded atomic.Bool // see markStoreDegraded
 	counters      counts
 
@@ -140,20 +126,22 @@ func New(opt Options) *Delivery {
 		opt.Log = slog.New(slog.DiscardHandler)
 	}
 	d := &Delivery{
-		opt:      opt,
-		store:    opt.Store,
-		log:      opt.Log,
-		seed:     maphash.MakeSeed(),
-		overflow: semaphore.NewWeighted(overflowInAll),
-		idle:     make(chan struct{}),
-		stop:     make(chan struct{}),
-		cut:      make(chan struct{}),
+		opt:   opt,
+		store: opt.Store,
+		log:   opt.Log,
+		seed:  maphash.MakeSeed(),
+		idle:  make(chan struct{}),
+		stop:  make(chan struct{}),
+		cut:   make(chan struct{}),
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
-	d.registry.init()
-	d.tunnels.wake = make(chan struct{}, 1)
-	d.tunnels.readLater(0)
-	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.alias, Status: d.Status})
+	d.registry = registry.New(registry.Options{
+		Store: opt.Store, Log: opt.Log, Remote: opt.Remote, Background: d.background, Base: d.base,
+		NewDispatcher: func(st *registry.Alias) registry.Dispatcher { return newDispatcher(d, st) },
+		TunnelChanged: func(alias int64) { d.feed.Tunnel(alias) },
+		Attached:      d.counters.tunnelAttached,
+	})
+	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.Alias, Status: d.registry.Status})
 	d.counters.init(d, opt.Registry)
 	d.exchanges.New = func() any {
 		x := &exchange{d: d, timer: time.NewTimer(time.Hour)}
@@ -168,24 +156,11 @@ func New(opt Options) *Delivery {
 // Start reads the aliases and the counts of their queues, and starts the background work.
 // ctx bounds only the reading.
 func (d *Delivery) Start(ctx context.Context) error {
-	aliases, err := d.store.AllAliases(ctx)
-	if err != nil {
-		return fmt.Errorf("read aliases: %w", err)
+	if err := d.registry.Load(ctx); err != nil {
+		return err
 	}
-	for i := range aliases {
-		d.registry.put(d, &aliases[i])
-	}
-	stats, err := d.store.AllQueueStats(ctx)
-	if err != nil {
-		return fmt.Errorf("read queues: %w", err)
-	}
-	for id, s := range stats {
-		if st := d.registry.byID(id); st != nil {
-			st.queue.correct(st.queue.version(), s.Queued, s.QueuedBytes)
-		}
-	}
-	d.workers.Go(d.keepAliases)
-	d.workers.Go(d.keepTunnels)
+	d.workers.Go(d.registry.KeepAliases)
+	d.workers.Go(d.registry.KeepTunnels)
 	d.workers.Go(func() { d.feed.Run(d.base) })
 	return nil
 }
@@ -201,14 +176,14 @@ func (d *Delivery) Publish(changes []relay.Change) {
 	for _, c := range changes {
 		switch c.Kind {
 		case relay.ChangeAlias:
-			waits = append(waits, d.registry.readAgain(c.Alias))
+			waits = append(waits, d.registry.ReadAgain(c.Alias))
 		case relay.ChangeQueue:
-			d.registry.recount(c.Alias)
+			d.registry.Recount(c.Alias)
 		case relay.ChangeMissed:
-			d.registry.each(func(st *aliasState) { d.registry.recount(st.id) })
+			d.registry.Each(func(st *registry.Alias) { d.registry.Recount(st.ID) })
 			d.feed.MissAll()
 		case relay.ChangeTunnel:
-			d.tunnels.readLater(c.Alias)
+			d.registry.ReadTunnel(c.Alias)
 		}
 	}
 	if len(waits) > 0 {
@@ -225,6 +200,46 @@ func (d *Delivery) Publish(changes []relay.Change) {
 	}
 	d.feed.Put(changes...)
 }
+
+// Alias returns the alias of a lower-case label, from memory.
+func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
+	st := d.registry.ByLabel(label)
+	if st == nil {
+		return nil, false
+	}
+	return st.Now(), true
+}
+
+// WasOnline reports whether the alias of a lower-case label ever had a tunnel, and returns
+// its owner. It answers from memory.
+func (d *Delivery) WasOnline(label string) (owner int64, ok bool) { return d.registry.WasOnline(label) }
+
+// Status returns state, tunnel and queue of each of the aliases, in the same order. A paused
+// alias counts as offline.
+func (d *Delivery) Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+	return d.registry.Status(ctx, aliases)
+}
+
+// Attach binds t to the alias at once; it cannot fail. The tunnel that had the alias before is
+// closed with the reason "taken over by a newer connection", and the exchanges that run on it
+// may finish.
+func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
+	return d.registry.Attach(a, t)
+}
+
+// NodeReachable says whether the tunnels of another node can be used. Requests for them are
+// queued meanwhile.
+func (d *Delivery) NodeReachable(node string, reachable bool) {
+	d.registry.NodeReachable(node, reachable)
+}
+
+// ReadTunnels reads the tunnels of all aliases again, and stores those of this node that are
+// missing: it was taken for dead meanwhile and has another id.
+func (d *Delivery) ReadTunnels() { d.registry.ReadTunnels() }
+
+// WakeQueue looks at the queue of an alias whose tunnel is here, on behalf of another node
+// that has changed it.
+func (d *Delivery) WakeQueue(alias int64) { d.registry.WakeQueue(alias) }
 
 // Subscribe opens the live feed for the actor: see feed.Feed.Subscribe.
 func (d *Delivery) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
@@ -265,11 +280,7 @@ func (d *Delivery) Close(ctx context.Context) error {
 		}
 	}
 	d.endBase()
-	d.registry.each(func(st *aliasState) {
-		if h := st.tunnel(); h != nil {
-			h.pool.Close()
-		}
-	})
+	d.registry.CloseIdle()
 	d.feed.Close(errStopping())
 	d.workers.Wait()
 	return err
@@ -344,9 +355,9 @@ func (d *Delivery) Running() map[relay.AttemptRef]bool {
 
 // Stats counts tunnels, channels and waiting attempts.
 func (d *Delivery) Stats() Stats {
-	tunnels, queued := d.countTunnels()
+	tunnels, queued := d.registry.Count()
 	return Stats{
-		Channels: d.pools.Open(), StorageFull: d.counters.storageFull.Load(),
+		Channels: d.registry.Channels(), StorageFull: d.counters.storageFull.Load(),
 		Tunnels: tunnels[relay.TunnelOnline] + tunnels[relay.TunnelStale], Queued: queued,
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/delivery/pool"
+	"relay/delivery/registry"
 	"relay/wire"
 )
 
@@ -19,9 +20,9 @@ import (
 // the exchange; a second one uploads what does not fit into the first write.
 type exchange struct {
 	d      *Delivery
-	st     *aliasState
+	st     *registry.Alias
 	alias  *relay.Alias
-	att    *attachment
+	att    *registry.Attachment
 	lost   <-chan struct{}
 	origin netip.AddrPort
 
@@ -73,7 +74,7 @@ type sending struct {
 
 	ch          relay.Channel
 	pooled      *pool.Channel // ch, until it is given back
-	slot        channelSlot
+	slot        registry.Slot
 	hasSlot     bool
 	reused      bool
 	reached     bool              // false: it is known that no byte reached the local server
@@ -143,7 +144,7 @@ const (
 )
 
 // exchange returns an empty exchange from the pool.
-func (d *Delivery) exchange(st *aliasState, a *relay.Alias) *exchange {
+func (d *Delivery) exchange(st *registry.Alias, a *relay.Alias) *exchange {
 	x, _ := d.exchanges.Get().(*exchange)
 	up, timer, scratch, out, partial := x.uploadDone, x.timer, x.scratch, x.out, x.partial
 	pending := [2][]*relay.Ticket{x.rec.pending, x.res.pending}
@@ -208,14 +209,14 @@ func (x *exchange) returnChannel() {
 	if x.reused && x.final != nil {
 		switch x.final.Status {
 		case 400, 408, 501, 505: // as if the request had not been understood
-			x.att.pool.DisableReuse()
+			x.att.Pool.DisableReuse()
 		}
 	}
 	if x.uploading {
 		return
 	}
 	if limit, ok := x.reusable(); ok {
-		x.att.pool.Park(x.pooled, limit)
+		x.att.Pool.Park(x.pooled, limit)
 		x.pooled = nil
 	}
 	x.releaseChannel()
@@ -225,16 +226,16 @@ func (x *exchange) returnChannel() {
 // not have begun to read. A reused connection it has accepted already, so that no idle
 // channel can be in the way of that.
 func (x *exchange) becomeSlow() {
-	if !x.slow && !x.att.lazy {
+	if !x.slow && !x.att.Lazy {
 		x.slow = true
-		x.slowCounted = !x.reused && x.att.pool.AddSlow()
+		x.slowCounted = !x.reused && x.att.Pool.AddSlow()
 	}
 }
 
 func (x *exchange) endSlow() {
 	if x.slowCounted {
 		x.slowCounted = false
-		x.att.pool.RemoveSlow()
+		x.att.Pool.RemoveSlow()
 	}
 }
 
@@ -242,8 +243,8 @@ func (x *exchange) releaseSlot() {
 	x.endSlow()
 	if x.hasSlot {
 		x.hasSlot = false
-		x.att.pool.RemoveInUse()
-		x.slot.release()
+		x.att.Pool.RemoveInUse()
+		x.slot.Release()
 	}
 }
 
@@ -291,22 +292,22 @@ func (x *exchange) fail(err *relay.Error) verdict {
 // connect takes or opens a channel and writes the first piece. It tries a second channel only
 // if the first one was idle before and took no byte.
 func (x *exchange) connect() *relay.Error {
-	x.slot = x.att.slot()
+	x.slot = x.att.Slot()
 	x.d.counters.waiting.Inc()
-	err := x.slot.acquire(x.responseTimeout, x.lost, x.d.cut)
+	err := x.slot.Acquire(x.responseTimeout, x.lost, x.d.cut)
 	x.d.counters.waiting.Dec()
 	if err != nil {
 		return err
 	}
 	x.hasSlot = true
-	x.att.pool.AddInUse()
+	x.att.Pool.AddInUse()
 	if closed(x.lost) { // while the event was stored, or while it waited for a slot
 		return relay.ErrNotSent
 	}
 	x.at.admitted = time.Now()
 	x.attempt.StartedAt = x.at.admitted
 	for fresh := x.alias.Settings.FreshConnections; ; fresh = true {
-		l, err := x.att.channelFor(x, fresh)
+		l, err := x.att.Channel(x.caller, x.origin, fresh)
 		if err != nil {
 			return err
 		}
@@ -316,13 +317,13 @@ func (x *exchange) connect() *relay.Error {
 		if x.caller == nil && x.d.store.MayClaim() != nil {
 			return relay.ErrNotSent // another node may have claimed it
 		}
-		x.kept = x.att.pool.Kept()
+		x.kept = x.att.Pool.Kept()
 		n, werr := l.Write(x.first)
 		x.written.Write(x.first[:n])
 		if n > 0 || werr == nil {
-			x.att.requests.Add(1)
+			x.att.Requests.Add(1)
 			x.writeFailed, x.reached = werr != nil || n < len(x.first), true
-			x.att.pool.Refill()
+			x.att.Pool.Refill()
 			return nil
 		}
 		l.Close()
@@ -422,7 +423,7 @@ func (x *exchange) arm() {
 		if x.accepted == notAccepted {
 			sooner(w.Add(acceptDelay))
 		}
-		if !x.slow && x.at.first.IsZero() && !x.att.lazy {
+		if !x.slow && x.at.first.IsZero() && !x.att.Lazy {
 			sooner(w.Add(pool.SlowAfter))
 		}
 		if x.responseTimeout > 0 {
@@ -548,7 +549,7 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 		if x.at.first.IsZero() {
 			x.at.first = time.Now()
 			x.endSlow()
-			x.att.pool.NoteAnswer(x.kept, x.reused)
+			x.att.Pool.NoteAnswer(x.kept, x.reused)
 			x.answeredEarly = !x.allWritten.Load()
 		}
 		if v := x.onBytes(x.pooled.Bytes(f)); v != goOn {
@@ -581,11 +582,11 @@ func (x *exchange) onChannelEnd(err error) verdict {
 	early := x.at.first.IsZero()
 	if orderly && early {
 		if x.reused {
-			x.att.pool.DisableReuse()
+			x.att.Pool.DisableReuse()
 		}
 		if why := x.ch.Refusal(refusalWait); why != nil {
 			x.reached = false
-			return x.fail(openError(why))
+			return x.fail(registry.OpenError(why))
 		}
 	}
 	if x.tunnelEnded(!orderly && !errors.Is(err, io.ErrUnexpectedEOF)) {
@@ -604,20 +605,22 @@ func (x *exchange) onChannelEnd(err error) verdict {
 // tunnelEnded reports whether a channel has ended with its tunnel. abnormal tells that the
 // channel did not end in a way of its own.
 func (x *exchange) tunnelEnded(abnormal bool) bool {
-	if abnormal {
-		x.st.mu.Lock()
-		// The connection of a tunnel that does not serve the alias any more has ended: its
-		// lost is not closed then.
-		ended := x.att.remote != nil || x.att.detached || x.st.attached != x.att
-		x.st.mu.Unlock()
-		if ended {
-			return true
-		}
+	if abnormal && !x.att.Serves() {
+		return true
 	}
 	select {
 	case <-x.lost:
 		return true
 	case <-time.After(100 * time.Millisecond): // channels end a moment before the SSH gate calls Detach
+		return false
+	}
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
 		return false
 	}
 }

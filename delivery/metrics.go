@@ -124,13 +124,13 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 		f.NewGaugeFunc(prometheus.GaugeOpts{Name: namespace + name, Help: help, ConstLabels: labels}, func() float64 { return float64(get()) })
 	}
 	gauge("running", "Captures, replays and queued deliveries under way.", nil, d.countRunning)
-	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, d.pools.Open)
+	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, d.registry.Channels)
 	gauge("viewers", "Subscribers of the live feed.", nil, d.feed.Viewers)
 	gauge("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.", nil, d.feed.Bytes)
 	gauge("queued", "Attempts that wait in queues.", nil, func() int { return d.Stats().Queued })
 	for _, state := range []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale} {
 		gauge("tunnels", "Aliases with a tunnel, by its state.", prometheus.Labels{"state": string(state)}, func() int {
-			tunnels, _ := d.countTunnels()
+			tunnels, _ := d.registry.Count()
 			return tunnels[state]
 		})
 	}
@@ -143,6 +143,14 @@ func (x *exchange) observeAdded() {
 		return
 	}
 	x.d.counters.added.Observe((time.Since(x.at.start) - x.at.end.Sub(x.at.open)).Seconds())
+}
+
+// tunnelAttached counts a tunnel that has attached an alias.
+func (c *counts) tunnelAttached(takenOver bool) {
+	c.attached.Inc()
+	if takenOver {
+		c.takenOver.Inc()
+	}
 }
 
 // captured counts how a capture ended that began at start.
@@ -181,24 +189,4 @@ func (x *exchange) finished(a *relay.Attempt) {
 	if class := min(a.Status/100, len(c.statuses)-1); class > 0 {
 		c.statuses[class].Inc()
 	}
-}
-
-// countTunnels counts the tunnels of this node by state, and what waits, over all aliases. A paused alias
-// counts by what its tunnel is.
-func (d *Delivery) countTunnels() (byState map[relay.TunnelState]int, queued int) {
-	byState = map[relay.TunnelState]int{}
-	d.registry.each(func(st *aliasState) {
-		n, _ := st.queue.get()
-		queued += n
-		st.mu.Lock()
-		defer st.mu.Unlock()
-		switch {
-		case st.attached == nil, st.attached.remote != nil:
-		case st.attached.stale != 0:
-			byState[relay.TunnelStale]++
-		default:
-			byState[relay.TunnelOnline]++
-		}
-	})
-	return byState, queued
 }

@@ -2,10 +2,10 @@ package delivery
 
 import (
 	"context"
-	"time"
 
 	"relay"
 	"relay/delivery/feed"
+	"relay/delivery/registry"
 )
 
 // Journal is the write path of the store. Steps of one event take effect in the
@@ -68,52 +68,12 @@ type Queue interface {
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// CheckParts is nil when all parts of a stored body can be read now.
 	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
-	// QueueStats counts what waits at the aliases given; every one of them is in the
-	// result.
-	QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error)
-	// AllQueueStats counts what waits at every alias; one at which nothing waits may be
-	// left out.
-	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
-	// LastEvents gives the first arrival of the newest event of each alias; an alias
-	// without events is left out.
-	LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error)
-}
-
-// Aliases is what the registry knows aliases from.
-type Aliases interface {
-	// AllAliases reads every alias; used at start and after ChangeAlias.
-	AllAliases(ctx context.Context) ([]relay.Alias, error)
-	// AliasByID reads one; ErrNotFound when it is gone.
-	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
-	// NoteTakeover keeps in the audit log that a tunnel took an alias from another one.
-	// It never blocks.
-	NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo)
-}
-
-// Tunnels is where all nodes learn which node has the tunnel of an alias.
-type Tunnels interface {
-	// NodeID returns the id of this node. It is another one after the node was taken for
-	// dead and has joined again.
-	NodeID() string
-	// StoreTunnels writes which tunnels this node has, at most one write for an alias, and
-	// returns the tunnels of other nodes that were replaced. An alias that is gone is no
-	// error.
-	StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error)
-	// AddRequests adds to the numbers of requests that went through tunnels, by tunnel id.
-	AddRequests(ctx context.Context, counts map[string]int64) error
-	// AnnounceQueues tells the other nodes within a second that queues have changed.
-	AnnounceQueues(ctx context.Context, aliases []int64) error
-	// TunnelsOf reads the tunnels of aliases; those without one are left out.
-	TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error)
-	// AllTunnels reads the tunnels of all aliases.
-	AllTunnels(ctx context.Context) ([]relay.TunnelRecord, error)
 }
 
 // Store is what this package needs from the store.
 type Store interface {
 	Journal
 	Queue
-	Aliases
-	Tunnels
+	registry.Store
 	feed.Store
 }

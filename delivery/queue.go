@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"sync"
 	"time"
 
 	"relay"
+	"relay/delivery/registry"
 	"relay/record"
 )
 
@@ -25,19 +27,19 @@ func (x *exchange) enqueue() relay.Outcome {
 		if err := x.requeue(); err != nil {
 			return x.refusal(storeError(err), relay.ID{})
 		}
-		x.st.dispatchQueued(x.attempt.Released)
+		dispatchQueued(x.st, x.attempt.Released)
 		return x.queuedAnswer()
 	}
-	q, opt := &x.st.queue, &x.d.opt
+	q, opt := &x.st.Queue, &x.d.opt
 	size := int64(len(x.event.Request.Head)) + max(0, x.head.Length)
-	if !q.reserve(1, size, opt.QueueLimit, opt.QueueBytes) {
+	if !q.Reserve(1, size, opt.QueueLimit, opt.QueueBytes) {
 		return x.refusal(errQueueFull(), relay.ID{})
 	}
 	x.queueBytes = size
 	handedOver := false
 	defer func() {
 		if !handedOver { // refused, or the upload panicked
-			q.giveBack(1, x.queueBytes)
+			q.GiveBack(1, x.queueBytes)
 		}
 	}()
 	x.readToEnd()
@@ -61,7 +63,7 @@ func (x *exchange) growReservation() bool {
 	if x.queueBytes == 0 || more <= 0 {
 		return true
 	}
-	if !x.st.queue.reserve(0, more, 0, x.d.opt.QueueBytes) {
+	if !x.st.Queue.Reserve(0, more, 0, x.d.opt.QueueBytes) {
 		return false
 	}
 	x.queueBytes += more
@@ -82,14 +84,14 @@ func (x *exchange) acceptQueued() *relay.Error {
 	x.fillRequest(relay.BodyComplete)
 	st, cost, reserved := x.st, costOf(x.event), x.queueBytes
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: x.event.ReceivedAt}
-	_, a.Released = st.remoteOwner() // its node delivers it at once, if it lives
+	_, a.Released = st.RemoteOwner() // its node delivers it at once, if it lives
 	x.addAttempt(a, relay.StateQueued)
-	st.queue.move()
+	st.Queue.Move()
 	t := x.d.store.Accept(x.event)
 	settle := func() {
-		st.queue.giveBack(1, reserved)
-		if st.queueMoved(t.Err(), 1, cost); t.Err() == nil {
-			st.dispatchQueued(a.Released)
+		st.Queue.GiveBack(1, reserved)
+		if x.d.queueMoved(st, t.Err(), 1, cost); t.Err() == nil {
+			dispatchQueued(st, a.Released)
 		}
 	}
 	x.accept = t
@@ -97,126 +99,122 @@ func (x *exchange) acceptQueued() *relay.Error {
 	if err == nil || closed(t.Done()) {
 		settle()
 	} else if !x.d.background(func() { <-t.Done(); settle() }) {
-		st.queue.moved(0, 0)
+		st.Queue.Moved(0, 0)
 	}
 	return err
 }
 
-// queueMoved ends a change of the queue that queue.move has announced. After an error it is
+// queueMoved ends a change of the queue that Queue.Move has announced. After an error it is
 // not known whether the store has made the change.
-func (st *aliasState) queueMoved(err error, n int, cost int64) {
+func (d *Delivery) queueMoved(st *registry.Alias, err error, n int, cost int64) {
 	if err != nil {
-		st.queue.moved(0, 0)
-		st.d.registry.recount(st.id)
+		st.Queue.Moved(0, 0)
+		d.registry.Recount(st.ID)
 		return
 	}
-	st.queue.moved(n, cost)
-	st.d.feed.Tunnel(st.id)
+	st.Queue.Moved(n, cost)
+	d.feed.Tunnel(st.ID)
 }
 
-// remoteOwner returns the tunnel of the alias if another node has it; the queue is
-// delivered there. awaits tells that the tunnel is online there, as far as its node has
-// stored, although it may not be reachable from here.
-func (st *aliasState) remoteOwner() (t relay.RemoteTunnel, awaits bool) {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	h := st.attached
-	if h == nil || h.remote == nil {
-		return nil, false
+// dispatcher delivers the queue of one alias. It runs only while there is something to deliver.
+type dispatcher struct {
+	d    *Delivery
+	st   *registry.Alias
+	wake chan struct{}
+
+	mu      sync.Mutex
+	running bool
+	rescan  bool // it has to read the queue once more before it ends
+}
+
+func newDispatcher(d *Delivery, st *registry.Alias) *dispatcher {
+	return &dispatcher{d: d, st: st, wake: make(chan struct{}, 1)}
+}
+
+// Start implements registry.Dispatcher.
+func (q *dispatcher) Start() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
 	}
-	return h.remote, h.stale&(silentPeer|silentOpen) == 0 && !st.alias.Load().Settings.Paused
+	q.run()
 }
 
-// startDispatch starts the dispatcher of the alias, or wakes it, at the node that has the
-// tunnel.
-func (st *aliasState) startDispatch() {
-	if t, _ := st.remoteOwner(); t != nil {
-		if !t.Wake() {
-			st.d.tunnels.announceQueue(st.id)
-		}
-		return
-	}
-	nudge(st.wake)
-	st.runDispatcher()
-}
-
-// rescanQueue makes the dispatcher read the queue once more after the store has changed
-// it, as the store does after an outage. It does not end a backoff: what the dispatcher
-// puts back changes the queue as well.
-func (st *aliasState) rescanQueue() {
-	if _, ok := st.nextClaim(); ok {
-		st.runDispatcher()
+// Rescan implements registry.Dispatcher.
+func (q *dispatcher) Rescan() {
+	if _, ok := q.d.nextClaim(q.st); ok {
+		q.run()
 	}
 }
 
-// runDispatcher starts the dispatcher, or makes it read the queue once more before it ends.
-func (st *aliasState) runDispatcher() {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.rescan = true
-	if !st.dispatching {
-		st.dispatching = st.d.background(st.dispatch)
+// run starts the dispatcher, or makes it read the queue once more before it ends.
+func (q *dispatcher) run() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.rescan = true
+	if !q.running {
+		q.running = q.d.background(q.dispatch)
 	}
 }
 
 // dispatchQueued starts the dispatcher after an inbound event was queued, if it may be
 // delivered: the tunnel may be attached by now.
-func (st *aliasState) dispatchQueued(released bool) {
-	if released || st.alias.Load().Settings.AutoDeliver {
-		st.startDispatch()
+func dispatchQueued(st *registry.Alias, released bool) {
+	if released || st.Now().Settings.AutoDeliver {
+		st.StartDispatch()
 	}
 }
 
 // dispatch delivers the queued attempts of the alias in order, one at a time. It returns
 // when none may be delivered.
-func (st *aliasState) dispatch() {
+func (q *dispatcher) dispatch() {
 	pause := time.Duration(0)
 	var claimed *relay.Claim
 	for {
-		st.mu.Lock()
-		st.rescan = false
-		st.mu.Unlock()
+		q.mu.Lock()
+		q.rescan = false
+		q.mu.Unlock()
 		select {
-		case <-st.wake:
+		case <-q.wake:
 			pause = 0
 		default:
 		}
-		more, again := st.deliverNext(&claimed)
+		more, again := q.deliverNext(&claimed)
 		switch {
 		case more:
 			pause = 0
 		case again:
 			pause = min(maxRequeueBackoff, max(minRequeueBackoff, 2*pause))
-			if !st.sleep(pause) {
+			if !q.sleep(pause) {
 				return
 			}
-		case st.stopDispatch():
+		case q.stop():
 			return
 		}
 	}
 }
 
-// stopDispatch ends the dispatcher, unless it has to read the queue once more.
-func (st *aliasState) stopDispatch() bool {
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.dispatching = st.rescan
-	return !st.dispatching
+// stop ends the dispatcher, unless it has to read the queue once more.
+func (q *dispatcher) stop() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running = q.rescan
+	return !q.running
 }
 
 // sleep waits for the backoff or a wake-up. When the relay stops, it ends the dispatcher and
 // returns false.
-func (st *aliasState) sleep(pause time.Duration) bool {
+func (q *dispatcher) sleep(pause time.Duration) bool {
 	select {
 	case <-time.After(pause):
 		return true
-	case <-st.wake:
+	case <-q.wake:
 		return true
-	case <-st.d.stop:
+	case <-q.d.stop:
 	}
-	st.mu.Lock()
-	defer st.mu.Unlock()
-	st.dispatching = false
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.running = false
 	return false
 }
 
@@ -224,24 +222,24 @@ func (st *aliasState) sleep(pause time.Duration) bool {
 // last delivery has claimed it. It sets claimed to the one that it claims for the next call.
 // more means that the attempt was sent and another one may follow, again that the
 // dispatcher has to try later.
-func (st *aliasState) deliverNext(claimed **relay.Claim) (more, again bool) {
+func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	c := *claimed
 	*claimed = nil
-	next, ok := st.nextClaim()
-	if !ok || !st.d.begin() {
+	next, ok := q.d.nextClaim(q.st)
+	if !ok || !q.d.begin() {
 		if c != nil {
-			t := st.d.store.Requeue(c.Event.ID, c.N)
+			t := q.d.store.Requeue(c.Event.ID, c.N)
 			<-t.Done()
-			st.queueMoved(t.Err(), 0, 0)
+			q.d.queueMoved(q.st, t.Err(), 0, 0)
 		}
 		return false, false
 	}
-	defer st.d.end()
+	defer q.d.end()
 	if c == nil {
-		st.queue.move()
+		q.st.Queue.Move()
 		var err error
-		if c, err = st.d.store.Next(next); err != nil || c == nil {
-			st.queue.moved(0, 0)
+		if c, err = q.d.store.Next(next); err != nil || c == nil {
+			q.st.Queue.Moved(0, 0)
 			if err == nil || errors.Is(err, relay.ErrFenced) { // when the tunnel is stored, the dispatcher is started again
 				return false, false
 			}
@@ -249,25 +247,25 @@ func (st *aliasState) deliverNext(claimed **relay.Claim) (more, again bool) {
 			if relay.AsError(err).Code == relay.CodeStoreUnavailable {
 				level = slog.LevelDebug // the store says it once for all
 			}
-			st.d.log.Log(st.d.base, level, "queue not read", "alias", st.id, "error", err)
+			q.d.log.Log(q.d.base, level, "queue not read", "alias", q.st.ID, "error", err)
 			// A fixed pause: the store says soon whether it is back.
-			return st.sleep(minRequeueBackoff), false
+			return q.sleep(minRequeueBackoff), false
 		}
 	}
-	st.queueMoved(nil, -1, -costOf(c.Event))
+	q.d.queueMoved(q.st, nil, -1, -costOf(c.Event))
 	var back bool
-	back, *claimed = st.d.deliver(st, c, true)
+	back, *claimed = q.d.deliver(q.st, c, true)
 	return !back, back
 }
 
 // nextClaim returns how to claim from the queue now. ok is false if the alias has no tunnel
 // here, or the relay is stopping.
-func (st *aliasState) nextClaim() (next relay.NextClaim, ok bool) {
-	h, _ := st.online()
-	if h == nil || h.remote != nil || closed(st.d.stop) {
+func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool) {
+	h, _ := st.Online()
+	if h == nil || h.Remote() || closed(d.stop) {
 		return next, false
 	}
-	return relay.NextClaim{Alias: st.id, Auto: st.alias.Load().Settings.AutoDeliver, Tunnel: h.info.ID}, true
+	return relay.NextClaim{Alias: st.ID, Auto: st.Now().Settings.AutoDeliver, Tunnel: h.Info.ID}, true
 }
 
 // Release lets the inbound events that were queued while the alias was offline be
@@ -275,9 +273,9 @@ func (st *aliasState) nextClaim() (next relay.NextClaim, ok bool) {
 // returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
-	if st := d.registry.byLabel(alias); st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // the store may have released them before it failed
-		d.feed.Tunnel(st.id)
-		st.startDispatch()
+	if st := d.registry.ByLabel(alias); st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // the store may have released them before it failed
+		d.feed.Tunnel(st.ID)
+		st.StartDispatch()
 	}
 	return n, err
 }
@@ -292,7 +290,7 @@ func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) (*r
 	if err != nil {
 		return nil, err
 	}
-	d.registry.recount(e.AliasID)
+	d.registry.Recount(e.AliasID)
 	d.feed.Tunnel(e.AliasID)
 	return e, nil
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/registry"
 	"relay/record"
 	"relay/wire"
 )
@@ -28,11 +29,11 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 	if err != nil {
 		return nil, 0, err
 	}
-	st := d.registry.byID(e.AliasID)
+	st := d.registry.ByID(e.AliasID)
 	if st == nil {
 		return nil, 0, relay.ErrNotFound
 	}
-	if h, _ := st.online(); h == nil {
+	if h, _ := st.Online(); h == nil {
 		return d.queueReplay(ctx, who, st, e)
 	}
 	c, err := d.store.BeginReplay(ctx, who, id, true)
@@ -45,7 +46,7 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 		defer d.end()
 		defer close(done)
 		if back, _ := d.deliver(st, c, false); back {
-			st.startDispatch()
+			st.StartDispatch()
 		}
 	}()
 	if wait > 0 {
@@ -61,18 +62,18 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 }
 
 // queueReplay queues a replay until the tunnel is back.
-func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *aliasState, e *relay.Event) (*relay.Event, int, error) {
+func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registry.Alias, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
-	if !st.queue.reserve(1, cost, d.opt.QueueLimit, d.opt.QueueBytes) {
+	if !st.Queue.Reserve(1, cost, d.opt.QueueLimit, d.opt.QueueBytes) {
 		full := errQueueFull()
 		full.Detail = "the tunnel is offline and its queue is full; the replay was not taken"
 		return nil, 0, full
 	}
-	st.queue.move()
+	st.Queue.Move()
 	c, err := d.store.BeginReplay(ctx, who, e.ID, false)
-	st.queue.giveBack(1, cost)
-	st.queueMoved(err, 1, cost)
-	st.startDispatch() // the tunnel may have come meanwhile; the store may have queued it before it failed
+	st.Queue.GiveBack(1, cost)
+	d.queueMoved(st, err, 1, cost)
+	st.StartDispatch() // the tunnel may have come meanwhile; the store may have queued it before it failed
 	if err != nil {
 		return nil, 0, err
 	}
@@ -91,8 +92,8 @@ func costOf(e *relay.Event) int64 {
 // (again), because no byte reached the local server, or because a queued delivery
 // panicked. next is the attempt that was claimed together with the end of a queued one.
 // deliver logs a panic and returns.
-func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
-	x := d.exchange(st, st.alias.Load())
+func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
+	x := d.exchange(st, st.Now())
 	defer func() {
 		p := asPanic(recover())
 		next = x.nextClaimed()
@@ -104,8 +105,8 @@ func (d *Delivery) deliver(st *aliasState, c *relay.Claim, queued bool) (back bo
 		d.log.Error("panic while delivering a stored request", "event", c.Event.ID, "attempt", c.N, "panic", p.value, "stack", string(p.stack))
 		back = queued // the store queues it again; the dispatcher must not try at once
 	}()
-	x.att, x.lost = st.online()
-	if queued && x.att != nil && x.att.remote != nil { // its node delivers the queue now, with what was claimed here
+	x.att, x.lost = st.Online()
+	if queued && x.att != nil && x.att.Remote() { // its node delivers the queue now, with what was claimed here
 		x.att = nil
 	}
 	x.queued = queued
@@ -145,7 +146,7 @@ func (x *exchange) nextClaimed() (next *relay.Claim) {
 		next = x.claim()
 	}
 	if next == nil {
-		x.st.queue.moved(0, 0)
+		x.st.Queue.Moved(0, 0)
 	}
 	return next
 }
@@ -175,11 +176,11 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 
 // requeue puts the attempt back into the queue.
 func (x *exchange) requeue() error {
-	x.st.queue.move()
+	x.st.Queue.Move()
 	t := x.d.store.Requeue(x.event.ID, x.attempt.N)
 	<-t.Done()
 	err := t.Err()
-	if x.st.queueMoved(err, 1, costOf(x.event)); err == nil {
+	if x.d.queueMoved(x.st, err, 1, costOf(x.event)); err == nil {
 		x.d.counters.requeued.Inc()
 	}
 	return err

@@ -274,7 +274,7 @@ func (x *exchange) reusable() (time.Duration, bool) {
 	case !reusableMethod(q), x.answeredEarly, x.trailingBytes: // answeredEarly is also set after a failed write
 	case hasBody && (a.Status >= 400 || x.caller == nil): // a replay has no caller that could go on
 	case x.body != nil && x.body.HasTrailers():
-	case x.pooled == nil || !x.pooled.Usable() || !x.att.pool.MayReuse():
+	case x.pooled == nil || !x.pooled.Usable() || !x.att.Pool.MayReuse():
 	default:
 		if hasBody {
 			x.pooled.Owner = x.caller

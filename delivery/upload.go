@@ -201,7 +201,7 @@ func (x *exchange) checkUpload(now time.Time) verdict {
 		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
 	}
 	x.checkUploadAt = now.Add(max(limit-waited, pool.SlowAfter))
-	if !x.slow && !x.att.lazy {
+	if !x.slow && !x.att.Lazy {
 		x.checkUploadAt = now.Add(pool.SlowAfter)
 	}
 	return goOn

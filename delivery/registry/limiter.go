@@ -1,4 +1,4 @@
-package delivery
+package registry
 
 import (
 	"slices"
@@ -26,10 +26,10 @@ type limiter struct {
 	timer    *time.Timer // runs admitOverflow while requests wait
 }
 
-// channelSlot is what one channel in use takes: a slot of its tunnel and, if that one is
+// Slot is what one channel in use takes: a slot of its tunnel and, if that one is
 // beyond soft, a slot of the owner of the alias and one of the whole process. So stuck
 // requests of other tunnels never use up the soft slots of a tunnel.
-type channelSlot struct {
+type Slot struct {
 	tunnel     *limiter
 	owner, all *semaphore.Weighted
 	overflow   bool // the slot is beyond soft
@@ -37,21 +37,27 @@ type channelSlot struct {
 
 // waiter is a request that waits for its slot.
 type waiter struct {
-	slot     *channelSlot
+	slot     *Slot
 	admitted chan struct{} // closed when it gets the slot
 	since    time.Time
 }
 
-// Bounds of overflow.
+// Bounds of requests in flight, and of those beyond soft.
 const (
+	manyRequests       = 2000                   // for one alias, above which the wait for a slot ends after slotWait
+	slotWait           = 5 * time.Second        // longest wait for a slot beside manyRequests
+	overflowAfter      = 800 * time.Millisecond // in line before one more than pool.MaxInUse is used; nobody waits over 1 s
+	overflowPerAccount = 4096                   // in use beyond those of each tunnel, over all tunnels of aliases of one owner
+	overflowInAll      = 8192                   // the same over all owners
+
 	overflowStep     = overflowAfter / 8 // time between two runs of admitOverflow
 	minOverflowBatch = 16                // slots given in one run, or an eighth of those in use if that is more
 	overflowPerStuck = 4                 // slots given in addition for each request in flight more than have ended
 )
 
-// acquire takes a slot in order of arrival. It waits for maxWait at most; 0 means no limit.
+// Acquire takes a slot in order of arrival. It waits for maxWait at most; 0 means no limit.
 // With manyRequests in flight or waiting it waits for slotWait at most.
-func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
+func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	s := p.tunnel
 	p.overflow = false
 	s.mu.Lock()
@@ -87,7 +93,7 @@ func (p *channelSlot) acquire(maxWait time.Duration, lost, cut <-chan struct{}) 
 			err = &relay.Error{
 				Code:       relay.CodeOverloaded,
 				Detail:     "too many requests are under way to this local server; it has to answer some first",
-				RetryAfter: retryAfter,
+				RetryAfter: RetryAfter,
 			}
 		}
 	}
@@ -133,7 +139,7 @@ func (s *limiter) admitOverflow() {
 }
 
 // takeShared takes a slot of the owner and one of the process, or none of them.
-func (p *channelSlot) takeShared() bool {
+func (p *Slot) takeShared() bool {
 	if !p.owner.TryAcquire(1) {
 		return false
 	}
@@ -157,8 +163,8 @@ func (s *limiter) wake(overflow bool) {
 	close(w.admitted)
 }
 
-// release returns a slot. It goes to the next waiter if fewer than soft are in use.
-func (p *channelSlot) release() {
+// Release returns a slot. It goes to the next waiter if fewer than soft are in use.
+func (p *Slot) Release() {
 	s := p.tunnel
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -171,14 +177,5 @@ func (p *channelSlot) release() {
 	}
 	if len(s.waiting) > 0 && s.used < s.soft {
 		s.wake(false)
-	}
-}
-
-func closed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
 	}
 }

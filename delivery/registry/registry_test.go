@@ -1,4 +1,4 @@
-package delivery
+package registry
 
 import (
 	"strconv"
@@ -10,11 +10,9 @@ import (
 
 // What is known about aliases and owners ends with them.
 func TestRegistryForgets(t *testing.T) {
-	var r registry
-	r.init()
-	d := &Delivery{}
+	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
 	for id := int64(1); id <= 4; id++ {
-		r.put(d, &relay.Alias{ID: id, Name: string(rune('a' + id)), Owner: (id + 1) / 2})
+		r.put(&relay.Alias{ID: id, Name: string(rune('a' + id)), Owner: (id + 1) / 2})
 	}
 	r.remove(1)
 	r.remove(1)
@@ -34,13 +32,11 @@ func TestRegistryForgets(t *testing.T) {
 // account of many it took minutes, while nobody could look an alias up.
 func TestRegistryRemovesManyAliases(t *testing.T) {
 	const many = 40_000
-	var r registry
-	r.init()
-	d := &Delivery{}
+	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
 	for id := range int64(many) {
-		r.put(d, &relay.Alias{ID: id, Name: strconv.FormatInt(id, 36), Owner: 1})
+		r.put(&relay.Alias{ID: id, Name: strconv.FormatInt(id, 36), Owner: 1})
 	}
-	r.put(d, &relay.Alias{ID: 0, Name: "handed-on", Owner: 2})
+	r.put(&relay.Alias{ID: 0, Name: "handed-on", Owner: 2})
 	began := time.Now()
 	for id := int64(1); id < many-1; id++ {
 		r.remove(id)

@@ -1,11 +1,11 @@
-package delivery
+package registry
 
 import "sync"
 
-// queueCount counts the queued attempts of one alias in memory, so that the limits are
+// QueueCount counts the queued attempts of one alias in memory, so that the limits are
 // exact without a query: attempts that are queued in the store, and reserved room for
 // attempts that are about to be.
-type queueCount struct {
+type QueueCount struct {
 	mu       sync.Mutex
 	n        int
 	bytes    int64
@@ -13,20 +13,20 @@ type queueCount struct {
 		n     int
 		bytes int64
 	}
-	moving  int // calls of move without their moved
+	moving  int // calls of Move without their Moved
 	changes uint64
 }
 
-// get returns the queued attempts and their bytes, reserved ones included.
-func (q *queueCount) get() (int, int64) {
+// Len returns the number of queued attempts, reserved ones included.
+func (q *QueueCount) Len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.n + q.reserved.n, q.bytes + q.reserved.bytes
+	return q.n + q.reserved.n
 }
 
-// reserve reserves room for n attempts and their bytes. It returns false when there is
+// Reserve reserves room for n attempts and their bytes. It returns false when there is
 // none. A limit of 0 is off.
-func (q *queueCount) reserve(n int, bytes int64, limit int, limitBytes int64) bool {
+func (q *QueueCount) Reserve(n int, bytes int64, limit int, limitBytes int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if n > 0 && limit > 0 && q.n+q.reserved.n+n > limit {
@@ -40,24 +40,26 @@ func (q *queueCount) reserve(n int, bytes int64, limit int, limitBytes int64) bo
 	return true
 }
 
-// giveBack ends a reservation.
-func (q *queueCount) giveBack(n int, bytes int64) {
+// GiveBack ends a reservation.
+func (q *QueueCount) GiveBack(n int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.reserved.n -= n
 	q.reserved.bytes -= bytes
 }
 
-// move announces that the store has been asked for a change of the queue; moved follows
+// Move announces that the store has been asked for a change of the queue; Moved follows
 // with the result. correct does nothing in between.
-func (q *queueCount) move() {
+func (q *QueueCount) Move() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.moving++
 	q.changes++
 }
 
-func (q *queueCount) moved(n int, bytes int64) {
+// Moved ends what Move has announced: the queue has n attempts more, or fewer, and as many
+// bytes.
+func (q *QueueCount) Moved(n int, bytes int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.moving--
@@ -67,7 +69,7 @@ func (q *queueCount) moved(n int, bytes int64) {
 }
 
 // version returns a number that each change increases; see correct.
-func (q *queueCount) version() uint64 {
+func (q *QueueCount) version() uint64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.changes
@@ -75,7 +77,7 @@ func (q *queueCount) version() uint64 {
 
 // correct replaces the counts by those of the store. It returns false, and changes
 // nothing, if the queue has changed since version was read.
-func (q *queueCount) correct(version uint64, n int, bytes int64) bool {
+func (q *QueueCount) correct(version uint64, n int, bytes int64) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.moving > 0 || q.changes != version {

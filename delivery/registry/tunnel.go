@@ -1,4 +1,4 @@
-package delivery
+package registry
 
 import (
 	"context"
@@ -67,45 +67,45 @@ func (t *tunnels) readLater(alias int64) <-chan struct{} {
 	return request(&t.reads, alias)
 }
 
-// keepTunnels writes and reads records of tunnels, many at a time: a thousand tunnels that
-// come at once cost few transactions.
-func (d *Delivery) keepTunnels() {
+// KeepTunnels writes and reads records of tunnels until Base ends, many at a time: a thousand
+// tunnels that come at once cost few transactions.
+func (r *Registry) KeepTunnels() {
 	retry := time.NewTicker(tunnelRetry)
 	defer retry.Stop()
 	for {
 		count := false
 		select {
-		case <-d.tunnels.wake:
+		case <-r.tunnels.wake:
 		case <-retry.C:
 			count = true
-		case <-d.base.Done():
-			last, cancel := context.WithTimeout(context.WithoutCancel(d.base), tunnelWait)
+		case <-r.Base.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(r.Base), tunnelWait)
 			defer cancel()
-			d.storeTunnels(last) // those that were lost while the relay stops
-			d.storeRequests(last)
+			r.storeTunnels(last) // those that were lost while the relay stops
+			r.storeRequests(last)
 			return
 		}
-		d.storeTunnels(d.base)
+		r.storeTunnels(r.Base)
 		if count {
-			d.storeRequests(d.base)
+			r.storeRequests(r.Base)
 		}
-		d.announceQueues()
-		d.readTunnels()
+		r.announceQueues()
+		r.readTunnels()
 	}
 }
 
-func (d *Delivery) storeTunnels(ctx context.Context) {
-	t := &d.tunnels
+func (r *Registry) storeTunnels(ctx context.Context) {
+	t := &r.tunnels
 	writes := t.writes.take()
 	if len(writes) == 0 {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
 	defer cancel()
-	replaced, err := d.store.StoreTunnels(ctx, slices.Collect(maps.Values(writes)))
+	replaced, err := r.Store.StoreTunnels(ctx, slices.Collect(maps.Values(writes)))
 	for _, old := range replaced {
-		if st := d.registry.byID(old.Alias); st != nil {
-			d.store.NoteTakeover(st.alias.Load(), old.TunnelInfo, writes[old.Alias].TunnelInfo)
+		if st := r.ByID(old.Alias); st != nil {
+			r.Store.NoteTakeover(st.alias.Load(), old.TunnelInfo, writes[old.Alias].TunnelInfo)
 		}
 	}
 	if err != nil {
@@ -115,13 +115,13 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 			mergeWrite(writes, w)
 		}
 		t.writes.list = writes
-		if d.base.Err() == nil {
-			d.log.Debug("tunnels not stored yet", "aliases", len(writes), "error", err)
+		if r.Base.Err() == nil {
+			r.Log.Debug("tunnels not stored yet", "aliases", len(writes), "error", err)
 		}
 		return
 	}
 	for id, w := range writes {
-		st := d.registry.byID(id)
+		st := r.ByID(id)
 		if st == nil {
 			continue
 		}
@@ -131,19 +131,19 @@ func (d *Delivery) storeTunnels(ctx context.Context) {
 		if w.Op == relay.TunnelDetach {
 			t.readLater(id) // another node may have had the tunnel before, and have it still
 		} else {
-			st.rescanQueue() // the queue can be claimed only now
+			st.dispatcher.Rescan() // the queue can be claimed only now
 		}
 	}
 }
 
 // storeRequests stores the numbers of requests. They are for display, so that what cannot
 // be stored is dropped.
-func (d *Delivery) storeRequests(ctx context.Context) {
+func (r *Registry) storeRequests(ctx context.Context) {
 	counts := map[string]int64{}
-	d.registry.each(func(st *aliasState) {
+	r.Each(func(st *Alias) {
 		if h := st.tunnel(); h != nil {
-			if n := h.requests.Swap(0); n > 0 {
-				counts[h.info.ID] = n
+			if n := h.Requests.Swap(0); n > 0 {
+				counts[h.Info.ID] = n
 			}
 		}
 	})
@@ -152,74 +152,74 @@ func (d *Delivery) storeRequests(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
 	defer cancel()
-	if err := d.store.AddRequests(ctx, counts); err != nil {
-		d.log.Debug("numbers of requests not stored", "error", err)
+	if err := r.Store.AddRequests(ctx, counts); err != nil {
+		r.Log.Debug("numbers of requests not stored", "error", err)
 	}
 }
 
-func (d *Delivery) announceQueues() {
-	queues := slices.Sorted(maps.Keys(d.tunnels.queues.take()))
+func (r *Registry) announceQueues() {
+	queues := slices.Sorted(maps.Keys(r.tunnels.queues.take()))
 	if len(queues) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(d.base, tunnelWait)
+	ctx, cancel := context.WithTimeout(r.Base, tunnelWait)
 	defer cancel()
-	if err := d.store.AnnounceQueues(ctx, queues); err != nil {
-		d.tunnels.queues.add(true, queues...)
+	if err := r.Store.AnnounceQueues(ctx, queues); err != nil {
+		r.tunnels.queues.add(true, queues...)
 	}
 }
 
 // readTunnels reads the records that readLater asked for.
-func (d *Delivery) readTunnels() {
-	reads := d.tunnels.reads.take()
+func (r *Registry) readTunnels() {
+	reads := r.tunnels.reads.take()
 	if len(reads) == 0 {
 		return
 	}
 	versions := map[int64]uint64{}
-	note := func(st *aliasState) {
+	note := func(st *Alias) {
 		if st != nil {
 			st.mu.Lock()
 			defer st.mu.Unlock()
-			versions[st.id] = st.tunnelVersion
+			versions[st.ID] = st.tunnelVersion
 		}
 	}
 	_, all := reads[0]
 	if all {
-		d.registry.each(note)
+		r.Each(note)
 	} else {
 		for id := range reads {
-			note(d.registry.byID(id))
+			note(r.ByID(id))
 		}
 	}
-	ctx, cancel := context.WithTimeout(d.base, storeWait)
+	ctx, cancel := context.WithTimeout(r.Base, storeWait)
 	defer cancel()
 	records := map[int64]relay.TunnelRecord{}
 	var err error
 	if all {
 		var list []relay.TunnelRecord
-		list, err = d.store.AllTunnels(ctx)
-		for _, r := range list {
-			records[r.Alias] = r
+		list, err = r.Store.AllTunnels(ctx)
+		for _, rec := range list {
+			records[rec.Alias] = rec
 		}
 	} else {
-		records, err = d.store.TunnelsOf(ctx, slices.Sorted(maps.Keys(versions)))
+		records, err = r.Store.TunnelsOf(ctx, slices.Sorted(maps.Keys(versions)))
 	}
 	if err != nil {
-		if d.base.Err() == nil {
-			d.log.Debug("tunnels not read yet", "aliases", len(versions), "error", err)
+		if r.Base.Err() == nil {
+			r.Log.Debug("tunnels not read yet", "aliases", len(versions), "error", err)
 		}
 		clear(versions)
 		for id := range reads { // their readers wait no longer, but the records are read again
-			request(&d.tunnels.reads, id)
+			request(&r.tunnels.reads, id)
 		}
 	}
 	for id, version := range versions {
-		if st := d.registry.byID(id); st != nil {
+		if st := r.ByID(id); st != nil {
 			var rec *relay.TunnelRecord
-			if r, exists := records[id]; exists {
-				rec = &r
+			if found, exists := records[id]; exists {
+				rec = &found
 			}
-			d.applyTunnel(st, version, rec)
+			r.applyTunnel(st, version, rec)
 		}
 	}
 	for _, done := range reads {
@@ -232,19 +232,19 @@ const reasonClosed = "this tunnel was closed by an operator or in the dashboard"
 
 // applyTunnel makes what the store says of the tunnel of an alias true here: nil = it has no
 // tunnel. version is that of the state before the store was asked.
-func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.TunnelRecord) {
-	here := rec != nil && rec.Node == d.store.NodeID()
+func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecord) {
+	here := rec != nil && rec.Node == r.Store.NodeID()
 	st.mu.Lock()
-	if st.gone || !here && d.opt.Remote == nil { // of a node that has ended
+	if st.gone || !here && r.Remote == nil { // of a node that has ended
 		rec, here = nil, false
 	}
-	if st.tunnelVersion != version || d.tunnels.unwritten(st.id) {
+	if st.tunnelVersion != version || r.tunnels.unwritten(st.ID) {
 		st.mu.Unlock()
 		return // what is newer here is stored and read again
 	}
 	h := st.attached
 	// A node that has rejoined has its tunnels under another id of its own.
-	same := h != nil && rec != nil && rec.ID == h.info.ID && (h.remote == nil || h.node == rec.Node)
+	same := h != nil && rec != nil && rec.ID == h.Info.ID && (h.remote == nil || h.node == rec.Node)
 	switch {
 	case h == nil && rec == nil:
 		st.mu.Unlock()
@@ -255,7 +255,7 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 		}
 		st.mu.Unlock()
 		if same && rec.State == relay.TunnelClosing {
-			d.background(func() { h.t.Close(reasonClosed) })
+			r.Background(func() { h.t.Close(reasonClosed) })
 		}
 		return
 	case same:
@@ -267,11 +267,11 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 		}
 		return
 	}
-	var next *attachment
+	var next *Attachment
 	if rec != nil && !here {
-		r := *rec
-		r.Owner = st.alias.Load().Owner
-		next = newAttachment(st, d.opt.Remote(r))
+		other := *rec
+		other.Owner = st.alias.Load().Owner
+		next = newAttachment(st, r.Remote(other))
 		if rec.State != relay.TunnelOnline {
 			next.stale = silentPeer
 		}
@@ -287,21 +287,21 @@ func (d *Delivery) applyTunnel(st *aliasState, version uint64, rec *relay.Tunnel
 	st.mu.Unlock()
 	switch {
 	case h == nil && next == nil: // the record is of this node, and the tunnel not there any more
-		d.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: time.Now()})
+		r.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: time.Now()})
 	case h == nil:
 	case h.remote == nil:
-		h.pool.Close()
-		d.background(func() { h.t.Close(relay.TakenOver) })
+		h.Pool.Close()
+		r.Background(func() { h.t.Close(relay.TakenOver) })
 	default: // its node ends what runs on it when the client has gone
-		h.pool.Close()
+		h.Pool.Close()
 	}
-	d.feed.Tunnel(st.id)
+	r.TunnelChanged(st.ID)
 }
 
 // NodeReachable says whether the tunnels of another node can be used. Requests for them are
 // queued meanwhile.
-func (d *Delivery) NodeReachable(node string, reachable bool) {
-	d.registry.each(func(st *aliasState) {
+func (r *Registry) NodeReachable(node string, reachable bool) {
+	r.Each(func(st *Alias) {
 		h := st.tunnel()
 		switch {
 		case h == nil || h.remote == nil || h.node != node:
@@ -311,21 +311,56 @@ func (d *Delivery) NodeReachable(node string, reachable bool) {
 			return
 		}
 		h.markStale(unreachable)
-		if n, _ := st.queue.get(); n > 0 { // the last wake-ups may be lost
-			d.tunnels.announceQueue(st.id)
+		if n := st.Queue.Len(); n > 0 { // the last wake-ups may be lost
+			r.tunnels.announceQueue(st.ID)
 		}
 	})
 }
 
 // ReadTunnels reads the tunnels of all aliases again, and stores those of this node that are
 // missing: it was taken for dead meanwhile and has another id.
-func (d *Delivery) ReadTunnels() { d.tunnels.readLater(0) }
+func (r *Registry) ReadTunnels() { r.tunnels.readLater(0) }
+
+// ReadTunnel reads the tunnel of one alias again. The returned channel is closed once that is
+// done.
+func (r *Registry) ReadTunnel(alias int64) <-chan struct{} { return r.tunnels.readLater(alias) }
 
 // WakeQueue looks at the queue of an alias whose tunnel is here, on behalf of another node
 // that has changed it.
-func (d *Delivery) WakeQueue(alias int64) {
-	if st := d.registry.byID(alias); st != nil {
-		d.registry.recount(alias)
-		st.startDispatch()
+func (r *Registry) WakeQueue(alias int64) {
+	if st := r.ByID(alias); st != nil {
+		r.Recount(alias)
+		st.StartDispatch()
 	}
+}
+
+// Count counts the tunnels of this node by state, and what waits, over all aliases. A paused
+// alias counts by what its tunnel is.
+func (r *Registry) Count() (byState map[relay.TunnelState]int, queued int) {
+	byState = map[relay.TunnelState]int{}
+	r.Each(func(st *Alias) {
+		queued += st.Queue.Len()
+		st.mu.Lock()
+		defer st.mu.Unlock()
+		switch {
+		case st.attached == nil, st.attached.remote != nil:
+		case st.attached.stale != 0:
+			byState[relay.TunnelStale]++
+		default:
+			byState[relay.TunnelOnline]++
+		}
+	})
+	return byState, queued
+}
+
+// Channels returns how many channels are open, idle ones included.
+func (r *Registry) Channels() int { return r.pools.Open() }
+
+// CloseIdle closes the idle channels of all tunnels for good.
+func (r *Registry) CloseIdle() {
+	r.Each(func(st *Alias) {
+		if h := st.tunnel(); h != nil {
+			h.Pool.Close()
+		}
+	})
 }

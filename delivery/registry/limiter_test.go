@@ -1,4 +1,4 @@
-package delivery
+package registry
 
 import (
 	"sync"
@@ -15,9 +15,9 @@ func newLimiter(soft, hard int) *limiter { return &limiter{soft: soft, hard: har
 
 // take waits for a slot without a limit of its own, where the owner and the process have
 // plenty. The result is nil when there is none.
-func (s *limiter) take() *channelSlot {
-	p := &channelSlot{tunnel: s, owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
-	if p.acquire(0, nil, nil) != nil {
+func (s *limiter) take() *Slot {
+	p := &Slot{tunnel: s, owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
+	if p.Acquire(0, nil, nil) != nil {
 		return nil
 	}
 	return p
@@ -32,7 +32,7 @@ func TestOverloadedOnlyWithManyRequests(t *testing.T) {
 		if first.overflow || second.overflow || time.Since(begin) > 0 {
 			t.Fatal("one of two slots is beyond soft, or was waited for")
 		}
-		got := make(chan *channelSlot, promised)
+		got := make(chan *Slot, promised)
 		for range promised - 2 {
 			go func() {
 				if p := s.take(); p != nil {
@@ -42,7 +42,7 @@ func TestOverloadedOnlyWithManyRequests(t *testing.T) {
 		}
 		synctest.Wait()
 		begin = time.Now()
-		err := (&channelSlot{tunnel: s}).acquire(0, nil, nil)
+		err := (&Slot{tunnel: s}).Acquire(0, nil, nil)
 		if err == nil || err.Code != relay.CodeOverloaded || time.Since(begin) != slotWait {
 			t.Errorf("request %d in flight waited %v, with the result %v", promised+1, time.Since(begin), err)
 		}
@@ -50,11 +50,11 @@ func TestOverloadedOnlyWithManyRequests(t *testing.T) {
 		if len(got) != 0 || !third.overflow {
 			t.Error("not one of those that waited got the overflow slot")
 		}
-		for _, p := range []*channelSlot{first, second, third} {
-			p.release()
+		for _, p := range []*Slot{first, second, third} {
+			p.Release()
 		}
 		for range promised - 3 {
-			(<-got).release()
+			(<-got).Release()
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -73,7 +73,7 @@ func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 			first := s.take()
 			type ready struct {
 				i    int
-				slot *channelSlot
+				slot *Slot
 			}
 			turns := make(chan ready)
 			for i := range 5 {
@@ -85,9 +85,9 @@ func TestSlotsAreGivenInOrderOfArrival(t *testing.T) {
 				if got.i != want {
 					t.Fatalf("slot %d went to request %d", want, got.i)
 				}
-				got.slot.release() // one of two slots: the next request waits for overflowAfter again
+				got.slot.Release() // one of two slots: the next request waits for overflowAfter again
 			}
-			first.release()
+			first.Release()
 		})
 	}
 }
@@ -110,7 +110,7 @@ func TestOverflowIsAdmittedGradually(t *testing.T) {
 				most = max(most, s.used)
 				s.mu.Unlock()
 				time.Sleep(50 * time.Millisecond)
-				p.release()
+				p.Release()
 			})
 		}
 		begin := time.Now()
@@ -131,7 +131,7 @@ func TestHungSlotsAreReplaced(t *testing.T) {
 		for range 64 {
 			s.take()
 		}
-		got := make(chan *channelSlot, 200)
+		got := make(chan *Slot, 200)
 		for range 200 {
 			go func() { got <- s.take() }()
 		}
@@ -157,8 +157,8 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 			var mu sync.Mutex
 			for range n {
 				work.Go(func() {
-					p := channelSlot{tunnel: s, owner: owner, all: all}
-					err := p.acquire(0, nil, stop)
+					p := Slot{tunnel: s, owner: owner, all: all}
+					err := p.Acquire(0, nil, stop)
 					mu.Lock()
 					defer mu.Unlock()
 					if err != nil {
@@ -166,7 +166,7 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 						return
 					}
 					*had++
-					work.Go(func() { <-stop; p.release() })
+					work.Go(func() { <-stop; p.Release() })
 				})
 			}
 			time.Sleep(time.Minute)
@@ -193,10 +193,10 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 // which takes 200 at a time.
 func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := channelSlot{tunnel: newLimiter(1, 1), owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
+		p := Slot{tunnel: newLimiter(1, 1), owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
 		p.tunnel.take()
 		begin := time.Now()
-		err := p.acquire(15*time.Second, nil, nil)
+		err := p.Acquire(15*time.Second, nil, nil)
 		if err == nil || err.Code != relay.CodeLocalTimeout || time.Since(begin) != 15*time.Second {
 			t.Errorf("%v after %v", err, time.Since(begin))
 		}
@@ -208,11 +208,11 @@ func TestWaitForASlotEndsWithTheResponseTimeout(t *testing.T) {
 func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		owner, all, tunnel := semaphore.NewWeighted(5), semaphore.NewWeighted(5), newLimiter(2, 100)
-		ask := func() *channelSlot { return &channelSlot{tunnel: tunnel, owner: owner, all: all} }
-		var quick, hung []*channelSlot
+		ask := func() *Slot { return &Slot{tunnel: tunnel, owner: owner, all: all} }
+		var quick, hung []*Slot
 		for i := range 7 {
 			p := ask()
-			if err := p.acquire(0, nil, nil); err != nil {
+			if err := p.Acquire(0, nil, nil); err != nil {
 				t.Fatal(err)
 			}
 			if i < 2 {
@@ -222,17 +222,17 @@ func TestHungOverflowLeavesTheSoftSlots(t *testing.T) {
 			}
 		}
 		for _, p := range quick {
-			p.release()
+			p.Release()
 		}
 		for range 3 { // one after another: none of them takes a shared slot
 			p := ask()
-			if err := p.acquire(2*overflowAfter, nil, nil); err != nil {
+			if err := p.Acquire(2*overflowAfter, nil, nil); err != nil {
 				t.Fatal("beside five that hang:", err)
 			}
-			p.release()
+			p.Release()
 		}
 		for _, p := range hung {
-			p.release()
+			p.Release()
 		}
 		time.Sleep(time.Minute)
 		if tunnel.used+tunnel.overflow != 0 || !owner.TryAcquire(5) || !all.TryAcquire(5) {

@@ -1,9 +1,10 @@
-package delivery
+package registry
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -11,24 +12,35 @@ import (
 	"relay/delivery/pool"
 )
 
-// attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges
+// Attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges
 // open their channels on it. That of a tunnel of another node is made by applyTunnel.
-type attachment struct {
-	st       *aliasState
-	t        relay.Tunnel
-	remote   relay.RemoteTunnel // t, if another node has it; else nil
-	node     string             // id of that node
-	info     relay.TunnelInfo
-	lazy     bool
-	limiter  *limiter
-	pool     *pool.Pool
-	requests atomic.Int64 // sent through the tunnel and not stored yet
+type Attachment struct {
+	Info     relay.TunnelInfo
+	Lazy     bool // the client dials the local server at the first byte of a channel
+	Pool     *pool.Pool
+	Requests atomic.Int64 // sent through the tunnel and not stored yet
+
+	st      *Alias
+	t       relay.Tunnel
+	remote  relay.RemoteTunnel // t, if another node has it; else nil
+	node    string             // id of that node
+	limiter *limiter
 
 	// Guarded by st.mu.
 	lost     chan struct{} // closed while new and running exchanges must not use the tunnel
 	stale    silence       // why nothing may be sent on the tunnel; 0 = it may
 	detached bool
 }
+
+const (
+	maxChannelsPlain = 2000            // in use, as many when the first ones hang
+	maxChannelsLazy  = 200             // the bundled client takes 256, spares and closing ones among them
+	probeAfter       = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
+	probeAfterLazy   = 2500 * time.Millisecond
+
+	// RetryAfter is when a caller may try again after a refusal for want of slots.
+	RetryAfter = 5 * time.Second
+)
 
 // silence is a set of reasons for being stale.
 type silence uint8
@@ -40,15 +52,15 @@ const (
 	unreachable                     // the node of a remote tunnel cannot be reached
 )
 
-func newAttachment(st *aliasState, t relay.Tunnel) *attachment {
-	d := st.d
-	h := &attachment{st: st, t: t, info: t.Info(), lazy: t.LazyDial(), lost: make(chan struct{})}
+func newAttachment(st *Alias, t relay.Tunnel) *Attachment {
+	r := st.r
+	h := &Attachment{st: st, t: t, Info: t.Info(), Lazy: t.LazyDial(), lost: make(chan struct{})}
 	h.remote, _ = t.(relay.RemoteTunnel)
 	if h.remote != nil {
 		h.node = h.remote.Node()
 	}
 	h.limiter = &limiter{soft: pool.MaxInUse, hard: maxChannelsPlain}
-	if h.lazy {
+	if h.Lazy {
 		h.limiter.hard = maxChannelsLazy
 	}
 	silent := func() bool {
@@ -56,16 +68,16 @@ func newAttachment(st *aliasState, t relay.Tunnel) *attachment {
 		defer st.mu.Unlock()
 		return h.stale != 0
 	}
-	h.pool = pool.New(pool.Options{
-		Lazy: h.lazy, Remote: h.remote != nil, Open: t.Open, Silent: silent, Background: d.background, Base: d.base, Shared: &d.pools,
+	h.Pool = pool.New(pool.Options{
+		Lazy: h.Lazy, Remote: h.remote != nil, Open: t.Open, Silent: silent, Background: r.Background, Base: r.Base, Shared: &r.pools,
 	})
 	return h
 }
 
 // write stores a change of the tunnel's record later. The caller holds st.mu.
-func (h *attachment) write(op relay.TunnelOp) {
+func (h *Attachment) write(op relay.TunnelOp) {
 	w := relay.TunnelWrite{Op: op, TunnelRecord: relay.TunnelRecord{
-		TunnelInfo: h.info, Alias: h.st.id, LazyDial: h.lazy, State: relay.TunnelOnline,
+		TunnelInfo: h.Info, Alias: h.st.ID, LazyDial: h.Lazy, State: relay.TunnelOnline,
 	}}
 	if h.stale != 0 {
 		w.State = relay.TunnelStale
@@ -73,20 +85,20 @@ func (h *attachment) write(op relay.TunnelOp) {
 	if op != relay.TunnelKeep {
 		w.At = time.Now()
 	}
-	h.st.d.tunnels.write(w)
+	h.st.r.tunnels.write(w)
 }
 
 // Attach binds t to the alias at once; it cannot fail. The tunnel that had the alias
 // before is closed with the reason "taken over by a newer connection", and the exchanges
 // that run on it may finish.
-func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
-	st := d.registry.find(d, a)
+func (r *Registry) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
+	st := r.Find(a)
 	h := newAttachment(st, t)
 	st.mu.Lock()
 	if st.gone {
 		st.mu.Unlock()
 		h.markLost()
-		d.background(func() { t.Close(relay.AliasRemoved) })
+		r.Background(func() { t.Close(relay.AliasRemoved) })
 		return h
 	}
 	old := st.attached
@@ -94,27 +106,26 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	st.tunnelVersion++
 	h.write(relay.TunnelAttach)
 	st.mu.Unlock()
-	d.counters.attached.Inc()
+	r.Attached(old != nil)
 	if old != nil {
-		d.counters.takenOver.Inc()
-		d.store.NoteTakeover(a, old.info, h.info)
-		old.pool.Close()
-		d.background(func() { old.t.Close(relay.TakenOver) })
+		r.Store.NoteTakeover(a, old.Info, h.Info)
+		old.Pool.Close()
+		r.Background(func() { old.t.Close(relay.TakenOver) })
 	}
-	d.feed.Tunnel(st.id)
-	h.pool.Refill()
-	st.startDispatch()
+	r.TunnelChanged(st.ID)
+	h.Pool.Refill()
+	st.StartDispatch()
 	return h
 }
 
 // Stale marks the peer as silent.
-func (h *attachment) Stale() { h.markStale(silentPeer) }
+func (h *Attachment) Stale() { h.markStale(silentPeer) }
 
 // Online marks a stale tunnel as alive again.
-func (h *attachment) Online() { h.markAlive(silentPeer | silentOpen) }
+func (h *Attachment) Online() { h.markAlive(silentPeer | silentOpen) }
 
 // markStale adds a reason for being stale. It returns false if that was one already.
-func (h *attachment) markStale(why silence) bool {
+func (h *Attachment) markStale(why silence) bool {
 	h.st.mu.Lock()
 	if h.detached || h.stale&why != 0 {
 		h.st.mu.Unlock()
@@ -125,15 +136,15 @@ func (h *attachment) markStale(why silence) bool {
 	h.closeLost()
 	changed := first && h.stateChanged()
 	h.st.mu.Unlock()
-	h.pool.CloseIdle()
+	h.Pool.CloseIdle()
 	if changed {
-		h.st.d.feed.Tunnel(h.st.id)
+		h.st.r.TunnelChanged(h.st.ID)
 	}
 	return true
 }
 
 // markAlive takes back reasons for being stale. Without any left, the tunnel is online again.
-func (h *attachment) markAlive(reasons silence) {
+func (h *Attachment) markAlive(reasons silence) {
 	h.st.mu.Lock()
 	was := h.stale
 	h.stale &^= reasons
@@ -144,16 +155,16 @@ func (h *attachment) markAlive(reasons silence) {
 	}
 	h.st.mu.Unlock()
 	if changed {
-		h.st.d.feed.Tunnel(h.st.id)
-		h.pool.Refill()
-		h.st.startDispatch()
+		h.st.r.TunnelChanged(h.st.ID)
+		h.Pool.Refill()
+		h.st.StartDispatch()
 	}
 }
 
 // stateChanged notes that the tunnel has become stale or online, and lets the other nodes
 // know. It returns false if the tunnel does not serve the alias any more. The caller holds
 // st.mu.
-func (h *attachment) stateChanged() bool {
+func (h *Attachment) stateChanged() bool {
 	if h.st.attached != h {
 		return false
 	}
@@ -167,40 +178,42 @@ func (h *attachment) stateChanged() bool {
 
 // closeLost fails the exchanges that run on the tunnel, as tunnel-lost. The caller holds
 // st.mu.
-func (h *attachment) closeLost() {
-	if !closed(h.lost) {
+func (h *Attachment) closeLost() {
+	select {
+	case <-h.lost:
+	default:
 		close(h.lost)
 	}
 }
 
 // markLost ends the tunnel and what runs on it.
-func (h *attachment) markLost() {
+func (h *Attachment) markLost() {
 	h.st.mu.Lock()
 	h.closeLost()
 	h.st.mu.Unlock()
-	h.pool.Close()
+	h.Pool.Close()
 }
 
 // Acquire takes one of the slots of the tunnel for a request of another node.
-func (h *attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
+func (h *Attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
 	h.st.mu.Lock()
 	lost := h.lost
 	h.st.mu.Unlock()
-	s := h.slot()
-	if err := s.acquire(0, lost, done); err != nil {
+	s := h.Slot()
+	if err := s.Acquire(0, lost, done); err != nil {
 		return nil, err
 	}
-	return s.release, nil
+	return s.Release, nil
 }
 
-// slot returns a slot to acquire.
-func (h *attachment) slot() channelSlot {
-	return channelSlot{tunnel: h.limiter, owner: h.st.owner.Load().overflow, all: h.st.d.overflow}
+// Slot returns a slot to acquire.
+func (h *Attachment) Slot() Slot {
+	return Slot{tunnel: h.limiter, owner: h.st.owner.Load().overflow, all: h.st.r.overflow}
 }
 
 // Detach ends the attachment. The SSH gate also calls it for a tunnel that was taken over:
 // exchanges that still run on that tunnel then fail as tunnel-lost.
-func (h *attachment) Detach(graceful bool) {
+func (h *Attachment) Detach(graceful bool) {
 	h.st.mu.Lock()
 	h.detached = true
 	current := h.st.attached == h
@@ -213,22 +226,22 @@ func (h *attachment) Detach(graceful bool) {
 		h.closeLost()
 	}
 	h.st.mu.Unlock()
-	h.pool.Close()
+	h.Pool.Close()
 	if current {
-		h.st.d.feed.Tunnel(h.st.id)
+		h.st.r.TunnelChanged(h.st.ID)
 	}
 }
 
 // awaitLiveness takes a reason for being stale back once the peer sends a byte: the SSH gate
 // calls Online only for a tunnel that it has marked stale itself.
-func (h *attachment) awaitLiveness(reason silence) {
+func (h *Attachment) awaitLiveness(reason silence) {
 	const every = 250 * time.Millisecond
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-		case <-h.st.d.base.Done():
+		case <-h.st.r.Base.Done():
 			return
 		}
 		h.st.mu.Lock()
@@ -244,37 +257,49 @@ func (h *attachment) awaitLiveness(reason silence) {
 	}
 }
 
-// channelFor returns a channel for the exchange. With fresh set, it opens a new one instead
-// of taking one from the pool. A client that refuses it while many are open gets a second try
+// Remote reports whether another node has the tunnel.
+func (h *Attachment) Remote() bool { return h.remote != nil }
+
+// Serves reports whether the tunnel is in this process and still the one of its alias: the
+// connection of one that is not has ended, or may have, without the end of lost.
+func (h *Attachment) Serves() bool {
+	h.st.mu.Lock()
+	defer h.st.mu.Unlock()
+	return h.remote == nil && !h.detached && h.st.attached == h
+}
+
+// Channel returns a channel for a request of a caller at origin; the caller is nil for
+// replays and queued deliveries. With fresh set, it opens a new one instead of taking one
+// from the pool. A client that refuses it while many are open gets a second try
 // with fewer: OpenSSH says that a name does not resolve when it has no descriptor left.
 // Errors: local-refused, local-unresolvable, overloaded, or ErrNotSent.
-func (h *attachment) channelFor(x *exchange, fresh bool) (*pool.Channel, *relay.Error) {
+func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (*pool.Channel, *relay.Error) {
 	limit := probeAfter
-	if h.lazy {
+	if h.Lazy {
 		limit = probeAfterLazy
 	}
 	if !fresh && h.t.Heard() <= limit {
-		if l := h.pool.Take(x.caller); l != nil {
+		if l := h.Pool.Take(caller); l != nil {
 			return l, nil
 		}
 	}
-	l, err := h.open(x)
+	l, err := h.open(origin)
 	refused := err != nil && (err.Code == relay.CodeLocalRefused || err.Code == relay.CodeLocalUnresolvable)
-	if refused && h.pool.Reduce() {
+	if refused && h.Pool.Reduce() {
 		time.Sleep(pool.CloseTime)
-		return h.open(x)
+		return h.open(origin)
 	}
 	return l, err
 }
 
-func (h *attachment) open(x *exchange) (*pool.Channel, *relay.Error) {
-	d := h.st.d
-	ctx, cancel := context.WithTimeout(d.base, pool.OpenTimeout)
+func (h *Attachment) open(origin netip.AddrPort) (*pool.Channel, *relay.Error) {
+	r := h.st.r
+	ctx, cancel := context.WithTimeout(r.Base, pool.OpenTimeout)
 	defer cancel()
 	asked := time.Now()
-	ch, err := h.t.Open(ctx, x.origin)
+	ch, err := h.t.Open(ctx, origin)
 	if err == nil {
-		return h.pool.Channel(ch), nil
+		return h.Pool.Channel(ch), nil
 	}
 	clientSilent := errors.Is(err, relay.ErrTunnelSilent)
 	if clientSilent || ctx.Err() != nil && h.t.Heard() >= time.Since(asked) {
@@ -283,21 +308,21 @@ func (h *attachment) open(x *exchange) (*pool.Channel, *relay.Error) {
 			why = silentNode
 		}
 		if h.markStale(why) {
-			d.background(func() { h.awaitLiveness(why) })
+			r.Background(func() { h.awaitLiveness(why) })
 		}
 	}
 	if errors.Is(err, relay.ErrTunnelMoved) { // the record tells of the next tunnel
 		select {
-		case <-d.tunnels.readLater(h.st.id):
+		case <-r.ReadTunnel(h.st.ID):
 		case <-time.After(time.Second):
-		case <-d.base.Done():
+		case <-r.Base.Done():
 		}
 	}
-	return nil, openError(err)
+	return nil, OpenError(err)
 }
 
-// openError returns what the error of a channel open means to a caller.
-func openError(err error) *relay.Error {
+// OpenError returns what the error of a channel open means to a caller.
+func OpenError(err error) *relay.Error {
 	var e *relay.Error
 	if errors.As(err, &e) {
 		switch e.Code {
@@ -305,7 +330,7 @@ func openError(err error) *relay.Error {
 			return e
 		case relay.CodeOverloaded:
 			c := *e
-			c.RetryAfter = cmp.Or(c.RetryAfter, retryAfter)
+			c.RetryAfter = cmp.Or(c.RetryAfter, RetryAfter)
 			return &c
 		}
 	}

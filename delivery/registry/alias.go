@@ -1,0 +1,189 @@
+package registry
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"relay"
+)
+
+// Alias is one alias with its tunnel and its queue. Its methods are safe for concurrent use.
+type Alias struct {
+	ID          int64
+	Queue       QueueCount
+	StorageFull atomic.Bool // the store has refused a request of the alias for want of room
+	Rejects     MinuteCount // refused requests
+
+	r          *Registry
+	alias      atomic.Pointer[relay.Alias]
+	owner      atomic.Pointer[owner] // its owner
+	dispatcher Dispatcher
+
+	mu        sync.Mutex
+	gone      bool // the alias was removed
+	attached  *Attachment
+	since     time.Time // when the present state began
+	wasOnline bool      // a tunnel was attached at some time
+	// tunnelVersion is raised with each change of attached that comes from this node.
+	tunnelVersion uint64
+}
+
+// MinuteCount counts by the minute. It is safe for concurrent use.
+type MinuteCount struct {
+	mu    sync.Mutex
+	since time.Time
+	n     int
+}
+
+// Add counts one more and returns how many there were in this minute.
+func (c *MinuteCount) Add() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.since) >= time.Minute {
+		c.since, c.n = now, 0
+	}
+	c.n++
+	return c.n
+}
+
+// Now returns the alias with its present settings.
+func (st *Alias) Now() *relay.Alias { return st.alias.Load() }
+
+// WasOnline reports whether the alias of a lower-case label ever had a tunnel, and returns
+// its owner. It answers from memory.
+func (r *Registry) WasOnline(label string) (owner int64, ok bool) {
+	st := r.ByLabel(label)
+	if st == nil {
+		return 0, false
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.alias.Load().Owner, st.wasOnline && !st.gone
+}
+
+// tunnel returns the tunnel, even if it is stale; nil = there is none.
+func (st *Alias) tunnel() *Attachment {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	return st.attached
+}
+
+// Online returns the tunnel for new requests, and the channel that is closed when that tunnel
+// is lost. The tunnel is nil while requests have to be queued.
+func (st *Alias) Online() (*Attachment, <-chan struct{}) {
+	if st.alias.Load().Settings.Paused {
+		return nil, nil
+	}
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	if st.attached == nil || st.attached.stale != 0 {
+		return nil, nil
+	}
+	return st.attached, st.attached.lost
+}
+
+// status returns the present state, without the counts that only the store has.
+func (st *Alias) status() relay.AliasStatus {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	s := relay.AliasStatus{State: relay.TunnelNever, Since: st.since}
+	switch {
+	case st.attached != nil && !st.alias.Load().Settings.Paused:
+		s.State = relay.TunnelOnline
+		if st.attached.stale != 0 {
+			s.State = relay.TunnelStale
+		}
+		info := st.attached.Info
+		s.Tunnel = &info
+	case st.wasOnline:
+		s.State = relay.TunnelOffline
+	}
+	return s
+}
+
+// Status returns state, tunnel and queue of each of the aliases, in the same order. A paused alias
+// counts as offline.
+func (r *Registry) Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+	ids := make([]int64, len(aliases))
+	for i := range aliases {
+		ids[i] = aliases[i].ID
+	}
+	stats, err := r.Store.QueueStats(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	last, err := r.Store.LastEvents(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]relay.AliasStatus, len(aliases))
+	for i, id := range ids {
+		if st := r.ByID(id); st != nil {
+			out[i] = st.status()
+		} else {
+			out[i].State = relay.TunnelNever
+		}
+		out[i].QueueStats, out[i].LastEventAt = stats[id], last[id]
+	}
+	return out, nil
+}
+
+// RemoteOwner returns the tunnel of the alias if another node has it; the queue is
+// delivered there. awaits tells that the tunnel is online there, as far as its node has
+// stored, although it may not be reachable from here.
+func (st *Alias) RemoteOwner() (t relay.RemoteTunnel, awaits bool) {
+	st.mu.Lock()
+	defer st.mu.Unlock()
+	h := st.attached
+	if h == nil || h.remote == nil {
+		return nil, false
+	}
+	return h.remote, h.stale&(silentPeer|silentOpen) == 0 && !st.alias.Load().Settings.Paused
+}
+
+// StartDispatch starts the dispatcher of the alias, or wakes it, at the node that has the
+// tunnel.
+func (st *Alias) StartDispatch() {
+	if t, _ := st.RemoteOwner(); t == nil {
+		st.dispatcher.Start()
+	} else if !t.Wake() {
+		st.r.tunnels.announceQueue(st.ID)
+	}
+}
+
+// changed applies a new value of an alias.
+func (r *Registry) changed(a *relay.Alias) {
+	var before relay.Settings
+	if st := r.ByID(a.ID); st != nil {
+		before = st.alias.Load().Settings
+	} else {
+		r.ReadTunnel(a.ID)
+	}
+	st := r.put(a)
+	now := a.Settings
+	if before.Paused && !now.Paused || now.AutoDeliver && !before.AutoDeliver {
+		st.StartDispatch()
+	}
+	if before.Paused != now.Paused {
+		st.mu.Lock()
+		if st.attached != nil {
+			st.since = time.Now()
+		}
+		st.mu.Unlock()
+	}
+}
+
+// removed drops the tunnel of an alias that is gone.
+func (st *Alias) removed() {
+	st.mu.Lock()
+	st.gone = true
+	h := st.attached
+	st.attached = nil
+	st.mu.Unlock()
+	if h != nil {
+		h.markLost()
+		st.r.Background(func() { h.t.Close(relay.AliasRemoved) })
+	}
+}

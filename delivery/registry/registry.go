@@ -1,0 +1,347 @@
+// Package registry knows which alias has which tunnel: it keeps all aliases in memory with
+// their settings, their tunnel and the length of their queue, bounds the requests on each
+// tunnel, and connects this with the store's records of the tunnels of all nodes.
+package registry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+
+	"relay"
+	"relay/delivery/pool"
+)
+
+// Options are what a Registry is made of.
+type Options struct {
+	Store Store
+	Log   *slog.Logger
+
+	// Remote returns the tunnel of a record of another node; nil = there are no other nodes.
+	Remote func(relay.TunnelRecord) relay.RemoteTunnel
+	// NewDispatcher returns what delivers the queue of an alias.
+	NewDispatcher func(*Alias) Dispatcher
+	// TunnelChanged tells that the state of the tunnel of an alias has changed.
+	TunnelChanged func(alias int64)
+	// Attached tells that a tunnel has attached an alias, and whether another one had it.
+	Attached func(takenOver bool)
+	// Background runs a function in a goroutine of its own. It returns false when the relay
+	// is stopping, and does not run it then.
+	Background func(func()) bool
+	Base       context.Context // ends when everything must stop
+}
+
+// Dispatcher delivers the queue of one alias. Its methods return at once and are safe for
+// concurrent use.
+type Dispatcher interface {
+	// Start begins to deliver, or ends a pause.
+	Start()
+	// Rescan reads the queue once more, because the store has changed it. It does not end a
+	// pause: what the dispatcher puts back changes the queue as well.
+	Rescan()
+}
+
+// Registry keeps all aliases in memory, so that a request for a name that does not exist
+// costs no query. Nothing outside this package may assume that a tunnel is in this process.
+// Its methods are safe for concurrent use.
+type Registry struct {
+	Options
+
+	mu     sync.RWMutex
+	labels map[string]*Alias
+	ids    map[int64]*Alias
+	owners map[int64]*owner // those that have an alias
+
+	// What KeepAliases has to do.
+	wake    chan struct{}
+	reloads workList[chan struct{}] // closed when the alias has been read again
+	counts  workList[bool]
+
+	tunnels  tunnels
+	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
+	pools    pool.Shared
+}
+
+// New makes a Registry without aliases; Load reads them.
+func New(opt Options) *Registry {
+	r := &Registry{
+		Options: opt,
+		labels:  map[string]*Alias{}, ids: map[int64]*Alias{}, owners: map[int64]*owner{},
+		wake: make(chan struct{}, 1), tunnels: tunnels{wake: make(chan struct{}, 1)},
+		overflow: semaphore.NewWeighted(overflowInAll),
+	}
+	r.tunnels.readLater(0)
+	return r
+}
+
+// Load reads the aliases and the counts of their queues.
+func (r *Registry) Load(ctx context.Context) error {
+	aliases, err := r.Store.AllAliases(ctx)
+	if err != nil {
+		return fmt.Errorf("read aliases: %w", err)
+	}
+	for i := range aliases {
+		r.put(&aliases[i])
+	}
+	stats, err := r.Store.AllQueueStats(ctx)
+	if err != nil {
+		return fmt.Errorf("read queues: %w", err)
+	}
+	for id, s := range stats {
+		if st := r.ByID(id); st != nil {
+			st.Queue.correct(st.Queue.version(), s.Queued, s.QueuedBytes)
+		}
+	}
+	return nil
+}
+
+// workList is what a background goroutine has to do, by alias.
+type workList[V any] struct {
+	mu   sync.Mutex
+	list map[int64]V
+}
+
+func (w *workList[V]) add(v V, ids ...int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.list == nil {
+		w.list = map[int64]V{}
+	}
+	for _, id := range ids {
+		w.list[id] = v
+	}
+}
+
+// take empties the list.
+func (w *workList[V]) take() map[int64]V {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	list := w.list
+	w.list = nil
+	return list
+}
+
+// request adds an alias, and returns the channel that is closed when the work is done.
+func request(w *workList[chan struct{}], id int64) <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	done := w.list[id]
+	if done == nil {
+		done = make(chan struct{})
+		if w.list == nil {
+			w.list = map[int64]chan struct{}{}
+		}
+		w.list[id] = done
+	}
+	return done
+}
+
+// owner is an account that owns aliases.
+type owner struct {
+	aliases  int
+	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
+}
+
+// ByLabel returns the alias of a lower-case label; nil when there is none.
+func (r *Registry) ByLabel(label string) *Alias {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.labels[label]
+}
+
+// ByID returns the alias with an id; nil when there is none.
+func (r *Registry) ByID(id int64) *Alias {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.ids[id]
+}
+
+// Alias returns the present value of the alias with an id; nil when there is none.
+func (r *Registry) Alias(id int64) *relay.Alias {
+	if st := r.ByID(id); st != nil {
+		return st.alias.Load()
+	}
+	return nil
+}
+
+// Each calls f with every alias, without the lock of the registry.
+func (r *Registry) Each(f func(*Alias)) {
+	r.mu.RLock()
+	all := slices.Collect(maps.Values(r.ids))
+	r.mu.RUnlock()
+	for _, st := range all {
+		f(st)
+	}
+}
+
+// put stores a as the current value of its alias and returns the state of the alias.
+func (r *Registry) put(a *relay.Alias) *Alias {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	o := r.owners[a.Owner]
+	if o == nil {
+		o = &owner{overflow: semaphore.NewWeighted(overflowPerAccount)}
+		r.owners[a.Owner] = o
+	}
+	o.aliases++
+	st := r.ids[a.ID]
+	if st == nil {
+		st = &Alias{r: r, ID: a.ID, since: a.LastOnlineAt, wasOnline: !a.LastOnlineAt.IsZero()}
+		st.dispatcher = r.NewDispatcher(st)
+		r.ids[a.ID] = st
+	} else {
+		r.forget(st)
+	}
+	st.owner.Store(o)
+	st.alias.Store(a)
+	r.labels[a.Name] = st
+	return st
+}
+
+// Find returns an alias that the registry may not contain yet.
+func (r *Registry) Find(a *relay.Alias) *Alias {
+	if st := r.ByID(a.ID); st != nil {
+		return st
+	}
+	st := r.put(a)
+	r.ReadTunnel(a.ID)
+	r.ReadAgain(a.ID) // a may be outdated, and its alias removed
+	return st
+}
+
+func (r *Registry) remove(id int64) *Alias {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	st := r.ids[id]
+	if st == nil {
+		return nil
+	}
+	delete(r.ids, id)
+	r.forget(st)
+	return st
+}
+
+// forget removes the name and the owner that an alias has now. The caller holds mu.
+func (r *Registry) forget(st *Alias) {
+	a := st.alias.Load()
+	if r.labels[a.Name] == st {
+		delete(r.labels, a.Name)
+	}
+	if o := r.owners[a.Owner]; o.aliases == 1 {
+		delete(r.owners, a.Owner)
+	} else {
+		o.aliases--
+	}
+}
+
+// ReadAgain asks KeepAliases to read an alias from the store. The returned channel is
+// closed once that is done.
+func (r *Registry) ReadAgain(id int64) <-chan struct{} {
+	defer nudge(r.wake)
+	return request(&r.reloads, id)
+}
+
+// Recount asks KeepAliases to count the queues of aliases again.
+func (r *Registry) Recount(ids ...int64) {
+	r.counts.add(true, ids...)
+	nudge(r.wake)
+}
+
+func nudge(wake chan struct{}) {
+	select {
+	case wake <- struct{}{}:
+	default:
+	}
+}
+
+// KeepAliases reads aliases and counts queues, one query at a time, until Base ends.
+func (r *Registry) KeepAliases() {
+	var pause <-chan time.Time // of counting, which takes at most a tenth of the time; nil = none
+	for {
+		select {
+		case <-r.wake:
+		case <-pause:
+			pause = nil
+		case <-r.Base.Done():
+			return
+		}
+		for id, done := range r.reloads.take() {
+			r.reload(id)
+			close(done)
+		}
+		if pause != nil {
+			continue
+		}
+		begun := time.Now()
+		if r.recountAll() {
+			pause = time.After(min(9*time.Since(begun), longestPause))
+		}
+	}
+}
+
+// reload reads an alias and applies what has changed.
+func (r *Registry) reload(id int64) {
+	ctx, cancel := context.WithTimeout(r.Base, storeWait)
+	defer cancel()
+	a, err := r.Store.AliasByID(ctx, id)
+	switch {
+	case err == nil:
+		r.changed(a)
+	case errors.Is(err, relay.ErrNotFound):
+		if st := r.remove(id); st != nil {
+			st.removed()
+		}
+	case r.Base.Err() == nil:
+		r.Log.Error("alias not read again", "alias", id, "error", err)
+		time.AfterFunc(time.Second, func() { r.ReadAgain(id) })
+	}
+}
+
+// recountAll counts the queues that Recount was called for. It reports whether it has asked
+// the store.
+func (r *Registry) recountAll() bool {
+	versions := map[int64]uint64{}
+	for id := range r.counts.take() {
+		if st := r.ByID(id); st != nil {
+			versions[id] = st.Queue.version()
+		}
+	}
+	if len(versions) == 0 {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(r.Base, storeWait)
+	defer cancel()
+	stats, err := r.Store.QueueStats(ctx, slices.Collect(maps.Keys(versions)))
+	var again []int64
+	for id, version := range versions {
+		switch st := r.ByID(id); {
+		case err != nil:
+			again = append(again, id)
+		case st == nil:
+		case !st.Queue.correct(version, stats[id].Queued, stats[id].QueuedBytes):
+			again = append(again, id)
+		case stats[id].Queued > 0:
+			st.dispatcher.Rescan()
+		}
+	}
+	if pause := recountPause; len(again) > 0 && r.Base.Err() == nil {
+		if err != nil {
+			pause = time.Second
+		}
+		time.AfterFunc(pause, func() { r.Recount(again...) })
+	}
+	return true
+}
+
+const (
+	storeWait    = 10 * time.Second       // limit of a read of the store
+	recountPause = 100 * time.Millisecond // after a count that came while the queue changed
+	longestPause = 5 * time.Second
+)
