@@ -7,10 +7,10 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime"
 	"syscall"
 
 	"relay"
+	"relay/store/file"
 )
 
 // ErrUsePgDump is returned by Backup for a Postgres store, which has its own tools.
@@ -19,15 +19,15 @@ var ErrUsePgDump = errors.New("the store is in postgres; back it up with pg_dump
 // Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server
 // may write to the store meanwhile. The file appears complete and synced, or not at all. An
 // existing file is not touched.
-func (s *Store) Backup(ctx context.Context, file string) (err error) {
+func (s *Store) Backup(ctx context.Context, path string) (err error) {
 	if s.d.isPostgres {
 		return ErrUsePgDump
 	}
-	if _, err := os.Lstat(file); err == nil {
-		return fmt.Errorf("%s is there already; give another name, or remove it", file)
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s is there already; give another name, or remove it", path)
 	}
 	// SQLite writes into an existing empty file, so that we choose its permissions.
-	part, err := os.CreateTemp(filepath.Dir(file), filepath.Base(file)+".part-*") // 0600
+	part, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".part-*") // 0600
 	if err != nil {
 		return fmt.Errorf("make backup: %w", err)
 	}
@@ -41,8 +41,8 @@ func (s *Store) Backup(ctx context.Context, file string) (err error) {
 	case ctx.Err() != nil:
 		return fmt.Errorf("the backup was broken off, and nothing of it was kept: %w", context.Cause(ctx))
 	case sqliteUnavailable(err) == relay.CodeStorageFull, errors.Is(err, syscall.ENOSPC): // the disk of the copy
-		return fmt.Errorf("there is not enough space for the backup in %s; free some space there, or write it to another disk: %w", filepath.Dir(file), err)
-	case damaged(err):
+		return fmt.Errorf("there is not enough space for the backup in %s; free some space there, or write it to another disk: %w", filepath.Dir(path), err)
+	case file.Damaged(err):
 		return fmt.Errorf("the database cannot be copied, because it is damaged; `relayd doctor` says more: %w", err)
 	default:
 		return s.fault("copy the database", err)
@@ -51,18 +51,18 @@ func (s *Store) Backup(ctx context.Context, file string) (err error) {
 		return fmt.Errorf("write backup to disk: %w", err)
 	}
 	// A link never replaces a file that was created meanwhile; a rename would.
-	if err := os.Link(part.Name(), file); err != nil {
+	if err := os.Link(part.Name(), path); err != nil {
 		return fmt.Errorf("name backup: %w", err)
 	}
-	return syncDir(filepath.Dir(file))
+	return file.SyncDir(filepath.Dir(path))
 }
 
 // strayLog refuses a database file beside the log of another one, such as a backup that was
 // copied over the file of a killed server. SQLite would replay that log into the backup and
 // damage it, or discard the log of a missing file. The header of a file that has a log says
 // so before the log is written; the header of a backup does not.
-func strayLog(file string) error {
-	log, err := os.Stat(file + "-wal") // checked first: a file that has a log now has the header too
+func strayLog(path string) error {
+	log, err := os.Stat(path + "-wal") // checked first: a file that has a log now has the header too
 	if errors.Is(err, os.ErrNotExist) || err == nil && log.Size() == 0 {
 		return nil
 	}
@@ -71,23 +71,23 @@ func strayLog(file string) error {
 	}
 	const readVersion, withLog = 19, 2 // offset and value in the header of SQLite
 	head := make([]byte, readVersion+1)
-	switch n, err := readStart(file, head); {
+	switch n, err := readStart(path, head); {
 	case err != nil:
 		return fmt.Errorf("look at the database: %w", err)
 	case n < len(head):
 		return fmt.Errorf("%s is missing or empty, but its log is there, %[1]s-wal, which may hold the newest events: put the %[2]s back that it belongs to, or move the log away to begin anew",
-			file, databaseFile)
+			path, databaseFile)
 	case head[readVersion] < withLog:
 		return fmt.Errorf("%s was put beside the log of another database, %[1]s-wal, which would damage it: move that file and %[1]s-shm away, then start again; a backup is restored into an empty folder",
-			file)
+			path)
 	}
 	return nil
 }
 
 // readStart reads the start of a file into b and returns how many bytes it read: 0 for a
 // missing file.
-func readStart(file string, b []byte) (int, error) {
-	f, err := os.Open(file)
+func readStart(path string, b []byte) (int, error) {
+	f, err := os.Open(path)
 	if errors.Is(err, os.ErrNotExist) {
 		return 0, nil
 	}
@@ -100,38 +100,4 @@ func readStart(file string, b []byte) (int, error) {
 		err = nil
 	}
 	return n, err
-}
-
-// writeFile durably makes or replaces a file, for its owner only. After a loss of power the
-// file has its old content or the new one.
-func writeFile(path string, content []byte) error {
-	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil { // before rename: Windows does not rename an open file
-		err = os.Rename(part, path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(part))
-	}
-	return syncDir(filepath.Dir(path))
-}
-
-// syncDir makes the directory entries of a folder durable, where the system can do that.
-func syncDir(dir string) error {
-	d, err := os.Open(dir)
-	if err != nil {
-		return fmt.Errorf("write folder to disk: %w", err)
-	}
-	err = d.Sync()
-	if errors.Is(err, errors.ErrUnsupported) || runtime.GOOS == "windows" {
-		err = nil
-	}
-	return errors.Join(err, d.Close())
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/store/spool"
 )
 
 // writeSteps makes steps durable in one transaction, and returns what to publish after it.
@@ -58,8 +59,8 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 	var steps []*step
 	var chunks [][]any
 	for _, st := range all {
-		if st.err = nil; st.kind == stepChunk {
-			chunks = append(chunks, []any{st.id, st.n, st.i, nonNil(st.data)})
+		if st.err = nil; st.Kind == spool.Chunk {
+			chunks = append(chunks, []any{st.ID, st.N, st.I, nonNil(st.Data)})
 		} else {
 			steps = append(steps, st)
 		}
@@ -81,7 +82,7 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 		if u.insert != nil {
 			next[i] = u.insert.merged
 		}
-		if next[i] < len(u.steps) && u.steps[0].kind != stepClaim {
+		if next[i] < len(u.steps) && u.steps[0].Kind != claimStep {
 			known = append(known, u.id)
 		}
 	}
@@ -294,16 +295,16 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 	var finishes []*step
 	for _, st := range round {
 		var err error
-		switch st.kind {
-		case stepFinish:
+		switch st.Kind {
+		case spool.Finish:
 			finishes = append(finishes, st)
-		case stepAmend:
+		case spool.Amend:
 			err = w.amend(st)
-		case stepRequeue:
+		case spool.Requeue:
 			err = w.requeueAttempt(st)
-		case stepClaim: // after the rounds
+		case claimStep: // after the rounds
 		default:
-			st.err = relay.Errorf(relay.CodeInternal, "the event %s was handed over twice", st.id)
+			st.err = relay.Errorf(relay.CodeInternal, "the event %s was handed over twice", st.ID)
 		}
 		if err != nil {
 			return err
@@ -314,14 +315,14 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 
 // amend replaces the request of an event.
 func (w *writer) amend(st *step) error {
-	m := st.message
-	if ok, err := w.partsStored(st.id, 0, m.Body.Parts); err != nil || !ok {
+	m := st.Message
+	if ok, err := w.partsStored(st.ID, 0, m.Body.Parts); err != nil || !ok {
 		st.err = errPartsLost
 		return err
 	}
 	var alias []int64
 	if err := w.all(&alias, `UPDATE events SET req_size = ?, blocker = CASE WHEN blocker IN ('', 'body') THEN ? ELSE blocker END
-		WHERE id = ? RETURNING alias_id`, m.Body.Size, bodyBlocker(m.Body.State), st.id); err != nil {
+		WHERE id = ? RETURNING alias_id`, m.Body.Size, bodyBlocker(m.Body.State), st.ID); err != nil {
 		return err
 	}
 	if len(alias) == 0 {
@@ -329,16 +330,16 @@ func (w *writer) amend(st *step) error {
 		return nil
 	}
 	var before []int64
-	if err := w.all(&before, `SELECT `+payloadBytes+` - COALESCE(LENGTH(extra), 0) FROM payloads WHERE event_id = ? AND n = 0`, st.id); err != nil {
+	if err := w.all(&before, `SELECT `+payloadBytes+` - COALESCE(LENGTH(extra), 0) FROM payloads WHERE event_id = ? AND n = 0`, st.ID); err != nil {
 		return err
 	}
 	for _, n := range before {
 		w.addUsage(alias[0], storedSize(m)-n)
 	}
-	request := payloadValues(st.id, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
+	request := payloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
 	w.do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
-		state = ? WHERE event_id = ? AND n = 0`, append(request, st.id)...)
-	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.id})
+		state = ? WHERE event_id = ? AND n = 0`, append(request, st.ID)...)
+	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.ID})
 	return nil
 }
 
@@ -351,11 +352,11 @@ const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_
 // requeueAttempt puts an attempt that the claimant delivers back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
 	var rows []attemptRow
-	if err := w.all(&rows, requeueAttemptSQL, st.id, st.n, w.target.node, w.target.former); err != nil {
+	if err := w.all(&rows, requeueAttemptSQL, st.ID, st.N, w.target.node, w.target.former); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
-		if err := w.all(&rows, `SELECT alias_id, state FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.n); err != nil {
+		if err := w.all(&rows, `SELECT alias_id, state FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.N); err != nil {
 			return err
 		}
 		switch {
@@ -369,17 +370,17 @@ func (w *writer) requeueAttempt(st *step) error {
 		// It is queued: this step was committed before, but its result was lost and never
 		// published.
 	}
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.id, N: st.n},
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-	w.enqueueAttempt(st.id, st.n)
-	w.do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.id, st.n)
-	if st.n != 1 {
+	w.enqueueAttempt(st.ID, st.N)
+	w.do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.ID, st.N)
+	if st.N != 1 {
 		return nil
 	}
 	// A replay may have been delivered in the meantime.
-	delivered, err := w.exists(`SELECT 1 FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, st.id)
+	delivered, err := w.exists(`SELECT 1 FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, st.ID)
 	if err != nil || !delivered {
 		return err
 	}
-	return w.supersede(st.id, rows[0].AliasID)
+	return w.supersede(st.ID, rows[0].AliasID)
 }

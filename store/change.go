@@ -129,7 +129,7 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
 	for {
 		rows, err := readRows(ctx, s, "poll revisions", fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id > ? ORDER BY id LIMIT ?`, last, revisionPage)
-		if err != nil && ctx.Err() == nil && !s.spool.down.Load() {
+		if err != nil && ctx.Err() == nil && !s.spool.Down.Load() {
 			s.log.Warn("changes by other processes cannot be read", "err", err)
 		}
 		var foreign []relay.Change

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/spool"
 )
 
 // queueClaim is a claim of the oldest attempt in the queue of an alias. It is a step of the
@@ -43,8 +44,8 @@ func (s *Store) Next(next relay.NextClaim) (*relay.Claim, error) {
 			return nil, err
 		}
 		// The id is that of no event, and tells the claims of aliases apart.
-		st := &step{kind: stepClaim, claim: &queueClaim{NextClaim: next}}
-		binary.BigEndian.PutUint64(st.id[8:], uint64(next.Alias))
+		st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{NextClaim: next}}
+		binary.BigEndian.PutUint64(st.ID[8:], uint64(next.Alias))
 		ticket := s.enqueueStep(st)
 		<-ticket.Done()
 		if err := ticket.Err(); err != nil || !st.claim.later {
@@ -58,7 +59,7 @@ func (s *Store) Next(next relay.NextClaim) (*relay.Claim, error) {
 func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
 	claim := &queueClaim{NextClaim: next}
 	ticket := s.enqueueStep(&step{
-		kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptSize(a), claim: claim,
+		Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}, claim: claim,
 	})
 	return ticket, func() *relay.Claim { return claim.got }
 }
@@ -111,7 +112,7 @@ func claimsOf(steps []*step) (claims []*step) {
 // with it.
 func (st *step) setClaimError(err error) {
 	st.claim.err = err
-	if st.kind == stepClaim {
+	if st.Kind == claimStep {
 		st.err = err
 	}
 }
@@ -221,7 +222,7 @@ func (w *writer) claimCandidates(claims []*step) error {
 	byID := map[relay.AttemptRef]*queueClaim{}
 	for _, st := range claims {
 		c := st.claim
-		interrupted := st.kind == stepFinish && (st.err != nil || st.attempt.State == relay.StateInterrupted)
+		interrupted := st.Kind == spool.Finish && (st.err != nil || st.Attempt.State == relay.StateInterrupted)
 		if c.err != nil || c.got != nil || c.oldest.AliasID == 0 || interrupted {
 			continue
 		}
@@ -240,7 +241,7 @@ func (w *writer) claimCandidates(claims []*step) error {
 		w.claimed(byID[relay.AttemptRef{Event: list[i].Event.ID, N: list[i].N}], &list[i])
 	}
 	for _, st := range claims {
-		if st.kind == stepClaim {
+		if st.Kind == claimStep {
 			st.err = st.claim.err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/store/pgtest"
+	"relay/store/spool"
 )
 
 // claimBed makes a store with one alias, as a model that is not run.
@@ -93,7 +94,7 @@ func TestNewEventsAreWrittenTwice(t *testing.T) {
 		}
 		a := &relay.Attempt{N: 1, State: relay.StateDelivered, StartedAt: now, EndedAt: now, HasResponse: true, Status: 200}
 		a.Response.Body = relay.Body{Data: []byte("answer"), Size: 6, State: relay.BodyComplete}
-		return []*step{{kind: stepAccept, id: e.ID, event: e}, {kind: stepFinish, id: e.ID, n: 1, attempt: a}}
+		return []*step{{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e}}, {Step: spool.Step{Kind: spool.Finish, ID: e.ID, N: 1, Attempt: a}}}
 	}
 	first, second := steps(), steps()
 	batch := slices.Concat(first, second)
@@ -108,10 +109,10 @@ func TestNewEventsAreWrittenTwice(t *testing.T) {
 		}
 	}
 	for _, st := range []*step{first[0], second[0]} {
-		e, err := m.s.Event(t.Context(), relay.System(), st.id, relay.InlineBody)
+		e, err := m.s.Event(t.Context(), relay.System(), st.ID, relay.InlineBody)
 		m.must(err)
 		if e.State != relay.StateDelivered || len(e.Attempts) != 1 || string(e.Attempts[0].Response.Body.Data) != "answer" {
-			t.Errorf("%s: state %s, attempts %+v", st.id, e.State, e.Attempts)
+			t.Errorf("%s: state %s, attempts %+v", st.ID, e.State, e.Attempts)
 		}
 	}
 }
@@ -132,25 +133,22 @@ func TestBatchIsWrittenTwice(t *testing.T) {
 			Request:  relay.Message{Body: relay.Body{State: relay.BodyComplete}},
 			Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: time.Now()}},
 		}
-		return &step{kind: stepAccept, id: e.ID, event: e}
+		return &step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e}}
 	}
 	next := relay.NextClaim{Alias: alias.ID, Auto: true}
 	first, second := accept(), accept()
 	write(first, second)
-	claim := &step{kind: stepClaim, id: relay.ID{1}, claim: &queueClaim{NextClaim: next}}
+	claim := &step{Step: spool.Step{Kind: claimStep, ID: relay.ID{1}}, claim: &queueClaim{NextClaim: next}}
 	for range 2 {
 		write(claim)
-		if got := claim.claim.got; got == nil || got.Event.ID != first.id || got.Event.State != relay.StateDelivering || claim.err != nil {
+		if got := claim.claim.got; got == nil || got.Event.ID != first.ID || got.Event.State != relay.StateDelivering || claim.err != nil {
 			t.Fatalf("claimed %+v, %v", got, claim.err)
 		}
 	}
-	end := &step{
-		kind: stepFinish, id: first.id, n: 1, attempt: &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()},
-		claim: &queueClaim{NextClaim: next},
-	}
+	end := &step{Step: spool.Step{Kind: spool.Finish, ID: first.ID, N: 1, Attempt: &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}}, claim: &queueClaim{NextClaim: next}}
 	for range 2 {
 		write(end)
-		if got := end.claim.got; got == nil || got.Event.ID != second.id || end.err != nil {
+		if got := end.claim.got; got == nil || got.Event.ID != second.ID || end.err != nil {
 			t.Fatalf("claimed %+v with the end, %v", got, end.err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/spool"
 )
 
 // Times of one transaction of the journal.
@@ -38,7 +39,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 			}
 			return
 		}
-		if c.s.spool.active.Load() {
+		if c.s.spool.Active.Load() {
 			c.divert(steps, nil)
 			return
 		}
@@ -83,7 +84,7 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 	if !s.d.isPostgres {
 		return ctx, func() {}
 	}
-	if s.spool.enabled() {
+	if s.spool.Enabled() {
 		return context.WithTimeout(ctx, commitLimit)
 	}
 	return context.WithTimeout(ctx, tryLimit)
@@ -92,29 +93,33 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 // shouldSpool reports whether steps that failed with err go to the spool: the connection or
 // the server caused it, and not a full disk of the server.
 func (s *Store) shouldSpool(err error) bool {
-	return s.spool.enabled() && unavailable(err) == relay.CodeStoreUnavailable
+	return s.spool.Enabled() && unavailable(err) == relay.CodeStoreUnavailable
 }
 
 // divert makes steps durable in the spool, or fails those that do not fit.
 func (c *committer) divert(steps []*step, why error) {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(st *step) bool {
 		c.s.dropClaim(st)
-		if st.kind == stepClaim {
+		if st.Kind == claimStep {
 			st.ticket.Resolve(errCatchingUp)
 		}
-		return st.kind == stepClaim
+		return st.Kind == claimStep
 	})
-	refused, size, err := c.s.spool.put(steps, why)
+	kept := make([]*spool.Step, len(steps))
+	for i, st := range steps {
+		kept[i] = &st.Step
+	}
+	refused, size, err := c.s.spool.Put(kept, why)
 	refusal := c.s.fault("write event", err)
 	for _, st := range steps {
-		if slices.Contains(refused, st) {
+		if slices.Contains(refused, &st.Step) {
 			c.refuse(st, refusal)
 		} else {
 			st.ticket.Resolve(nil)
 		}
 	}
 	c.s.meter.spooled.Add(int64(len(steps) - len(refused)))
-	c.s.spool.throttle(size)
+	c.s.spool.Throttle(size)
 }
 
 // split halves a batch until the row that makes it fail is found. Steps of one event stay
@@ -123,7 +128,7 @@ func (c *committer) split(ctx context.Context, steps []*step, cause error, write
 	list := groupByEvent(steps)
 	switch {
 	case len(steps) == 1:
-		c.s.log.Error("a row cannot be stored", "event", steps[0].id.String(), "err", cause)
+		c.s.log.Error("a row cannot be stored", "event", steps[0].ID.String(), "err", cause)
 		c.s.meter.failed.Add(1)
 		steps[0].ticket.Resolve(&relay.Error{
 			Code: relay.CodeStoreUnavailable, Detail: "the relay cannot store this request", Cause: cause,

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay"
+	"relay/store/spool"
 )
 
 // Bounds of the journal. A batch takes the steps that wait, up to these bounds. No timer
@@ -85,7 +86,7 @@ func (s *Store) startCommitter(ctx context.Context) (err error) {
 func newCommitter(s *Store) *committer {
 	return &committer{
 		s: s, wake: make(chan struct{}, 1), often: rate.Sometimes{Interval: logInterval},
-		rows:   lane{limit: queueBytes - partBytes, wait: spaceWait, cost: func(st *step) int64 { return st.size }},
+		rows:   lane{limit: queueBytes - partBytes, wait: spaceWait, cost: func(st *step) int64 { return st.Size }},
 		chunks: lane{limit: partBytes / (relay.BodyPart + stepOverhead), wait: partWait, cost: func(*step) int64 { return 1 }},
 	}
 }
@@ -111,7 +112,7 @@ func (c *committer) enqueue(st *step) {
 	}
 	c.seq++
 	l := &c.rows
-	if st.kind == stepChunk {
+	if st.Kind == spool.Chunk {
 		l = &c.chunks
 	}
 	st.seq, st.ahead = c.seq, l.in
@@ -143,7 +144,7 @@ func (c *committer) expire(l *lane, st *step) {
 		return
 	}
 	st.waiter = nil
-	st.dead, st.data = true, nil // it stays in its lane until take skips it
+	st.dead, st.Data = true, nil // it stays in its lane until take skips it
 	l.out += l.cost(st)
 	c.refuse(st, errQueueFull)
 }
@@ -162,8 +163,8 @@ func (c *committer) dequeue() (chunks, rows []*step) {
 		if first == nil {
 			first = map[relay.ID]uint64{}
 		}
-		if _, ok := first[st.id]; !ok {
-			first[st.id] = st.seq
+		if _, ok := first[st.ID]; !ok {
+			first[st.ID] = st.seq
 		}
 	}
 	rows = c.rows.take(batchSteps, first)
@@ -182,17 +183,17 @@ func (l *lane) take(limit int, behind map[relay.ID]uint64) (taken []*step) {
 		if st.dead {
 			continue
 		}
-		requeued = requeued || st.kind == stepRequeue
-		if len(taken) == limit || bytes > 0 && bytes+st.size > batchBytes || requeued && st.claim != nil {
+		requeued = requeued || st.Kind == spool.Requeue
+		if len(taken) == limit || bytes > 0 && bytes+st.Size > batchBytes || requeued && st.claim != nil {
 			rest = append(rest, l.steps[i:]...)
 			break
 		}
-		if seq, ok := behind[st.id]; ok && seq < st.seq {
+		if seq, ok := behind[st.ID]; ok && seq < st.seq {
 			rest = append(rest, st)
 			continue
 		}
 		st.stopWaiting()
-		taken, bytes = append(taken, st), bytes+st.size
+		taken, bytes = append(taken, st), bytes+st.Size
 		l.out += l.cost(st)
 	}
 	clear(l.steps[len(rest):])

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/spool"
 )
 
 // narrowQueue is an idle committer with room for a few parts.
@@ -38,19 +39,19 @@ func TestRowsPassStalledChunks(t *testing.T) {
 		c := narrowQueue(2)
 		var chunks []*step
 		for range 3 * chunkBatch {
-			chunks = append(chunks, c.give(stepChunk, 1, relay.BodyPart))
+			chunks = append(chunks, c.give(spool.Chunk, 1, relay.BodyPart))
 		}
-		behind, other := c.give(stepAccept, 1, 1), c.give(stepAccept, 2, 90)
+		behind, other := c.give(spool.Accept, 1, 1), c.give(spool.Accept, 2, 90)
 		if other.waiter != nil || behind.waiter != nil {
 			t.Error("a row waits for the room of parts")
 		}
 		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{other}) {
 			t.Errorf("took %d rows, want the one of the other event", len(rows))
 		}
-		if stalled := c.give(stepAccept, 3, 100); stalled.waiter == nil {
+		if stalled := c.give(spool.Accept, 3, 100); stalled.waiter == nil {
 			t.Error("rows have no bound")
 		}
-		if part := c.give(stepChunk, 4, 1); part.waiter == nil {
+		if part := c.give(spool.Chunk, 4, 1); part.waiter == nil {
 			t.Error("a part overtakes those that wait for room")
 		}
 		var rows []*step
@@ -58,7 +59,7 @@ func TestRowsPassStalledChunks(t *testing.T) {
 			if len(c.chunks.steps) == 0 {
 				t.Fatal("the row is not taken with the last part of its body")
 			}
-			if _, rows = c.dequeue(); slices.Contains(rows, behind) && slices.ContainsFunc(c.chunks.steps, func(st *step) bool { return st.id == behind.id }) {
+			if _, rows = c.dequeue(); slices.Contains(rows, behind) && slices.ContainsFunc(c.chunks.steps, func(st *step) bool { return st.ID == behind.ID }) {
 				t.Error("a row passed a part of its own event")
 			}
 		}
@@ -75,10 +76,10 @@ func TestChunkFindsRoomLate(t *testing.T) {
 		c := narrowQueue(1)
 		var first []*step // one batch
 		for range chunkBatch {
-			first = append(first, c.give(stepChunk, 1, 1))
+			first = append(first, c.give(spool.Chunk, 1, 1))
 		}
-		second, third := c.give(stepChunk, 2, 1), c.give(stepChunk, 3, 1)
-		row := c.give(stepAccept, 3, 1)
+		second, third := c.give(spool.Chunk, 2, 1), c.give(spool.Chunk, 3, 1)
+		row := c.give(spool.Accept, 3, 1)
 		time.Sleep(5 * time.Second)
 		if chunks, _ := c.dequeue(); !slices.Equal(chunks, first) || resolved(second) {
 			t.Fatal("the first parts are not taken, or the second was failed")
@@ -88,7 +89,7 @@ func TestChunkFindsRoomLate(t *testing.T) {
 		if resolved(second) || !resolved(third) || !errors.Is(third.ticket.Err(), errQueueFull) {
 			t.Fatalf("second failed %t, third: %v", resolved(second), third.ticket.Err())
 		}
-		if third.data != nil {
+		if third.Data != nil {
 			t.Error("the bytes of a part that was failed are held")
 		}
 		time.Sleep(time.Minute) // the room it has it keeps
@@ -113,9 +114,9 @@ func TestQueueAtRandom(t *testing.T) {
 			var given, taken []*step
 			for len(given) < 300 || c.length() > c.busy {
 				if len(given) < 300 && random.IntN(3) > 0 {
-					kind := stepChunk
+					kind := spool.Chunk
 					if random.IntN(3) == 0 {
-						kind = stepAccept
+						kind = spool.Accept
 					}
 					given = append(given, c.give(kind, byte(random.IntN(8)), int64(1+random.IntN(60))))
 				} else {
@@ -141,17 +142,17 @@ func checkOrder(t *testing.T, seed uint64, given, taken []*step) {
 		if st.dead || st.waiter != nil {
 			t.Fatalf("seed %d: a step that failed, or may still fail, was taken", seed)
 		}
-		if st.kind == stepChunk {
+		if st.Kind == spool.Chunk {
 			if st.seq < lastPart {
 				t.Fatalf("seed %d: part %d was taken behind %d", seed, st.seq, lastPart)
 			}
 			lastPart = st.seq
 			continue
 		}
-		if st.seq < row[st.id] {
-			t.Fatalf("seed %d: row %d was taken behind %d", seed, st.seq, row[st.id])
+		if st.seq < row[st.ID] {
+			t.Fatalf("seed %d: row %d was taken behind %d", seed, st.seq, row[st.ID])
 		}
-		row[st.id] = st.seq
+		row[st.ID] = st.seq
 	}
 	at := map[*step]int{}
 	for i, st := range taken {
@@ -162,7 +163,7 @@ func checkOrder(t *testing.T, seed uint64, given, taken []*step) {
 			t.Fatalf("seed %d: step %d taken %t, failed %t", seed, st.seq, ok, st.dead)
 		}
 		for _, later := range given[i+1:] {
-			if st.kind == stepChunk && later.kind != stepChunk && st.id == later.id && !st.dead && !later.dead && at[later] < at[st] {
+			if st.Kind == spool.Chunk && later.Kind != spool.Chunk && st.ID == later.ID && !st.dead && !later.dead && at[later] < at[st] {
 				t.Fatalf("seed %d: row %d passed part %d of its event", seed, later.seq, st.seq)
 			}
 		}
@@ -177,7 +178,7 @@ func TestLoseStalled(t *testing.T) {
 		c := narrowQueue(1)
 		var all []*step
 		for i := range byte(10) {
-			all = append(all, c.give(stepChunk, i, relay.BodyPart), c.give(stepAccept, i, 90))
+			all = append(all, c.give(spool.Chunk, i, relay.BodyPart), c.give(spool.Accept, i, 90))
 		}
 		chunks, rows := c.dequeue()
 		c.commit(t.Context(), chunks, func(context.Context, []*step) ([]relay.Change, error) {
@@ -190,7 +191,7 @@ func TestLoseStalled(t *testing.T) {
 		}
 		time.Sleep(time.Minute) // no timer fires for what was resolved
 		c.lost = nil
-		if part, row := c.give(stepChunk, 1, 1), c.give(stepAccept, 2, 100); part.waiter != nil || row.waiter != nil {
+		if part, row := c.give(spool.Chunk, 1, 1), c.give(spool.Accept, 2, 100); part.waiter != nil || row.waiter != nil {
 			t.Error("no room, but nothing waits")
 		}
 	})

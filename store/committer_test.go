@@ -12,21 +12,22 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/spool"
 )
 
 // idle is a committer that nobody runs: its queue can be looked at.
 func idle(limit int64) *committer {
-	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect, spool: &spool{}}
+	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect, spool: &spool.Spool{}}
 	s.meter.init()
 	c := newCommitter(s)
 	c.rows.limit, c.chunks.limit = limit, 64
 	return c
 }
 
-func (c *committer) give(kind stepKind, id byte, size int64) *step {
-	st := &step{kind: kind, id: relay.ID{id}, size: size, ticket: relay.NewTicket(), attempt: &relay.Attempt{N: 1}}
-	if kind == stepAccept {
-		st.event = &relay.Event{ID: st.id}
+func (c *committer) give(kind spool.Kind, id byte, size int64) *step {
+	st := &step{Step: spool.Step{Kind: kind, ID: relay.ID{id}, Size: size, Attempt: &relay.Attempt{N: 1}}, ticket: relay.NewTicket()}
+	if kind == spool.Accept {
+		st.Event = &relay.Event{ID: st.ID}
 	}
 	c.enqueue(st)
 	return st
@@ -46,9 +47,9 @@ func TestQueueRoom(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(100)
-		first := c.give(stepAccept, 1, 90)
-		second := c.give(stepAccept, 2, 20)
-		third := c.give(stepAccept, 3, 5) // fits, but does not overtake
+		first := c.give(spool.Accept, 1, 90)
+		second := c.give(spool.Accept, 2, 20)
+		third := c.give(spool.Accept, 3, 5) // fits, but does not overtake
 		time.Sleep(time.Second)
 		if second.waiter == nil || third.waiter == nil {
 			t.Error("rows have no bound")
@@ -56,7 +57,7 @@ func TestQueueRoom(t *testing.T) {
 		if _, rows := c.dequeue(); !slices.Equal(rows, []*step{first, second, third}) {
 			t.Fatalf("took %d steps, want three in their order", len(rows))
 		}
-		fits, late := c.give(stepAccept, 4, 90), c.give(stepAccept, 5, 90)
+		fits, late := c.give(spool.Accept, 4, 90), c.give(spool.Accept, 5, 90)
 		time.Sleep(spaceWait + time.Millisecond)
 		synctest.Wait()
 		if resolved(second) || resolved(third) || resolved(fits) {
@@ -78,7 +79,7 @@ func TestQueueRoom(t *testing.T) {
 func TestQueueLargeStep(t *testing.T) {
 	t.Parallel()
 	c := idle(100)
-	large := c.give(stepAccept, 1, 1000)
+	large := c.give(spool.Accept, 1, 1000)
 	if _, rows := c.dequeue(); !slices.Equal(rows, []*step{large}) {
 		t.Fatal("a large step does not get through")
 	}
@@ -89,12 +90,12 @@ func TestQueueLargeStep(t *testing.T) {
 func TestQueueChunks(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
-	early := c.give(stepAccept, 9, 1)
+	early := c.give(spool.Accept, 9, 1)
 	for range chunkBatch + 1 {
-		c.give(stepChunk, 1, 1)
+		c.give(spool.Chunk, 1, 1)
 	}
-	c.give(stepChunk, 9, 1)
-	blocked, other := c.give(stepAccept, 1, 1), c.give(stepAccept, 2, 1)
+	c.give(spool.Chunk, 9, 1)
+	blocked, other := c.give(spool.Accept, 1, 1), c.give(spool.Accept, 2, 1)
 	chunks, rows := c.dequeue()
 	if len(chunks) != chunkBatch || !slices.Equal(rows, []*step{early, other}) {
 		t.Fatalf("took %d chunks and %d rows", len(chunks), len(rows))
@@ -111,9 +112,9 @@ func TestSplit(t *testing.T) {
 	c := idle(1 << 20)
 	var steps []*step
 	for i := range 10 {
-		for _, kind := range []stepKind{stepAccept, stepFinish} {
+		for _, kind := range []spool.Kind{spool.Accept, spool.Finish} {
 			st := c.give(kind, byte(i), 1)
-			st.n = i
+			st.N = i
 			steps = append(steps, st)
 		}
 	}
@@ -124,7 +125,7 @@ func TestSplit(t *testing.T) {
 			return nil, fmt.Errorf("poison")
 		}
 		for _, st := range batch {
-			written = append(written, fmt.Sprint(st.n, st.kind))
+			written = append(written, fmt.Sprint(st.N, st.Kind))
 		}
 		return nil, nil
 	})
@@ -136,7 +137,7 @@ func TestSplit(t *testing.T) {
 	var want []string
 	for _, st := range steps {
 		if st != culprit {
-			want = append(want, fmt.Sprint(st.n, st.kind))
+			want = append(want, fmt.Sprint(st.N, st.Kind))
 		}
 	}
 	if !slices.Equal(written, want) {
@@ -149,16 +150,16 @@ func TestSplit(t *testing.T) {
 func TestLose(t *testing.T) {
 	t.Parallel()
 	c := idle(1 << 20)
-	batch, waiting := c.give(stepAccept, 1, 1), c.give(stepChunk, 2, 1)
+	batch, waiting := c.give(spool.Accept, 1, 1), c.give(spool.Chunk, 2, 1)
 	_, rows := c.dequeue()
 	c.chunks.steps = []*step{waiting}
 	c.commit(context.Background(), rows, func(context.Context, []*step) ([]relay.Change, error) {
 		return nil, context.DeadlineExceeded
 	})
-	later := c.give(stepFinish, 3, 1)
+	later := c.give(spool.Finish, 3, 1)
 	for _, st := range []*step{batch, waiting, later} {
 		if e := relay.AsError(st.ticket.Err()); !resolved(st) || e.Code != relay.CodeStoreUnavailable || e.RetryAfter == 0 {
-			t.Errorf("step %d: %v", st.id[0], st.ticket.Err())
+			t.Errorf("step %d: %v", st.ID[0], st.ticket.Err())
 		}
 	}
 	if c.down() == nil {
@@ -181,8 +182,8 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(1 << 20)
 		c.s.d = postgresDialect
-		c.give(stepChunk, 1, 1)
-		row := c.give(stepFinish, 2, 1)
+		c.give(spool.Chunk, 1, 1)
+		row := c.give(spool.Finish, 2, 1)
 		chunks, rows := c.dequeue()
 		began, tries := time.Now(), 0
 		c.commit(t.Context(), chunks, silent(journalReadTimeout, &tries))
@@ -195,7 +196,7 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(1 << 20)
 		c.s.d = postgresDialect
-		c.give(stepAccept, 1, 1)
+		c.give(spool.Accept, 1, 1)
 		_, rows := c.dequeue()
 		tries := 0
 		c.commit(t.Context(), rows, silent(2*commitLimit, &tries))
@@ -253,7 +254,7 @@ func TestFailAllMakesOneRefusal(t *testing.T) {
 	c := idle(1 << 20)
 	list, examined, locked := make([]*step, 100), 0, 0
 	for i := range list {
-		list[i] = c.give(stepFinish, byte(i), 1)
+		list[i] = c.give(spool.Finish, byte(i), 1)
 	}
 	c.failAll(nil, errExamined{func() {
 		if examined++; !c.mu.TryLock() {
@@ -262,10 +263,10 @@ func TestFailAllMakesOneRefusal(t *testing.T) {
 		}
 		c.mu.Unlock()
 	}})
-	later := c.give(stepFinish, 200, 1)
+	later := c.give(spool.Finish, 200, 1)
 	for _, st := range append(list, later) {
 		if e := relay.AsError(st.ticket.Err()); !resolved(st) || e.Code != relay.CodeStorageFull {
-			t.Fatalf("step %d: %v", st.id[0], st.ticket.Err())
+			t.Fatalf("step %d: %v", st.ID[0], st.ticket.Err())
 		}
 	}
 	if examined == 0 || examined >= len(list) || locked > 0 {

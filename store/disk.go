@@ -11,6 +11,7 @@ import (
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"relay"
+	"relay/store/file"
 )
 
 // disk watches the free space of the file system that holds the SQLite file.
@@ -80,7 +81,7 @@ func (d *disk) exhausted() bool {
 
 // diskFull reports whether an error means that the disk of the data dir is full.
 func (s *Store) diskFull(err error) bool {
-	code := sqliteCode(err)
+	code := file.SQLiteCode(err)
 	// SQLite has no separate code for shared memory of the log that cannot grow.
 	return errors.Is(err, syscall.ENOSPC) || code == sqlite3.SQLITE_FULL || code == sqlite3.SQLITE_IOERR && s.disk.exhausted()
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/file"
 )
 
 // examineLimit bounds one check, because counting the rows of a large store can take minutes.
@@ -198,7 +199,7 @@ func (s *Store) examinePages(q session) relay.Finding {
 	case err != nil && errors.Is(q.ctx.Err(), context.DeadlineExceeded):
 		return relay.Findingf(relay.VerdictWarn, "when the server is stopped, run: sqlite3 "+databaseFile+" 'PRAGMA quick_check', in the data dir",
 			"the file is too large to be looked at within %v; nothing wrong was found until then", pagesLimit)
-	case err != nil && !damaged(err):
+	case err != nil && !file.Damaged(err):
 		return unknownFinding(err)
 	case err != nil:
 		wrong = []string{err.Error()}
@@ -304,7 +305,7 @@ func (s *Store) served() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	taken := lockFile(f, false) != nil
+	taken := file.Lock(f, false) != nil
 	return taken, f.Close()
 }
 

@@ -91,7 +91,7 @@ func (q session) readInline(id relay.ID, rows map[int]*payload, most int) error 
 // actor in. Parts that wait in the spool are read from there, so that a request that was
 // stored first can be forwarded while Postgres is unreachable.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
-	if part := s.spool.part(partKey{id, n, i}); part != nil {
+	if part := s.spool.Part(id, n, i); part != nil {
 		return part, nil
 	}
 	err = s.view(ctx, "read body part", func(q session) error {
@@ -110,7 +110,7 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 // follow. A part may still become unreadable afterwards, if the spool is drained and Postgres
 // becomes unreachable again before the part is read: then the request ends incomplete.
 func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
-	missing := s.spool.missingParts(id, n, parts)
+	missing := s.spool.MissingParts(id, n, parts)
 	if len(missing) == 0 {
 		return nil
 	}

@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"time"
+
+	"relay/store/file"
+	"relay/store/spool"
 )
 
 // Retain removes every event that is older than the retention of its alias at the time now.
@@ -71,10 +74,10 @@ func (s *Store) RefusedWaiting() int {
 }
 
 // WriteFile durably makes or replaces a file.
-var WriteFile = writeFile
+var WriteFile = file.Write
 
 // QuarantineOne appends one refused step to the file of dir.
-func QuarantineOne(dir string) error { return quarantine(dir, []refusedStep{{Reason: "test"}}) }
+func QuarantineOne(dir string) error { return spool.Quarantine(dir, []spool.Refused{{Reason: "test"}}) }
 
 // Ready returns nil when new events can be stored: see Health.
 func (s *Store) Ready(ctx context.Context) error {

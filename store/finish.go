@@ -31,7 +31,7 @@ func (w *writer) finish(steps []*step) error {
 	var ours []*step
 	var fromQueue [][]any
 	for _, st := range ready {
-		row := byID[st.id]
+		row := byID[st.ID]
 		if row == nil {
 			if err := w.explainMissedFinish(st); err != nil {
 				return err
@@ -39,7 +39,7 @@ func (w *writer) finish(steps []*step) error {
 			continue
 		}
 		if ours = append(ours, st); row.FromQueue != 0 {
-			fromQueue = append(fromQueue, []any{st.id, st.attempt.N})
+			fromQueue = append(fromQueue, []any{st.ID, st.Attempt.N})
 		}
 	}
 	if err := w.storeEnds(ours); err != nil {
@@ -49,7 +49,7 @@ func (w *writer) finish(steps []*step) error {
 		return err
 	}
 	for _, st := range ours {
-		if err := w.afterFinish(st, byID[st.id]); err != nil {
+		if err := w.afterFinish(st, byID[st.ID]); err != nil {
 			return err
 		}
 	}
@@ -58,23 +58,23 @@ func (w *writer) finish(steps []*step) error {
 
 // finishArgs returns the values of a row of finishAttempts; nil when the step is invalid.
 func (w *writer) finishArgs(st *step) ([]any, error) {
-	a := st.attempt
+	a := st.Attempt
 	state, err := stateCode(a.State)
 	if err != nil || state == queued || state == delivering {
 		st.err = relay.Errorf(relay.CodeInternal, "an attempt cannot end as %q", a.State)
 		return nil, nil
 	}
 	if _, err := finishState(st); err != nil {
-		st.err = relay.Errorf(relay.CodeInternal, "an event cannot be %q", st.state)
+		st.err = relay.Errorf(relay.CodeInternal, "an event cannot be %q", st.State)
 		return nil, nil
 	}
-	if ok, err := w.partsStored(st.id, a.N, a.Response.Body.Parts); err != nil || !ok {
+	if ok, err := w.partsStored(st.ID, a.N, a.Response.Body.Parts); err != nil || !ok {
 		st.err = errPartsLost
 		return nil, err
 	}
 	code, message := faultText(a.Error)
 	return []any{
-		st.id, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, storableText(a.Connection), identical(a), packTiming(a),
+		st.ID, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, storableText(a.Connection), identical(a), packTiming(a),
 		boolToInt(a.HasResponse), a.Status, storableText(a.ResponseState),
 	}, nil
 }
@@ -84,7 +84,7 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 // process took the attempt, or the event was never stored.
 func (w *writer) explainMissedFinish(st *step) error {
 	var rows []attemptRow
-	if err := w.all(&rows, `SELECT alias_id, state, ended_at, claim_node FROM attempts WHERE event_id = ? AND n = ?`, st.id, st.attempt.N); err != nil {
+	if err := w.all(&rows, `SELECT alias_id, state, ended_at, claim_node FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
@@ -92,12 +92,12 @@ func (w *writer) explainMissedFinish(st *step) error {
 		return nil
 	}
 	r := rows[0]
-	state, _ := stateCode(st.attempt.State)
-	if r.State != state || r.EndedAt != micros(st.attempt.EndedAt) || r.ClaimNode != w.target.node && r.ClaimNode != w.target.former {
+	state, _ := stateCode(st.Attempt.State)
+	if r.State != state || r.EndedAt != micros(st.Attempt.EndedAt) || r.ClaimNode != w.target.node && r.ClaimNode != w.target.former {
 		st.err = relay.ErrFenced
 		return nil
 	}
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: st.id, N: st.attempt.N},
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: st.ID, N: st.Attempt.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: r.AliasID})
 	return nil
 }
@@ -106,16 +106,16 @@ func (w *writer) explainMissedFinish(st *step) error {
 func (w *writer) storeEnds(steps []*step) error {
 	var payloads, ends [][]any
 	for _, st := range steps {
-		a := st.attempt
+		a := st.Attempt
 		if hasPayload(a) {
 			if a.ResponseState == relay.ResponseUpgraded { // the second Finish replaces what the first one stored at the 101
-				w.do(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.id, a.N)
+				w.do(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.ID, a.N)
 			}
-			payloads = append(payloads, responseValues(st.id, a))
+			payloads = append(payloads, responseValues(st.ID, a))
 		}
 		state, _ := finishState(st) // finishArgs has checked it
 		code, message := faultText(a.Error)
-		ends = append(ends, []any{st.id, a.N, state, code, message, a.Status, latencyMicros(a), upgradeBlocker(a, "")})
+		ends = append(ends, []any{st.ID, a.N, state, code, message, a.Status, latencyMicros(a), upgradeBlocker(a, "")})
 	}
 	if err := w.run(insertPayloads, payloads); err != nil {
 		return err
@@ -127,14 +127,14 @@ func (w *writer) storeEnds(steps []*step) error {
 // queue is queued again, and a delivered replay supersedes a first attempt that is still
 // queued.
 func (w *writer) afterFinish(st *step, row *attemptRow) error {
-	a := st.attempt
+	a := st.Attempt
 	w.addUsage(row.AliasID, attemptStoredSize(a))
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.id, N: a.N, Snapshot: endSnapshot(st, row, w.target.name)})
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.ID, N: a.N, Snapshot: endSnapshot(st, row, w.target.name)})
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
 		return w.requeue(row)
 	case a.State == relay.StateDelivered && row.Kind == replay:
-		return w.supersede(st.id, row.AliasID)
+		return w.supersede(st.ID, row.AliasID)
 	}
 	return nil
 }

@@ -21,7 +21,7 @@ func TestLostEndOfACall(t *testing.T) {
 	t.Parallel()
 	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
 	s := figured(t, 0)
-	s.spool = newSpool(Options{SpoolLimit: 1 << 20, DataDir: t.TempDir(), Log: s.log}, "", s.claimant) // it knows whether the database is away
+	s.spool = spoolWithoutDatabase(t, t.TempDir(), 1<<20) // it knows whether the database is away
 	if err := s.Serve(ctx, func([]relay.Change) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -34,7 +34,7 @@ func TestLostEndOfACall(t *testing.T) {
 			t.Fatal(status, err)
 		}
 	}
-	s.spool.down.Store(true) // the database is away
+	s.spool.Down.Store(true) // the database is away
 	for key, status := range map[string]int{"answered": 202, "failed": 0} {
 		if err := s.EndIdempotent(ctx, who, key, status, []byte("{}")); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestLostEndOfACall(t *testing.T) {
 	if _, _, err := begin("answered"); err == nil || relay.AsError(err).Code != relay.CodeStoreUnavailable {
 		t.Errorf("while the database is away: %v", err)
 	}
-	s.spool.down.Store(false)
+	s.spool.Down.Store(false)
 	if status, body, err := begin("answered"); status != 202 || body != "{}" || err != nil {
 		t.Errorf("the same call: %d %q %v", status, body, err)
 	}

@@ -4,33 +4,18 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/spool"
 )
 
-type stepKind uint8
+// claimStep is the kind of the claim of the oldest attempt of a queue. It is not kept in the
+// spool.
+const claimStep = spool.Requeue + 1
 
-const (
-	stepAccept stepKind = iota
-	stepChunk
-	stepAmend
-	stepFinish
-	stepRequeue
-	stepClaim // of the oldest attempt of a queue; it is not kept in the spool
-)
-
-// step is one change to make durable. What it points to must not be changed after it was
-// enqueued.
+// step is one change to make durable, on its way to the database.
 type step struct {
-	kind    stepKind
-	id      relay.ID
-	event   *relay.Event   // accept
-	attempt *relay.Attempt // finish
-	message *relay.Message // amend
-	data    []byte         // chunk
-	n, i    int            // attempt number; part number
-	state   string         // finish: event state, "" = that of the attempt
-	claim   *queueClaim    // claim, or finish with a claim after it
-	size    int64          // bytes of memory that it holds while it waits
-	ticket  *relay.Ticket
+	spool.Step
+	claim  *queueClaim // of a claimStep, or of a Finish with a claim after it
+	ticket *relay.Ticket
 
 	seq    uint64
 	ahead  int64       // cost of all that came into its lane before
@@ -52,7 +37,7 @@ func (s *Store) Accept(e *relay.Event) *relay.Ticket {
 	for i := range e.Attempts {
 		size += attemptSize(&e.Attempts[i])
 	}
-	return s.enqueueStep(&step{kind: stepAccept, id: e.ID, event: e, size: size})
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e, Size: size}})
 }
 
 // Chunk stores part i of a large body; see delivery.Journal. Below Options.MinFree parts of
@@ -63,22 +48,22 @@ func (s *Store) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 		t.Resolve(full)
 		return t
 	}
-	return s.enqueueStep(&step{kind: stepChunk, id: id, n: n, i: i, data: data, size: int64(len(data))})
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Chunk, ID: id, N: n, I: i, Data: data, Size: int64(len(data))}})
 }
 
 // Finish ends an attempt that this process is delivering; see delivery.Journal.
 func (s *Store) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
-	return s.enqueueStep(&step{kind: stepFinish, id: id, n: a.N, attempt: a, state: event, size: attemptSize(a)})
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}})
 }
 
 // Amend replaces the request of an event; see delivery.Journal.
 func (s *Store) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
-	return s.enqueueStep(&step{kind: stepAmend, id: id, message: m, size: messageSize(m)})
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: id, Message: m, Size: messageSize(m)}})
 }
 
 // Requeue puts an attempt back to queued; see delivery.Journal.
 func (s *Store) Requeue(id relay.ID, n int) *relay.Ticket {
-	return s.enqueueStep(&step{kind: stepRequeue, id: id, n: n})
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n}})
 }
 
 func messageSize(m *relay.Message) int64 {
@@ -100,7 +85,7 @@ func attemptSize(a *relay.Attempt) int64 {
 // enqueueStep passes a step to the committer.
 func (s *Store) enqueueStep(st *step) *relay.Ticket {
 	st.ticket = relay.NewTicket()
-	st.size += stepOverhead
+	st.Size += stepOverhead
 	if s.committer == nil {
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the store is not being served"))
 		return st.ticket
@@ -121,10 +106,10 @@ func groupByEvent(steps []*step) []*eventSteps {
 	var list []*eventSteps
 	byID := make(map[relay.ID]*eventSteps, len(steps))
 	for _, st := range steps {
-		u := byID[st.id]
+		u := byID[st.ID]
 		if u == nil {
-			u = &eventSteps{id: st.id}
-			byID[st.id] = u
+			u = &eventSteps{id: st.ID}
+			byID[st.ID] = u
 			list = append(list, u)
 		}
 		u.steps = append(u.steps, st)
@@ -147,10 +132,10 @@ type newEvent struct {
 // possible. It does not change what was enqueued.
 func (u *eventSteps) merge() error {
 	u.insert = nil
-	if len(u.steps) == 0 || u.steps[0].kind != stepAccept {
+	if len(u.steps) == 0 || u.steps[0].Kind != spool.Accept {
 		return nil
 	}
-	e := u.steps[0].event
+	e := u.steps[0].Event
 	f := &newEvent{event: e, request: &e.Request, merged: 1, blocker: e.Blocker}
 	if len(e.Attempts) > 0 {
 		a := e.Attempts[0]
@@ -179,12 +164,12 @@ func (u *eventSteps) merge() error {
 
 // mergeStep merges one more step; false if that is not possible.
 func (f *newEvent) mergeStep(st *step) bool {
-	switch st.kind {
-	case stepAmend:
-		f.request = st.message
+	switch st.Kind {
+	case spool.Amend:
+		f.request = st.Message
 		return true
-	case stepFinish:
-		a := st.attempt
+	case spool.Finish:
+		a := st.Attempt
 		if f.attempt == nil || a.N != f.attempt.N || f.attempt.State != relay.StateDelivering || a.State == relay.StateDelivering {
 			return false
 		}
@@ -208,10 +193,10 @@ func (f *newEvent) mergeStep(st *step) bool {
 
 // finishState is the code of the event's state after a Finish.
 func finishState(st *step) (int, error) {
-	if st.state != "" {
-		return stateCode(st.state)
+	if st.State != "" {
+		return stateCode(st.State)
 	}
-	return stateCode(st.attempt.State)
+	return stateCode(st.Attempt.State)
 }
 
 // upgradeBlocker returns the replay blocker after a Finish: an event that was answered by 101

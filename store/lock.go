@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"relay/store/file"
 )
 
 // openLock opens a lock file in the data dir.
@@ -34,7 +36,7 @@ func (s *Store) Claim() error {
 	if err != nil {
 		return err
 	}
-	if err := lockFile(f, false); err != nil {
+	if err := file.Lock(f, false); err != nil {
 		return errors.Join(fmt.Errorf("another relayd already serves %s; stop it, or give this one its own --data-dir", s.opt.DataDir), f.Close())
 	}
 	s.lock = f
@@ -49,7 +51,7 @@ const bootID = "/proc/sys/kernel/random/boot_id"
 // data dir that two machines share, has another one of these.
 func lockOwner(node string, f *os.File) string {
 	machine, err := os.ReadFile(bootID)
-	file := fileID(f)
+	file := file.ID(f)
 	if err != nil || file == "" {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay/relaytest"
+	"relay/store/file"
 )
 
 // TestMain keeps the databases of the tests in memory where there is enough: on a busy disk
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 
 func inMemory(run func() int) int {
 	const memory, enough = "/dev/shm", 2 << 30 // many times what they use
-	if free, err := freeSpace(memory); err != nil || free < enough {
+	if free, err := file.FreeSpace(memory); err != nil || free < enough {
 		return run()
 	}
 	dropLeft(memory)

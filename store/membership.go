@@ -266,7 +266,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	}
 	cut := strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
 	feed := map[bool]string{true: "listening", false: "polling"}[s.notices.listening.Load()]
-	args := []any{boolToInt(m.leaving), s.spool.waiting.Load(), s.clock.offset.Load() / 1000, feed, cut, nil, m.id}
+	args := []any{boolToInt(m.leaving), s.spool.Waiting.Load(), s.clock.offset.Load() / 1000, feed, cut, nil, m.id}
 	if accounts != m.toldAccounts {
 		args[5] = accounts // Postgres keeps an unchanged long text where it is
 	}
@@ -395,7 +395,7 @@ func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 func (s *Store) rejoin(ctx context.Context) {
 	m := &s.membership
 	if err := s.enter(ctx, nil); err != nil {
-		if ctx.Err() == nil && !s.spool.down.Load() {
+		if ctx.Err() == nil && !s.spool.Down.Load() {
 			s.log.Warn("this node cannot rejoin yet; tried again each second", "err", err)
 		}
 		return

@@ -72,12 +72,12 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	counter("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.", s.meter.retried.Load)
 	gauge("up", "1 while new events can be stored, in the database or in the spool.", flag(func() bool {
 		c := s.running()
-		return c != nil && c.down() == nil && s.disk.low() == nil && !s.spool.intakeClosed.Load()
+		return c != nil && c.down() == nil && s.disk.low() == nil && !s.spool.IntakeClosed.Load()
 	}))
-	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.undrained.Load()) })
-	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.limit) })
+	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.Undrained.Load()) })
+	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.Limit) })
 	counter("spool_steps_total", "Steps that went to the spool.", s.meter.spooled.Load)
-	counter("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.", s.spool.drained.Load)
+	counter("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.", s.spool.Drained.Load)
 	counter("spool_refused_steps_total", "Steps that were refused because the spool was full.", func() int64 { return s.Stats().SpoolFull })
 	const removed = "Events that retention removed, by reason."
 	counter("retention_events_total", removed, s.retentionCounts.expired.Load, "reason", "age")

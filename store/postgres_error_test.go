@@ -11,6 +11,7 @@ import (
 	"github.com/lib/pq/pqerror"
 
 	"relay"
+	"relay/store/spool"
 )
 
 // Only what is wrong with a row refuses it for good: all else may pass.
@@ -50,7 +51,7 @@ func TestDeadlocksWithoutEnd(t *testing.T) {
 	t.Parallel()
 	s := serveSQLite(t)
 	c := newCommitter(s)
-	st := &step{kind: stepRequeue, id: s.NewID(), n: 1, ticket: relay.NewTicket()}
+	st := &step{Step: spool.Step{Kind: spool.Requeue, ID: s.NewID(), N: 1}, ticket: relay.NewTicket()}
 	began, tries := time.Now(), 0
 	go c.commit(context.Background(), []*step{st}, func(context.Context, []*step) ([]relay.Change, error) {
 		if tries++; time.Since(began) > 30*time.Second {

@@ -17,6 +17,7 @@ import (
 
 	"relay"
 	"relay/store/pgtest"
+	"relay/store/spool"
 )
 
 // planner asks Postgres how it would run each statement, before it is run.
@@ -235,8 +236,8 @@ func TestClaimedReadByKey(t *testing.T) {
 // them together with the claims of the next ones.
 func claimTwice(ctx context.Context, s *Store) error {
 	first := []*step{
-		{kind: stepClaim, id: relay.ID{1}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 4, Auto: true}}},
-		{kind: stepClaim, id: relay.ID{2}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 2, Auto: true}}},
+		{Step: spool.Step{Kind: claimStep, ID: relay.ID{1}}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 4, Auto: true}}},
+		{Step: spool.Step{Kind: claimStep, ID: relay.ID{2}}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 2, Auto: true}}},
 	}
 	s.journal, s.membership.id = s.write, "here"
 	if _, err := s.writeSteps(ctx, first); err != nil {
@@ -248,10 +249,7 @@ func claimTwice(ctx context.Context, s *Store) error {
 		if st.err != nil || got == nil {
 			return fmt.Errorf("nothing was claimed for alias %d: %w", st.claim.Alias, st.err)
 		}
-		ends = append(ends, &step{
-			kind: stepFinish, id: got.Event.ID, n: got.N, attempt: &relay.Attempt{N: got.N, State: relay.StateDelivered},
-			claim: &queueClaim{NextClaim: st.claim.NextClaim},
-		})
+		ends = append(ends, &step{Step: spool.Step{Kind: spool.Finish, ID: got.Event.ID, N: got.N, Attempt: &relay.Attempt{N: got.N, State: relay.StateDelivered}}, claim: &queueClaim{NextClaim: st.claim.NextClaim}})
 	}
 	if _, err := s.writeSteps(ctx, ends); err != nil {
 		return err

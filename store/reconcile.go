@@ -49,7 +49,7 @@ func (s *Store) reconcileLoop(ctx context.Context) {
 // be stored, or by an answer of the database that was lost. It does nothing while steps wait in
 // the spool, which may be their ends.
 func (s *Store) reconcile(ctx context.Context, before time.Time) error {
-	if s.underWay == nil || s.spool.active.Load() || s.committer.down() != nil {
+	if s.underWay == nil || s.spool.Active.Load() || s.committer.down() != nil {
 		return nil
 	}
 	node, former := s.claimant()
@@ -62,7 +62,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		return err
 	}
 	running := s.underWay()
-	if s.spool.active.Load() { // the ends of some may have gone there meanwhile
+	if s.spool.Active.Load() { // the ends of some may have gone there meanwhile
 		return nil
 	}
 	for i := range claims {

@@ -63,7 +63,7 @@ func (s *Store) retentionLoop(ctx context.Context, jumps clockJumps) {
 		}
 		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return next.due(now, id, span) })
 		next.forget(now)
-		if err != nil && ctx.Err() == nil && !failing && !s.spool.down.Load() {
+		if err != nil && ctx.Err() == nil && !failing && !s.spool.Down.Load() {
 			s.log.Warn("old events cannot be removed now; tried again each second", "err", err)
 		}
 		failing = err != nil

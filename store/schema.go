@@ -8,6 +8,8 @@ import (
 
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
+
+	"relay/store/file"
 )
 
 // Schema gives the version that the database has and the one that this program
@@ -41,7 +43,7 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 			return 0, 0, err
 		}
 		defer func() { err = errors.Join(err, f.Close()) }()
-		if err := lockFile(f, true); err != nil {
+		if err := file.Lock(f, true); err != nil {
 			return 0, 0, fmt.Errorf("wait for another migration: %w", err)
 		}
 	}

@@ -72,7 +72,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if s.checkpointer.db != nil {
 		s.wait.Go(func() { s.checkpointLoop(run) })
 	}
-	if s.spool.enabled() {
+	if s.spool.Enabled() {
 		s.wait.Go(func() { s.drainLoop(run) })
 	}
 	if s.d.isPostgres {

@@ -24,12 +24,12 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 // endSnapshot gives an attempt that ended in a later batch than its event came: of a live
 // request, because nothing else is known of the others.
 func endSnapshot(st *step, row *attemptRow, node string) func() (*relay.Event, *relay.Attempt) {
-	if row.Kind != original || row.FromQueue != 0 || st.state != "" || st.attempt.StartedAt.IsZero() {
+	if row.Kind != original || row.FromQueue != 0 || st.State != "" || st.Attempt.StartedAt.IsZero() {
 		return nil
 	}
 	received := fromMicros(row.ReceivedAt)
 	return func() (*relay.Event, *relay.Attempt) {
-		a := *st.attempt
+		a := *st.Attempt
 		a.Kind, a.ReceivedAt, a.Actor, a.Released = relay.KindOriginal, received, "", false
 		return nil, attemptSnapshot(&a, node)
 	}

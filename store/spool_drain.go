@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay"
+	"relay/store/spool"
 )
 
 const (
@@ -43,7 +44,7 @@ var errCatchingUp = &relay.Error{
 
 // reachable returns an error while the database is known not to answer.
 func (s *Store) reachable() error {
-	if s.spool.down.Load() {
+	if s.spool.Down.Load() {
 		return errDatabaseDown
 	}
 	return nil
@@ -52,7 +53,7 @@ func (s *Store) reachable() error {
 // caughtUp returns an error while steps wait in the spool. A claim made now could overtake
 // one of them, or be changed by one that is written twice.
 func (s *Store) caughtUp() error {
-	if s.spool.active.Load() {
+	if s.spool.Active.Load() {
 		return errCatchingUp
 	}
 	return nil
@@ -62,25 +63,26 @@ func (s *Store) caughtUp() error {
 // the sweep, because the spool may hold the ends of attempts, and also when the spool is turned
 // off now.
 func (s *Store) recoverSpool(ctx context.Context) error {
-	p, o := s.spool, s.opt
-	if !p.enabled() {
+	p, dir := s.spool, s.opt.DataDir
+	if !p.Enabled() {
 		switch {
-		case o.DataDir == "" || !spoolLeft(o.DataDir):
+		case dir == "" || !spool.Left(dir):
 			return nil
 		case !s.d.isPostgres:
 			s.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
-				"dir", o.DataDir)
+				"dir", dir)
 			return nil
 		}
-		o.SpoolLimit = 1 // nothing is put into it
-		p = newSpool(o, s.place(), s.claimant)
-		defer func() { _ = p.close() }() // empty, unless ctx ended
+		options := p.Options
+		options.Limit = 1 // nothing is put into it
+		p = spool.New(options)
+		defer func() { _ = p.Close() }() // empty, unless ctx ended
 	}
-	if err := p.loadLeft(); err != nil {
+	if err := p.LoadLeft(); err != nil {
 		return err
 	}
-	if p.active.Load() {
-		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.undrained.Load())
+	if p.Active.Load() {
+		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.Undrained.Load())
 		return s.drain(ctx, p)
 	}
 	return s.reconnect(ctx)
@@ -92,9 +94,9 @@ func (s *Store) drainLoop(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.spool.wake:
+		case <-s.spool.Wake:
 		}
-		if s.spool.active.Load() {
+		if s.spool.Active.Load() {
 			_ = s.drain(ctx, s.spool) // ctx ended: the rest waits for the next start
 		}
 	}
@@ -103,13 +105,13 @@ func (s *Store) drainLoop(ctx context.Context) {
 // drainLast waits up to closeDrain for the spool to be drained before the store closes,
 // unless the database does not answer or makes no progress.
 func (s *Store) drainLast() {
-	if s.stop == nil || !s.spool.active.Load() {
+	if s.stop == nil || !s.spool.Active.Load() {
 		return
 	}
 	deadline := time.Now().Add(closeDrain)
-	for left, moved := s.spool.undrained.Load(), time.Now(); s.spool.active.Load() && !s.spool.down.Load() && time.Now().Before(deadline); {
+	for left, moved := s.spool.Undrained.Load(), time.Now(); s.spool.Active.Load() && !s.spool.Down.Load() && time.Now().Before(deadline); {
 		<-time.After(drainPause)
-		if now := s.spool.undrained.Load(); now < left {
+		if now := s.spool.Undrained.Load(); now < left {
 			left, moved = now, time.Now()
 		} else if time.Since(moved) > closeStuck {
 			return
@@ -118,11 +120,11 @@ func (s *Store) drainLast() {
 }
 
 // drain writes the spool to the database, in order, until it is empty or ctx ends.
-func (s *Store) drain(ctx context.Context, p *spool) error {
+func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 	d := newDrainer(s, p)
 	for ctx.Err() == nil {
 		done, err := d.round(ctx)
-		p.down.Store(err != nil)
+		p.Down.Store(err != nil)
 		switch {
 		case done:
 			var changes []relay.Change
@@ -143,14 +145,14 @@ func (s *Store) drain(ctx context.Context, p *spool) error {
 // drainer is one run of drain.
 type drainer struct {
 	s       *Store
-	p       *spool
+	p       *spool.Spool
 	limit   int               // steps of one batch
 	aliases map[int64]bool    // aliases whose queues changed
 	foreign map[relay.ID]bool // events of other databases, see splitForeign
 	often   rate.Sometimes    // for the log
 }
 
-func newDrainer(s *Store, p *spool) *drainer {
+func newDrainer(s *Store, p *spool.Spool) *drainer {
 	return &drainer{
 		s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}, often: rate.Sometimes{Interval: logInterval},
 	}
@@ -160,7 +162,7 @@ func newDrainer(s *Store, p *spool) *drainer {
 // be too large for a slow database. That also isolates a step that the database refuses,
 // which is quarantined.
 func (d *drainer) round(ctx context.Context) (done bool, err error) {
-	rows, err := d.p.next(d.limit, drainBytes)
+	rows, err := d.p.Next(d.limit, drainBytes)
 	if err != nil {
 		d.logThrottled("the spool cannot be read; what is in it waits", err)
 		return false, err
@@ -169,18 +171,18 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 		if err := d.s.reconnect(ctx); err != nil {
 			return false, err
 		}
-		return d.p.markEmpty(), nil
+		return d.p.MarkEmpty(), nil
 	}
 	var steps []*step
-	var refused []refusedStep
+	var refused []spool.Refused
 	for i := range rows {
-		st, err := rows[i].step()
+		decoded, err := rows[i].Step()
 		if err != nil {
-			d.p.log.Error("a step of the spool cannot be read; it stays in the data dir", "file", spoolRefused, "step", rows[i].Seq, "err", err)
-			refused = append(refused, refusedStep{Reason: err.Error(), Data: rows[i].Data})
+			d.p.Log.Error("a step of the spool cannot be read; it stays in the data dir", "file", spool.RefusedFile, "step", rows[i].Seq, "err", err)
+			refused = append(refused, spool.Refused{Reason: err.Error(), Data: rows[i].Data})
 			continue
 		}
-		steps = append(steps, st)
+		steps = append(steps, &step{Step: *decoded, spooled: rows[i].Seq})
 	}
 	foreign, err := d.write(ctx, rows, steps)
 	switch {
@@ -195,19 +197,19 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	case !isDataError(err) || len(steps) == 0:
 		return false, d.logServerError(err)
 	default:
-		d.p.log.Error("a step of the spool cannot be stored; it stays in the data dir", "file", spoolRefused, "event", steps[0].id.String(), "err", err)
-		refused = append(refused, refuse(steps[0], err.Error()))
+		d.p.Log.Error("a step of the spool cannot be stored; it stays in the data dir", "file", spool.RefusedFile, "event", steps[0].ID.String(), "err", err)
+		refused = append(refused, spool.Refuse(&steps[0].Step, err.Error()))
 	}
 	for _, st := range foreign {
-		refused = append(refused, refuse(st, "its alias is not in this database"))
+		refused = append(refused, spool.Refuse(&st.Step, "its alias is not in this database"))
 	}
 	if len(refused) > 0 {
-		if err := quarantine(d.p.dir, refused); err != nil {
+		if err := spool.Quarantine(d.p.Dir, refused); err != nil {
 			d.logThrottled("what cannot be stored of the spool cannot be kept aside either", err)
 			return false, err
 		}
 	}
-	d.p.advance(rows)
+	d.p.Advance(rows)
 	return false, nil
 }
 
@@ -236,13 +238,13 @@ func (d *drainer) logServerError(err error) error {
 
 // logThrottled logs why the spool is not drained, at most once in logInterval.
 func (d *drainer) logThrottled(what string, err error) {
-	d.often.Do(func() { d.p.log.Error(what, "dir", d.p.dir, "err", err) })
+	d.often.Do(func() { d.p.Log.Error(what, "dir", d.p.Dir, "err", err) })
 }
 
 // write makes a batch durable: the parts of bodies before the rows that refer to them, and the
 // mark, all in one transaction. It returns the steps of events whose alias is not in this
 // database.
-func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (foreign []*step, err error) {
+func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step) (foreign []*step, err error) {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
@@ -279,8 +281,8 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 		return nil, err
 	}
 	if len(foreign) > 0 {
-		d.p.log.Warn("events of aliases that are not in this database are left out; they stay in the data dir, until you remove them",
-			"file", spoolRefused, "steps", len(foreign))
+		d.p.Log.Warn("events of aliases that are not in this database are left out; they stay in the data dir, until you remove them",
+			"file", spool.RefusedFile, "steps", len(foreign))
 	}
 	// Changes of queues are published at the end: a count would miss the steps that are still in
 	// the spool.
@@ -294,7 +296,7 @@ func (d *drainer) write(ctx context.Context, rows []spoolRow, steps []*step) (fo
 	d.s.tellNodes(changes)
 	for _, st := range known {
 		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
-			d.s.log.Warn("a step of the spool had no effect", "event", st.id.String(), "kind", st.kind, "err", st.err)
+			d.s.log.Warn("a step of the spool had no effect", "event", st.ID.String(), "kind", st.Kind, "err", st.err)
 		}
 	}
 	d.s.recordBatch(len(steps), time.Since(began))
@@ -317,8 +319,8 @@ func (d *drainer) removeMarks(ctx context.Context) {
 func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step, err error) {
 	names := map[int64]string{}
 	for _, st := range steps {
-		if st.kind == stepAccept {
-			names[st.event.AliasID] = ""
+		if st.Kind == spool.Accept {
+			names[st.Event.AliasID] = ""
 		}
 	}
 	var rows []struct {
@@ -334,12 +336,12 @@ func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step
 		names[r.ID] = r.Name
 	}
 	for _, st := range steps {
-		if st.kind == stepAccept {
-			if name := names[st.event.AliasID]; name == "" || st.event.Alias != "" && st.event.Alias != name {
-				d.foreign[st.id] = true
+		if st.Kind == spool.Accept {
+			if name := names[st.Event.AliasID]; name == "" || st.Event.Alias != "" && st.Event.Alias != name {
+				d.foreign[st.ID] = true
 			}
 		}
-		if d.foreign[st.id] {
+		if d.foreign[st.ID] {
 			foreign = append(foreign, st)
 		} else {
 			known = append(known, st)

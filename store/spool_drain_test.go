@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/store/pgtest"
+	"relay/store/spool"
 )
 
 func servedOnPostgres(t *testing.T) (*Store, int64) {
@@ -46,14 +47,14 @@ func arrivals(s *Store, alias int64, n int) (steps []*step, queue []relay.ID) {
 		e := event()
 		queue = append(queue, e.ID)
 		steps = append(steps,
-			&step{kind: stepAccept, id: e.ID, event: e, ticket: relay.NewTicket()},
-			&step{kind: stepRequeue, id: e.ID, n: 1, ticket: relay.NewTicket()})
+			&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e}, ticket: relay.NewTicket()},
+			&step{Step: spool.Step{Kind: spool.Requeue, ID: e.ID, N: 1}, ticket: relay.NewTicket()})
 		if i%2 == 0 {
 			e := event()
 			end := &relay.Attempt{N: 1, State: relay.StateDelivered, StartedAt: at, EndedAt: at, HasResponse: true, Status: 200}
-			steps = append(steps, &step{kind: stepAccept, id: e.ID, event: e, ticket: relay.NewTicket()})
+			steps = append(steps, &step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e}, ticket: relay.NewTicket()})
 			defer func() {
-				steps = append(steps, &step{kind: stepFinish, id: e.ID, n: 1, attempt: end, ticket: relay.NewTicket()})
+				steps = append(steps, &step{Step: spool.Step{Kind: spool.Finish, ID: e.ID, N: 1, Attempt: end}, ticket: relay.NewTicket()})
 			}()
 		}
 	}
@@ -71,7 +72,7 @@ func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 		Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateQueued, ReceivedAt: time.Now()}},
 	}
 	settle(t, s.Accept(e))
-	s.spool.active.Store(true)
+	s.spool.Active.Store(true)
 	_, nextErr := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 	_, replayErr := s.BeginReplay(ctx, who, e.ID, true)
 	for what, err := range map[string]error{"Next": nextErr, "BeginReplay": replayErr, "DeleteEvent": s.DeleteEvent(ctx, who, e.ID)} {
@@ -79,7 +80,7 @@ func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	s.spool.active.Store(false)
+	s.spool.Active.Store(false)
 	if c := takeOut(t, s, alias); c == nil || c.Event.ID != e.ID || c.N != 1 {
 		t.Errorf("claimed %+v after the spool was empty", c)
 	}

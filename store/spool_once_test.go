@@ -1,6 +1,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,14 +13,16 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/file"
+	"relay/store/spool"
 )
 
 // spooled gives a served store and a spool of its own that holds steps, in the name of
 // the store, and whose drainer is not running.
-func spooled(t *testing.T, s *Store, steps []*step) (*spool, *drainer) {
+func spooled(t *testing.T, s *Store, steps []*step) (*spool.Spool, *drainer) {
 	t.Helper()
 	p := spoolWithoutDatabase(t, t.TempDir(), 8<<20)
-	p.claimant = s.claimant
+	p.Claimant = s.claimant
 	if len(steps) > 0 {
 		mustPut(t, p, steps)
 	}
@@ -30,17 +33,17 @@ func spooled(t *testing.T, s *Store, steps []*step) (*spool, *drainer) {
 // result of the commit was lost, right after it.
 func writeNext(t *testing.T, d *drainer, limit int) {
 	t.Helper()
-	rows, err := d.p.next(limit, drainBytes)
+	rows, err := d.p.Next(limit, drainBytes)
 	if err != nil || len(rows) == 0 {
 		t.Fatal(len(rows), err)
 	}
 	var steps []*step
 	for i := range rows {
-		st, err := rows[i].step()
+		st, err := rows[i].Step()
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps = append(steps, st)
+		steps = append(steps, &step{Step: *st, spooled: rows[i].Seq})
 	}
 	if _, err := d.write(t.Context(), rows, steps); err != nil {
 		t.Fatal(err)
@@ -85,7 +88,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	steps, queue := arrivals(s, alias, 12)
 	p, d := spooled(t, s, steps)
 	writeNext(t, d, drainSteps)
-	if err := p.close(); err != nil { // before anything is noted in the file
+	if err := p.Close(); err != nil { // before anything is noted in the file
 		t.Fatal(err)
 	}
 	ctx, who := t.Context(), relay.System()
@@ -101,8 +104,8 @@ func TestSpoolStoredOnce(t *testing.T) {
 		t.Fatal(c)
 	}
 
-	again := spoolWithoutDatabase(t, p.dir, 8<<20)
-	if err := again.loadLeft(); err != nil || !again.active.Load() || again.undrained.Load() == 0 {
+	again := spoolWithoutDatabase(t, p.Dir, 8<<20)
+	if err := again.LoadLeft(); err != nil || !again.Active.Load() || again.Undrained.Load() == 0 {
 		t.Fatal(err)
 	}
 	if err := s.drain(ctx, again); err != nil {
@@ -124,14 +127,14 @@ func TestSpoolStoredOnce(t *testing.T) {
 			t.Fatalf("%d comes out of the queue as %+v", i, c)
 		}
 	}
-	if _, err := os.Stat(filepath.Join(p.dir, spoolRefused)); err == nil {
+	if _, err := os.Stat(filepath.Join(p.Dir, spool.RefusedFile)); err == nil {
 		t.Error("something was kept aside")
 	}
 	var marks int
 	if err := s.read.Get(&marks, `SELECT COUNT(*) FROM spool_marks`); err != nil || marks > 0 {
 		t.Errorf("%d marks are left, %v", marks, err)
 	}
-	if spoolLeft(p.dir) {
+	if spool.Left(p.Dir) {
 		t.Error("the file is left")
 	}
 }
@@ -151,16 +154,16 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 			t.Fatalf("stored without a table: %v", err)
 		}
 	}
-	refused := filepath.Join(p.dir, spoolRefused)
+	refused := filepath.Join(p.Dir, spool.RefusedFile)
 	if _, err := os.Stat(refused); err == nil {
 		t.Error("steps were kept aside that a whole database takes")
 	}
 	if _, err := s.write.Exec(`ALTER TABLE elsewhere RENAME TO payloads`); err != nil {
 		t.Fatal(err)
 	}
-	odd := freshSteps(0, 1, 10)[0]
-	odd.id = s.NewID()
-	odd.event.ID, odd.event.AliasID, odd.event.HTTPMinor = odd.id, alias, 1<<20 // no smallint
+	odd := freshStep(10)
+	odd.ID = s.NewID()
+	odd.Event.ID, odd.Event.AliasID, odd.Event.HTTPMinor = odd.ID, alias, 1<<20 // no smallint
 	more, behind := arrivals(s, alias, 5)
 	mustPut(t, p, slices.Insert(more, 3, odd))
 	queue = append(queue, behind...)
@@ -170,15 +173,15 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 			t.Fatalf("%d comes out of the queue as %+v", i, c)
 		}
 	}
-	if kept := refusedSteps(t, p.dir); len(kept) != 1 || kept[0].Event != odd.id.String() || kept[0].Kind != "accept" || kept[0].Request.HTTPMinor != 1<<20 {
+	if kept := refusedSteps(t, p.Dir); len(kept) != 1 || kept[0].Event != odd.ID.String() || kept[0].Kind != "accept" || kept[0].Request.HTTPMinor != 1<<20 {
 		t.Errorf("kept aside: %+v", kept)
 	}
 }
 
 // refusedSteps reads the steps that were quarantined.
-func refusedSteps(t *testing.T, dir string) (list []refusedStep) {
+func refusedSteps(t *testing.T, dir string) (list []spool.Refused) {
 	t.Helper()
-	f, err := os.Open(filepath.Join(dir, spoolRefused))
+	f, err := os.Open(filepath.Join(dir, spool.RefusedFile))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -187,7 +190,7 @@ func refusedSteps(t *testing.T, dir string) (list []refusedStep) {
 	}
 	defer f.Close()
 	for lines := json.NewDecoder(f); ; {
-		var st refusedStep
+		var st spool.Refused
 		if err := lines.Decode(&st); err == io.EOF {
 			return list
 		} else if err != nil {
@@ -228,7 +231,7 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
 	steps, _ := arrivals(s, alias, 5)
-	removed, renamed := steps[0].event, steps[2].event
+	removed, renamed := steps[0].Event, steps[2].Event
 	removed.AliasID, renamed.Alias = alias+1000, "theirs"
 	p, d := spooled(t, s, steps)
 	rounds(t, d)
@@ -238,7 +241,7 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 			t.Errorf("stored %d, %v", n, err)
 		}
 	}
-	kept := refusedSteps(t, p.dir)
+	kept := refusedSteps(t, p.Dir)
 	if len(kept) != 4 || kept[0].Event != removed.ID.String() || kept[1].Kind != "requeue" { // each with the step that put it back
 		t.Errorf("kept aside: %+v", kept)
 	}
@@ -259,7 +262,7 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	rounds(t, newDrainer(s, p))
-	if _, err := os.Stat(filepath.Join(p.dir, spoolRefused)); err == nil {
+	if _, err := os.Stat(filepath.Join(p.Dir, spool.RefusedFile)); err == nil {
 		t.Error("events of the removed alias were kept aside")
 	}
 	var n int
@@ -280,15 +283,16 @@ func TestSpoolWrittenAgain(t *testing.T) {
 			steps, want := arrivals(s, alias, 30)
 			later, behind := arrivals(s, alias, 30)
 			for _, st := range later {
-				if e := st.event; e != nil {
+				if e := st.Event; e != nil {
 					e.ReceivedAt = e.ReceivedAt.Add(time.Hour)
 					e.Attempts[0].ReceivedAt = e.ReceivedAt
 				}
 			}
 			p, d := spooled(t, s, nil)
-			p.claimant = asNode(s.spoolID + "/0") // an earlier run wrote the first half
+			earlier := s.spoolID + "/0"
+			p.Claimant = func() (string, string) { return earlier, earlier } // an earlier run wrote the first half
 			mustPut(t, p, steps)
-			p.claimant = s.claimant
+			p.Claimant = s.claimant
 			mustPut(t, p, later)
 			want = append(want, behind...)
 			writeNext(t, d, limit)
@@ -307,5 +311,29 @@ func TestSpoolWrittenAgain(t *testing.T) {
 				t.Errorf("%d delivered, %v", len(page.Events), err)
 			}
 		})
+	}
+}
+
+// A step whose bytes changed on the disk is kept aside; the others are stored.
+func TestSpoolDamagedStepIsKeptAside(t *testing.T) {
+	t.Parallel()
+	s, alias := servedOnPostgres(t)
+	steps, _ := arrivals(s, alias, 2)
+	part := &step{Step: spool.Step{Kind: spool.Chunk, ID: relay.ID{7}, N: 1, Data: []byte("part")}}
+	p, d := spooled(t, s, append(steps[:2:2], part, part))
+	db, err := file.OpenSQLite(t.Context(), filepath.Join(p.Dir, "spool.db"), 1, []string{file.BusyTimeout}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	db.MustExec(`UPDATE steps SET data = X'0102' WHERE seq = 3`)
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	rounds(t, d)
+	if kept := refusedSteps(t, p.Dir); len(kept) != 1 || !bytes.Equal(kept[0].Data, []byte{1, 2}) {
+		t.Errorf("kept aside: %+v", kept)
+	}
+	if c := takeOut(t, s, alias); c == nil || c.Event.ID != steps[0].ID {
+		t.Errorf("out of the queue comes %+v", c)
 	}
 }

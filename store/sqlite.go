@@ -5,24 +5,21 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strconv"
 	"time"
 
 	"github.com/jmoiron/sqlx"
-	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
 
 	"relay"
+	"relay/store/file"
 )
 
 const (
 	databaseFile = "relay.db"
 	readers      = 4
-	busyTimeout  = "busy_timeout(2000)"  // for another process, such as an operator command: nobody waits 5 s, also behind another one
-	busyBeside   = "busy_timeout(10000)" // for the server, by a command that runs beside it
 )
 
 // openSQLite opens one writer and some readers on the file in the data dir. The
@@ -32,38 +29,38 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	s.d = sqliteDialect
 	s.disk = disk{dir: s.opt.DataDir, min: s.opt.MinFree, free: s.opt.FreeSpace}
 	if s.disk.free == nil {
-		s.disk.free = freeSpace
+		s.disk.free = file.FreeSpace
 	}
 	if s.opt.DataDir == "" {
 		return errors.New("sqlite needs a data dir")
 	}
-	file := filepath.Join(s.opt.DataDir, databaseFile)
-	if err := s.touchDatabase(file); err != nil {
+	path := filepath.Join(s.opt.DataDir, databaseFile)
+	if err := s.touchDatabase(path); err != nil {
 		return err
 	}
-	common := []string{busyTimeout, "foreign_keys(1)"}
+	common := []string{file.BusyTimeout, "foreign_keys(1)"}
 	first := []string{"auto_vacuum(INCREMENTAL)"} // takes the write lock, even when there is nothing to do
 	if s.opt.NoCreate {
-		common[0], first = busyBeside, nil
+		common[0], first = file.BusyBeside, nil
 	}
 	var err error
-	s.write, err = openFile(ctx, file, 1, append(append(common, first...), "journal_mode(WAL)",
+	s.write, err = file.OpenSQLite(ctx, path, 1, append(append(common, first...), "journal_mode(WAL)",
 		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", walMaxPages)), "")
 	if err != nil {
-		return fmt.Errorf("open %s: %w%s", file, err, s.openAdvice(err))
+		return fmt.Errorf("open %s: %w%s", path, err, s.openAdvice(err))
 	}
 	s.direct, s.journal = s.write, s.write
-	s.read, err = openFile(ctx, file, readers, append(common, "query_only(1)", "cache_size(-8192)"), "")
+	s.read, err = file.OpenSQLite(ctx, path, readers, append(common, "query_only(1)", "cache_size(-8192)"), "")
 	if err != nil {
-		return fmt.Errorf("open %s for reading: %w%s", file, err, s.openAdvice(err))
+		return fmt.Errorf("open %s for reading: %w%s", path, err, s.openAdvice(err))
 	}
 	if s.opt.NoCreate {
 		return nil // the server beside it moves the log
 	}
 	s.checkpointer.wake = make(chan struct{}, 1)
-	s.checkpointer.db, err = openFile(ctx, file, 1, append(common, "query_only(1)", "synchronous(FULL)"), "")
+	s.checkpointer.db, err = file.OpenSQLite(ctx, path, 1, append(common, "query_only(1)", "synchronous(FULL)"), "")
 	if err != nil {
-		return fmt.Errorf("open %s for its log: %w%s", file, err, s.openAdvice(err))
+		return fmt.Errorf("open %s for its log: %w%s", path, err, s.openAdvice(err))
 	}
 	return nil
 }
@@ -75,7 +72,7 @@ func (s *Store) openAdvice(err error) string {
 	if errors.Is(err, os.ErrPermission) {
 		return forUser
 	}
-	switch sqliteCode(err) {
+	switch file.SQLiteCode(err) {
 	case sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM:
 		return forUser
 	case sqlite3.SQLITE_FULL:
@@ -88,19 +85,13 @@ func (s *Store) openAdvice(err error) string {
 	return ""
 }
 
-// damaged reports whether an error means that the content of the file is damaged.
-func damaged(err error) bool {
-	code := sqliteCode(err)
-	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
-}
-
 // touchDatabase makes the file readable for its owner only, before sqlite would
 // make it by the umask. It refuses one that is beside the log of another.
-func (s *Store) touchDatabase(file string) error {
-	if err := strayLog(file); err != nil {
+func (s *Store) touchDatabase(path string) error {
+	if err := strayLog(path); err != nil {
 		return fmt.Errorf("%w%s", err, s.openAdvice(err))
 	}
-	if _, err := os.Stat(file); err == nil {
+	if _, err := os.Stat(path); err == nil {
 		return nil
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("look for database: %w", err)
@@ -111,46 +102,17 @@ func (s *Store) touchDatabase(file string) error {
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make data dir: %w", err)
 	}
-	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return fmt.Errorf("make database: %w", err)
 	}
 	return f.Close()
 }
 
-// openFile opens a handle. vfs is the name of the file system of SQLite, "" for that of the
-// operating system.
-func openFile(ctx context.Context, file string, conns int, pragmas []string, vfs string) (*sqlx.DB, error) {
-	q := url.Values{"_txlock": {"immediate"}, "_pragma": pragmas}
-	if vfs != "" {
-		q.Set("vfs", vfs)
-	}
-	db, err := sqlx.Open("sqlite", "file:"+(&url.URL{Path: file}).EscapedPath()+"?"+q.Encode())
-	if err != nil {
-		return nil, err
-	}
-	db.SetMaxOpenConns(conns)
-	db.SetMaxIdleConns(conns)
-	// While another process keeps the file locked, such as for a migration, nobody waits for it yet.
-	if err := firstPing(ctx, db, func(err error) bool { return sqliteCode(err) == sqlite3.SQLITE_BUSY }); err != nil {
-		return nil, errors.Join(err, db.Close())
-	}
-	return db, nil
-}
-
-// sqliteCode is the code of an error of SQLite; 0 for another error.
-func sqliteCode(err error) int {
-	var e *sqlite.Error
-	if errors.As(err, &e) {
-		return e.Code() & 0xff
-	}
-	return 0
-}
-
 // sqliteUnavailable returns the relay code of an error that means that the file
 // cannot be written now, "" for errors of the statement itself.
 func sqliteUnavailable(err error) string {
-	switch sqliteCode(err) {
+	switch file.SQLiteCode(err) {
 	case sqlite3.SQLITE_FULL:
 		return relay.CodeStorageFull
 	case sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY,

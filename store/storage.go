@@ -125,7 +125,7 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.disk.low(); err != nil {
 		return err
 	}
-	if err := s.spool.admits(need); err != nil {
+	if err := s.spool.Admits(need); err != nil {
 		return err
 	}
 	excess, evictable := s.storage.excess(alias, need)

@@ -28,6 +28,8 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/store/file"
+	"relay/store/spool"
 )
 
 // Options say which store to open and which rules it enforces.
@@ -84,7 +86,7 @@ type Store struct {
 	viaPooler bool     // write, read and journal use a pooler
 
 	journal *sqlx.DB // connection of the committer; on SQLite the same as write
-	spool   *spool
+	spool   *spool.Spool
 
 	// commitMu makes changes be published in the order of their commits, where there is
 	// only one writer (SQLite).
@@ -143,7 +145,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if !spooling {
 		o.SpoolLimit = 0
 	}
-	s.spool = newSpool(o, s.place(), s.claimant)
+	s.spool = spool.New(spool.Options{Dir: o.DataDir, Database: s.place(), Limit: o.SpoolLimit, Claimant: s.claimant, Log: o.Log})
 	var err error
 	switch {
 	case o.URL == "":
@@ -160,7 +162,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		s.origin = newSecret("")
 		s.spoolID, err = s.loadSpoolID()
 	}
-	if err != nil && spooling && spoolLeft(o.DataDir) {
+	if err != nil && spooling && spool.Left(o.DataDir) {
 		err = fmt.Errorf("%w; events wait in the spool in %s and are stored once it is back: leave it there", err, o.DataDir)
 	}
 	if err != nil {
@@ -189,8 +191,8 @@ func (s *Store) loadSpoolID() (string, error) {
 	if s.opt.DataDir == "" {
 		return newSecret("node_"), nil
 	}
-	file := filepath.Join(s.opt.DataDir, "node-id")
-	b, err := os.ReadFile(file)
+	path := filepath.Join(s.opt.DataDir, "node-id")
+	b, err := os.ReadFile(path)
 	if id := strings.TrimSpace(string(b)); err == nil && id != "" {
 		return id, nil
 	}
@@ -204,7 +206,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return "", fmt.Errorf("make data dir: %w", err)
 	}
-	if err := writeFile(file, []byte(id+"\n")); err != nil {
+	if err := file.Write(path, []byte(id+"\n")); err != nil {
 		return "", fmt.Errorf("keep the id of the data dir: %w", err)
 	}
 	return id, nil
@@ -219,7 +221,7 @@ func (s *Store) Close() error {
 			s.committer.close()
 		}
 		s.drainLast()
-		if s.committer != nil && s.committer.down() == nil && !s.spool.active.Load() {
+		if s.committer != nil && s.committer.down() == nil && !s.spool.Active.Load() {
 			s.flushWriteBehind(context.Background())
 		}
 		if s.stop != nil {
@@ -227,7 +229,7 @@ func (s *Store) Close() error {
 		}
 		s.wait.Wait()
 		err = unlessAway(s.leave())
-		err = errors.Join(err, s.spool.close())
+		err = errors.Join(err, s.spool.Close())
 		s.outbox.close()
 		err = errors.Join(err, s.inserts.close(s.write))
 		if s.lock != nil {
@@ -253,23 +255,23 @@ func unlessAway(err error) error {
 // StoreFirst reports whether a request has to be stored before anything of it is forwarded:
 // the spool is filling up, and a request that cannot be stored must not reach a local server.
 // It answers from memory.
-func (s *Store) StoreFirst() bool { return s.spool.nearlyFull() }
+func (s *Store) StoreFirst() bool { return s.spool.NearlyFull() }
 
 // Health returns a nil error when new events can be stored. degraded means that they go to
 // the spool because Postgres does not take them. It answers within 2 s.
 func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
-	if !s.spool.enabled() || !s.serving.Load() {
+	if !s.spool.Enabled() || !s.serving.Load() {
 		return false, s.health(ctx)
 	}
-	if s.spool.intakeClosed.Load() || s.spool.admitsTypical() != nil {
-		return true, errSpoolUnready
+	if s.spool.IntakeClosed.Load() || s.spool.AdmitsTypical() != nil {
+		return true, spool.ErrUnready
 	}
-	if s.spool.active.Load() {
-		return true, s.spool.checkWritable()
+	if s.spool.Active.Load() {
+		return true, s.spool.CheckWritable()
 	}
 	err = s.health(ctx)
 	if err != nil && s.shouldSpool(err) {
-		return true, s.spool.checkWritable() // if that is nil, the next event goes to the spool
+		return true, s.spool.CheckWritable() // if that is nil, the next event goes to the spool
 	}
 	return false, err
 }
@@ -311,7 +313,7 @@ type Stats struct {
 
 // Stats returns the figures since Serve.
 func (s *Store) Stats() Stats {
-	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.undrained.Load(), SpoolFull: s.spool.refused.Load()}
+	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.Undrained.Load(), SpoolFull: s.spool.Refused.Load()}
 	if c := s.running(); c != nil {
 		st.QueuedSteps = c.length()
 	}

@@ -21,7 +21,7 @@ func (s *Store) sweepLoop(ctx context.Context) {
 			if pause(ctx, mathrand.N(sweepJitter)) != nil {
 				return
 			}
-			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.down.Load() {
+			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.Down.Load() {
 				s.log.Warn("a dead node cannot be swept yet; tried again each second", "name", node.Name, "err", err)
 			}
 		}

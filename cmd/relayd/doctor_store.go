@@ -9,7 +9,7 @@ import (
 
 	"relay"
 	"relay/record"
-	"relay/store"
+	"relay/store/spool"
 )
 
 // nearlyFull is the percentage of a limit at which doctor warns.
@@ -20,7 +20,7 @@ const nearlyFull = 80
 func checkSpool(cfg Config) []relay.Finding {
 	const check = "spool"
 	dir := cfg.DataDir
-	left, err := store.LeftSpool(dir)
+	left, err := spool.ReadLeft(dir)
 	var list []relay.Finding
 	if err != nil {
 		list = append(list, finding(check, relay.VerdictFail, "let the user that runs relayd read and write every file in the data dir", "the spool in %s cannot be read: %s", dir, err))
@@ -34,7 +34,7 @@ func checkSpool(cfg Config) []relay.Finding {
 	case waiting && cfg.DatabaseURL == "":
 		return append(list, finding(check, relay.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
 			"%s of events in %s wait for a postgres, and the store is SQLite now", size, dir))
-	case waiting && limit > 0 && left.Bytes >= store.SpoolIntake(limit):
+	case waiting && limit > 0 && left.Bytes >= spool.Intake(limit):
 		return append(list, finding(check, relay.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has space; leave the files there",
 			"%s of events wait for postgres in %s, and the spool is full: callers get 503", size, dir))
 	case waiting:

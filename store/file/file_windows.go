@@ -1,4 +1,4 @@
-package store
+package file
 
 import (
 	"os"
@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lockFile takes the lock that dies with the process. Unless it may wait it fails at
+// Lock takes the lock that dies with the process. Unless it may wait it fails at
 // once when another process has it.
-func lockFile(f *os.File, wait bool) error {
+func Lock(f *os.File, wait bool) error {
 	how := uint32(windows.LOCKFILE_EXCLUSIVE_LOCK)
 	if !wait {
 		how |= windows.LOCKFILE_FAIL_IMMEDIATELY
@@ -16,11 +16,11 @@ func lockFile(f *os.File, wait bool) error {
 	return windows.LockFileEx(windows.Handle(f.Fd()), how, 0, 1, 0, &windows.Overlapped{})
 }
 
-// fileID is not known here.
-func fileID(*os.File) string { return "" }
+// ID is not known here.
+func ID(*os.File) string { return "" }
 
-// freeSpace is what this process may still write to the disk of dir.
-func freeSpace(dir string) (int64, error) {
+// FreeSpace is what this process may still write to the disk of dir.
+func FreeSpace(dir string) (int64, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {
 		return 0, err

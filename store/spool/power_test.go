@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package store
+package spool
 
 import (
 	"errors"
@@ -215,70 +215,70 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 			runs++
 			disk := newLossyDisk(t, fail)
 			p := spoolWithoutDatabase(t, t.TempDir(), limit)
-			p.vfs = disk.name
+			p.VFS = disk.name
 			var taken []int
 			mark, stored := int64(0), map[int]bool{} // what the database has
 			for i := range actions {
 				if i%2 == 0 {
 					batch := chunkSteps(i/2*each, each, 9000)
-					if refused, _, err := p.put(batch, nil); err != nil {
+					if refused, _, err := p.Put(batch, nil); err != nil {
 						if len(refused) != each {
 							t.Fatalf("%d of %d steps were refused: %v", len(refused), each, err)
 						}
 						continue
 					}
 					for _, st := range batch {
-						taken = append(taken, st.n)
+						taken = append(taken, st.N)
 					}
 					continue
 				}
 				if i%8 == 1 {
 					continue // more comes in than goes out
 				}
-				rows, err := p.next(5, 1<<20)
+				rows, err := p.Next(5, 1<<20)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if len(rows) == 0 {
-					p.markEmpty()
+					p.MarkEmpty()
 					continue
 				}
 				for i := range rows {
-					st, err := rows[i].step()
+					st, err := rows[i].Step()
 					if err != nil {
 						t.Fatal(err)
 					}
-					mark, stored[st.n] = rows[i].Seq, true
+					mark, stored[st.N] = rows[i].Seq, true
 				}
-				p.advance(rows)
+				p.Advance(rows)
 			}
 			reached = reached || disk.syncs >= fail
 			after := disk.losePower(t, rng, runs%3 == 1, runs%3 == 2)
-			_ = p.close()
+			_ = p.Close()
 			again := spoolWithoutDatabase(t, after, limit)
-			if err := again.loadLeft(); err != nil {
+			if err := again.LoadLeft(); err != nil {
 				t.Fatalf("sync %d failed, power lost after %d actions: %v", fail, actions, err)
 			}
 			var found []int
-			for again.active.Load() {
-				rows, err := again.next(100, 1<<20)
+			for again.Active.Load() {
+				rows, err := again.Next(100, 1<<20)
 				if err != nil {
 					t.Fatal(err)
 				}
 				if len(rows) == 0 {
-					again.markEmpty()
+					again.MarkEmpty()
 					break
 				}
 				for i := range rows {
-					st, err := rows[i].step()
+					st, err := rows[i].Step()
 					if err != nil {
 						t.Fatal(err)
 					}
 					if rows[i].Seq > mark {
-						found = append(found, st.n)
+						found = append(found, st.N)
 					}
 				}
-				again.advance(rows)
+				again.Advance(rows)
 			}
 			if !slices.IsSorted(found) {
 				t.Fatalf("out of order: %v", found)
@@ -312,14 +312,14 @@ func TestSpoolDiskThatFailsForAWhile(t *testing.T) {
 			t.Parallel()
 			disk := newLossyDisk(t, 0)
 			p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
-			p.vfs = disk.name
+			p.VFS = disk.name
 			var want []int
 			for round := range 3 { // broken from the start, then with steps in the file
 				disk.mu.Lock()
 				set(disk, true)
 				disk.mu.Unlock()
 				for range 2 {
-					if refused, _, err := p.put(chunkSteps(100, 2, 3000), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable || len(refused) != 2 {
+					if refused, _, err := p.Put(chunkSteps(100, 2, 3000), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable || len(refused) != 2 {
 						t.Fatalf("refused %d: %v", len(refused), err)
 					}
 				}
@@ -343,7 +343,7 @@ func TestSpoolDrainsOntoAFullDisk(t *testing.T) {
 	disk := newLossyDisk(t, 0)
 	dir := t.TempDir()
 	p := spoolWithoutDatabase(t, dir, 16<<20)
-	p.vfs = disk.name
+	p.VFS = disk.name
 	mustPut(t, p, chunkSteps(0, 20, 9000))
 	disk.mu.Lock()
 	disk.full = true
@@ -351,7 +351,7 @@ func TestSpoolDrainsOntoAFullDisk(t *testing.T) {
 	if got := drainAll(t, p, 3); !slices.Equal(got, numbers(20)) {
 		t.Errorf("came out as %v", got)
 	}
-	if spoolLeft(dir) {
+	if Left(dir) {
 		t.Error("the file is left")
 	}
 }
@@ -361,9 +361,9 @@ func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	t.Parallel()
 	disk := newLossyDisk(t, 0)
 	p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
-	p.vfs = disk.name
+	p.VFS = disk.name
 	mustPut(t, p, chunkSteps(1, 1, 1000))
-	size := p.undrained.Load()
+	size := p.Undrained.Load()
 	syncing, resume := make(chan struct{}), make(chan struct{})
 	once := sync.OnceFunc(func() { close(syncing); <-resume })
 	disk.mu.Lock()
@@ -371,7 +371,7 @@ func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	disk.mu.Unlock()
 	done := make(chan error)
 	go func() {
-		_, _, err := p.put(chunkSteps(2, 1, 1000), nil)
+		_, _, err := p.Put(chunkSteps(2, 1, 1000), nil)
 		done <- err
 	}()
 	select {
@@ -379,21 +379,20 @@ func TestSpoolFiguresDoNotWaitForTheDisk(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatal("the spool does not sync")
 	}
-	s := &Store{spool: p}
 	if p.mu.TryLock() {
 		t.Fatal("the lock is free while the spool syncs; nothing is tested")
 	}
-	if n := s.Stats().SpoolBytes; n != size || size < 1000 || p.drained.Load() != 0 || p.intakeClosed.Load() || p.admitsTypical() != nil {
+	if n := p.Undrained.Load(); n != size || size < 1000 || p.Drained.Load() != 0 || p.IntakeClosed.Load() || p.AdmitsTypical() != nil {
 		t.Errorf("%d bytes, want %d", n, size)
 	}
-	if b, err := s.BodyPart(t.Context(), relay.ID{1}, 1, 0); err != nil || len(b) != 1000 {
-		t.Errorf("a part: %d bytes, %v", len(b), err)
+	if b := p.Part(relay.ID{1}, 1, 0); len(b) != 1000 {
+		t.Errorf("a part: %d bytes", len(b))
 	}
-	if err := s.CheckParts(t.Context(), relay.ID{1}, 1, 1); err != nil {
-		t.Error(err)
+	if missing := p.MissingParts(relay.ID{1}, 1, 1); len(missing) > 0 {
+		t.Errorf("missing: %v", missing)
 	}
 	close(resume)
-	if err := <-done; err != nil || p.undrained.Load() <= size {
-		t.Errorf("%d bytes after the sync, %v", p.undrained.Load(), err)
+	if err := <-done; err != nil || p.Undrained.Load() <= size {
+		t.Errorf("%d bytes after the sync, %v", p.Undrained.Load(), err)
 	}
 }

@@ -1,4 +1,4 @@
-package store
+package spool
 
 import (
 	"fmt"
@@ -19,18 +19,18 @@ import (
 func TestStepRoundTrip(t *testing.T) {
 	t.Parallel()
 	same := cmp.Options{
-		cmp.AllowUnexported(step{}), cmpopts.EquateComparable(netip.AddrPort{}),
-		cmpopts.IgnoreFields(step{}, "size", "ticket", "seq", "waiter", "dead", "err", "spooled"),
+		cmpopts.EquateComparable(netip.AddrPort{}),
+		cmpopts.IgnoreFields(Step{}, "Size"),
 		cmpopts.IgnoreFields(relay.Attempt{}, "Node"), // known from the claim when it is read
 		cmpopts.IgnoreFields(relay.Event{}, "Mark"),   // people mark events that are in the database
 	}
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
-		st := &step{event: &relay.Event{}, attempt: &relay.Attempt{}, message: &relay.Message{}}
-		fill(t, rng, reflect.ValueOf(st.event).Elem())
-		fill(t, rng, reflect.ValueOf(st.attempt).Elem())
-		fill(t, rng, reflect.ValueOf(st.message).Elem())
-		st.kind, st.id, st.n, st.i, st.state, st.data = stepKind(rng.IntN(5)), relay.ID{1, 2}, 3, 4, "failed", []byte("x")
+		st := &Step{Event: &relay.Event{}, Attempt: &relay.Attempt{}, Message: &relay.Message{}}
+		fill(t, rng, reflect.ValueOf(st.Event).Elem())
+		fill(t, rng, reflect.ValueOf(st.Attempt).Elem())
+		fill(t, rng, reflect.ValueOf(st.Message).Elem())
+		st.Kind, st.ID, st.N, st.I, st.State, st.Data = Kind(rng.IntN(5)), relay.ID{1, 2}, 3, 4, "failed", []byte("x")
 		got, err := parseStep(appendStep(nil, st))
 		if err != nil {
 			t.Fatal(err)
@@ -39,13 +39,13 @@ func TestStepRoundTrip(t *testing.T) {
 			t.Fatal(diff)
 		}
 	}
-	whole := appendStep(nil, &step{event: &relay.Event{}, attempt: &relay.Attempt{}, message: &relay.Message{}, id: relay.ID{1}})
+	whole := appendStep(nil, &Step{Event: &relay.Event{}, Attempt: &relay.Attempt{}, Message: &relay.Message{}, ID: relay.ID{1}})
 	for n := range whole {
 		if _, err := parseStep(whole[:n]); err == nil {
 			t.Errorf("%d of %d bytes of a step are taken for a step", n, len(whole))
 		}
 	}
-	for _, st := range []*step{{kind: stepRequeue, n: 2}, {kind: stepAccept, event: &relay.Event{Target: []byte{}}}} {
+	for _, st := range []*Step{{Kind: Requeue, N: 2}, {Kind: Accept, Event: &relay.Event{Target: []byte{}}}} {
 		got, err := parseStep(appendStep(nil, st))
 		if diff := cmp.Diff(st, got, same); diff != "" || err != nil {
 			t.Error(diff, err)
@@ -100,16 +100,16 @@ func fill(t *testing.T, rng *rand.Rand, v reflect.Value) {
 // What writes a step to the database finds in it what its kind needs.
 func TestStepThatLacksItsContentIsDamaged(t *testing.T) {
 	t.Parallel()
-	for kind := stepAccept; kind <= stepRequeue; kind++ {
-		_, err := parseStep(appendStep(nil, &step{kind: kind}))
-		if empty := kind != stepAccept && kind != stepFinish && kind != stepAmend; (err == nil) != empty {
+	for kind := Accept; kind <= Requeue; kind++ {
+		_, err := parseStep(appendStep(nil, &Step{Kind: kind}))
+		if empty := kind != Accept && kind != Finish && kind != Amend; (err == nil) != empty {
 			t.Errorf("a step of kind %d without event, attempt and message: %v", kind, err)
 		}
 	}
 }
 
 func FuzzStep(f *testing.F) {
-	st := &step{kind: stepFinish, attempt: &relay.Attempt{N: 1, Interim: [][]byte{[]byte("HTTP/1.1 103\r\n\r\n")}}}
+	st := &Step{Kind: Finish, Attempt: &relay.Attempt{N: 1, Interim: [][]byte{[]byte("HTTP/1.1 103\r\n\r\n")}}}
 	f.Add(appendStep(nil, st))
 	f.Add(appendStep(nil, st)[:30])
 	f.Fuzz(parseAnything)
@@ -120,7 +120,7 @@ func FuzzStep(f *testing.F) {
 func TestStepGarbage(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(3, 4))
-	st := &step{kind: stepAccept, event: &relay.Event{Target: []byte("/"), Attempts: []relay.Attempt{{N: 1}}}}
+	st := &Step{Kind: Accept, Event: &relay.Event{Target: []byte("/"), Attempts: []relay.Attempt{{N: 1}}}}
 	whole := appendStep(nil, st)
 	for range 20_000 {
 		b := slices.Clone(whole[:rng.IntN(len(whole)+1)])
@@ -139,7 +139,7 @@ func parseAnything(t *testing.T, b []byte) {
 		return
 	}
 	again, err := parseStep(appendStep(nil, st))
-	if err != nil || again.kind != st.kind || again.id != st.id {
+	if err != nil || again.Kind != st.Kind || again.ID != st.ID {
 		t.Fatalf("%+v became %+v, %v", st, again, err)
 	}
 }

@@ -1,4 +1,4 @@
-package store
+package spool
 
 import (
 	"encoding/binary"
@@ -9,6 +9,34 @@ import (
 
 	"relay"
 )
+
+// Kind says what a step changes.
+type Kind uint8
+
+// The kinds of steps. Their numbers are in files.
+const (
+	Accept Kind = iota
+	Chunk
+	Amend
+	Finish
+	Requeue
+)
+
+// Step is one change to make durable. What it points to must not be changed any more.
+type Step struct {
+	Kind    Kind
+	ID      relay.ID
+	Event   *relay.Event   // Accept
+	Attempt *relay.Attempt // Finish
+	Message *relay.Message // Amend
+	Data    []byte         // Chunk
+	N, I    int            // attempt number; part number
+	State   string         // Finish: event state, "" = that of the attempt
+	Size    int64          // bytes of memory that it holds while it waits; not in the file
+}
+
+// stepOverhead is what an encoded step needs in addition to its bytes, about.
+const stepOverhead = 512
 
 // stepFormat is the first byte of a step in the spool.
 const stepFormat = 1
@@ -25,18 +53,18 @@ type coder struct {
 }
 
 // appendStep appends an encoded step to out.
-func appendStep(out []byte, st *step) []byte {
+func appendStep(out []byte, st *Step) []byte {
 	c := coder{b: append(out, stepFormat)}
 	c.step(st)
 	return c.b
 }
 
 // parseStep decodes the output of appendStep; nothing may follow it.
-func parseStep(b []byte) (*step, error) {
+func parseStep(b []byte) (*Step, error) {
 	if len(b) == 0 || b[0] != stepFormat {
 		return nil, errStepDamaged
 	}
-	c, st := coder{b: b[1:], reading: true}, &step{}
+	c, st := coder{b: b[1:], reading: true}, &Step{}
 	c.step(st)
 	if c.err == nil && len(c.b) > 0 {
 		c.err = errStepDamaged
@@ -128,7 +156,10 @@ func (c *coder) fields(values ...any) {
 		case *relay.Framing:
 			number(c, p)
 		case *bool:
-			n := boolToInt(*p)
+			n := 0
+			if *p {
+				n = 1
+			}
 			if number(c, &n); c.reading { // what is encoded may be in use elsewhere
 				*p = n != 0
 			}
@@ -140,9 +171,15 @@ func (c *coder) fields(values ...any) {
 				*p = string(b)
 			}
 		case *time.Time: // in microseconds, as in the tables
-			us := micros(*p)
-			if number(c, &us); c.reading {
-				*p = fromMicros(us)
+			us := int64(0)
+			if !p.IsZero() {
+				us = p.UnixMicro()
+			}
+			if number(c, &us); !c.reading {
+				break
+			}
+			if *p = (time.Time{}); us != 0 {
+				*p = time.UnixMicro(us).UTC()
 			}
 		case *relay.ID:
 			if !c.reading {
@@ -170,14 +207,14 @@ func (c *coder) fields(values ...any) {
 	}
 }
 
-func (c *coder) step(st *step) {
-	number(c, &st.kind)
-	c.fields(&st.id, &st.n, &st.i, &st.state, &st.data)
-	optional(c, &st.event, c.event)
-	optional(c, &st.attempt, c.attempt)
-	optional(c, &st.message, c.message)
-	lacks := st.kind == stepAccept && st.event == nil || st.kind == stepFinish && st.attempt == nil || st.kind == stepAmend && st.message == nil
-	if c.reading && (lacks || st.kind > stepRequeue) {
+func (c *coder) step(st *Step) {
+	number(c, &st.Kind)
+	c.fields(&st.ID, &st.N, &st.I, &st.State, &st.Data)
+	optional(c, &st.Event, c.event)
+	optional(c, &st.Attempt, c.attempt)
+	optional(c, &st.Message, c.message)
+	lacks := st.Kind == Accept && st.Event == nil || st.Kind == Finish && st.Attempt == nil || st.Kind == Amend && st.Message == nil
+	if c.reading && (lacks || st.Kind > Requeue) {
 		c.fail()
 	}
 }

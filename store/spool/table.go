@@ -1,4 +1,4 @@
-package store
+package spool
 
 import (
 	"cmp"
@@ -16,24 +16,25 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/store/file"
 )
 
 const (
-	spoolFile     = "spool.db"
-	spoolRefused  = "spool-refused.jsonl"      // steps that the database refuses, for people
-	spoolDamaged  = ".damaged"                 // suffix of files that SQLite cannot read
-	oldSpoolFiles = "spool-[0-9]*-[0-9]*[0-9]" // pattern of the files that came before spool.db
-	spoolVersion  = 1                          // user_version of the file
+	fileName      = "spool.db"
+	RefusedFile   = "spool-refused.jsonl"      // steps that the database refuses, for people
+	damagedSuffix = ".damaged"                 // suffix of files that SQLite cannot read
+	oldFiles      = "spool-[0-9]*-[0-9]*[0-9]" // pattern of the files that came before spool.db
+	fileVersion   = 1                          // user_version of the file
 
 	// A step of usual size leaves little of a page of 16 KiB unused, and a part of a body
 	// needs few of them.
-	spoolPage   = 16 << 10
-	spoolWALMax = 8 << 20 // size of the write-ahead log, unless one batch is larger
+	pageSize = 16 << 10
+	walMax   = 8 << 20 // size of the write-ahead log, unless one batch is larger
 
-	spoolMinPages = 16 // for the schema and a few steps, however small the limit is
+	minPages = 16 // for the schema and a few steps, however small the limit is
 )
 
-const spoolSchema = `CREATE TABLE steps (
+const schema = `CREATE TABLE steps (
 		seq    INTEGER PRIMARY KEY,
 		node   TEXT NOT NULL,    -- id of the node that wrote the step
 		former TEXT NOT NULL,    -- its id before it rejoined, or the same
@@ -58,8 +59,8 @@ func (k partKey) bytes() []byte {
 	return binary.BigEndian.AppendUint32(b, uint32(k.i))
 }
 
-// spoolRow is a step in the file.
-type spoolRow struct {
+// Row is a step in the file, encoded.
+type Row struct {
 	Seq    int64  `db:"seq"`
 	Node   string `db:"node"`
 	Former string `db:"former"`
@@ -69,45 +70,41 @@ type spoolRow struct {
 }
 
 // size is how many bytes a row counts: about what it needs in the file.
-func (r *spoolRow) size() int64 { n := int64(len(r.Data)); return n + n/64 + 64 }
+func (r *Row) size() int64 { n := int64(len(r.Data)); return n + n/64 + 64 }
 
-const spoolRowSize = `LENGTH(data) + LENGTH(data) / 64 + 64` // the same in SQL
+const rowSize = `LENGTH(data) + LENGTH(data) / 64 + 64` // the same in SQL
 
-// newSpoolRows encodes steps.
-func newSpoolRows(steps []*step, node, former string) (rows []spoolRow, size int64) {
+// newRows encodes steps.
+func newRows(steps []*Step, node, former string) (rows []Row, size int64) {
 	for _, st := range steps {
-		size += st.size + stepOverhead
+		size += st.Size + stepOverhead
 	}
 	buf := make([]byte, 0, size)
-	rows, size = make([]spoolRow, len(steps)), 0
+	rows, size = make([]Row, len(steps)), 0
 	for i, st := range steps {
 		at := len(buf)
 		buf = appendStep(buf, st)
-		rows[i] = spoolRow{Node: node, Former: former, Data: buf[at:len(buf):len(buf)]}
+		rows[i] = Row{Node: node, Former: former, Data: buf[at:len(buf):len(buf)]}
 		rows[i].Sum = crc32.Checksum(rows[i].Data, castagnoli)
-		if st.kind == stepChunk {
-			rows[i].Part = partKey{st.id, st.n, st.i}.bytes()
+		if st.Kind == Chunk {
+			rows[i].Part = partKey{st.ID, st.N, st.I}.bytes()
 		}
 		size += rows[i].size()
 	}
 	return rows, size
 }
 
-// step decodes a row.
-func (r *spoolRow) step() (*step, error) {
+// Step decodes a row.
+func (r *Row) Step() (*Step, error) {
 	if crc32.Checksum(r.Data, castagnoli) != r.Sum {
 		return nil, errStepDamaged
 	}
-	st, err := parseStep(r.Data)
-	if err == nil {
-		st.spooled = r.Seq
-	}
-	return st, err
+	return parseStep(r.Data)
 }
 
-// spoolTable is the file of the spool. It is made when the first step comes, and removed when
+// table is the file of the spool. It is made when the first step comes, and removed when
 // all steps are in Postgres. Commits wait for the disk. Readers wait for no writer.
-type spoolTable struct {
+type table struct {
 	path   string
 	write  *sqlx.DB // one connection
 	read   *sqlx.DB
@@ -115,12 +112,12 @@ type spoolTable struct {
 	pages  *sql.Stmt
 }
 
-// openSpoolTable opens the file in dir, and makes it when it is absent. limit bounds the file
+// openTable opens the file in dir, and makes it when it is absent. limit bounds the file
 // with its log, except that the log may grow by one batch. vfs is the name of the
 // file system of SQLite, "" for the usual one.
-func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spoolCounts, err error) {
+func openTable(dir string, limit int64, vfs string) (t *table, c counts, err error) {
 	ctx := context.Background()
-	t = &spoolTable{path: filepath.Join(dir, spoolFile)}
+	t = &table{path: filepath.Join(dir, fileName)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(fmt.Errorf("open %s: %w", t.path, err), t.close())
@@ -134,10 +131,10 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spool
 		return t, c, err
 	}
 	wal := walLimit(limit)
-	common := []string{busyTimeout, "cache_size(-4096)"}
-	t.write, err = openFile(ctx, t.path, 1, append(common, fmt.Sprintf("page_size(%d)", spoolPage), "synchronous(FULL)",
-		fmt.Sprintf("max_page_count(%d)", max((limit-wal)/spoolPage, spoolMinPages)), fmt.Sprintf("journal_size_limit(%d)", wal),
-		fmt.Sprintf("wal_autocheckpoint(%d)", max(wal/spoolPage/2, 1))), vfs)
+	common := []string{file.BusyTimeout, "cache_size(-4096)"}
+	t.write, err = file.OpenSQLite(ctx, t.path, 1, append(common, fmt.Sprintf("page_size(%d)", pageSize), "synchronous(FULL)",
+		fmt.Sprintf("max_page_count(%d)", max((limit-wal)/pageSize, minPages)), fmt.Sprintf("journal_size_limit(%d)", wal),
+		fmt.Sprintf("wal_autocheckpoint(%d)", max(wal/pageSize/2, 1))), vfs)
 	if err != nil {
 		return t, c, err
 	}
@@ -146,15 +143,15 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spool
 		err = t.write.Get(&version, `PRAGMA user_version`)
 	}
 	if err == nil && version == 0 {
-		err = t.transact(func(tx *sqlx.Tx) error { _, err := tx.Exec(spoolSchema); return err })
+		err = t.transact(func(tx *sqlx.Tx) error { _, err := tx.Exec(schema); return err })
 	}
-	if err == nil && version > spoolVersion {
+	if err == nil && version > fileVersion {
 		err = errors.New("a newer relayd made it; run that until the spool is empty")
 	}
 	if err != nil {
 		return t, c, err
 	}
-	t.read, err = openFile(ctx, t.path, 2, append(common, "query_only(1)"), vfs)
+	t.read, err = file.OpenSQLite(ctx, t.path, 2, append(common, "query_only(1)"), vfs)
 	if err == nil {
 		t.insert, err = t.write.Prepare(`INSERT INTO steps (seq, node, former, part, sum, data) VALUES (?, ?, ?, ?, ?, ?)`)
 	}
@@ -168,28 +165,28 @@ func openSpoolTable(dir string, limit int64, vfs string) (t *spoolTable, c spool
 }
 
 // walLimit is the share of the limit of the spool that is for the write-ahead log.
-func walLimit(limit int64) int64 { return min(limit/8, spoolWALMax) }
+func walLimit(limit int64) int64 { return min(limit/8, walMax) }
 
-func (t *spoolTable) transact(fn func(*sqlx.Tx) error) error {
+func (t *table) transact(fn func(*sqlx.Tx) error) error {
 	tx, err := t.write.Beginx()
 	if err != nil {
 		return err
 	}
 	if err := fn(tx); err != nil {
-		return errors.Join(err, rollback(tx))
+		return errors.Join(err, tx.Rollback())
 	}
 	return tx.Commit()
 }
 
-// next reads rows with numbers above seq; see spool.next.
-func (t *spoolTable) next(seq int64, limit int, bytes int64) (rows []spoolRow, err error) {
+// Next reads rows with numbers above seq; see Spool.Next.
+func (t *table) next(seq int64, limit int, bytes int64) (rows []Row, err error) {
 	list, err := t.read.Queryx(`SELECT seq, node, former, sum, data FROM steps WHERE seq > ? ORDER BY seq LIMIT ?`, seq, limit)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = cmp.Or(err, list.Err(), list.Close()) }()
 	for list.Next() {
-		var r spoolRow
+		var r Row
 		if err := list.StructScan(&r); err != nil {
 			return nil, err
 		}
@@ -201,19 +198,19 @@ func (t *spoolTable) next(seq int64, limit int, bytes int64) (rows []spoolRow, e
 	return rows, nil
 }
 
-// spoolCounts are the steps that a file holds.
-type spoolCounts struct {
+// counts are the steps that a file holds.
+type counts struct {
 	Last  int64 `db:"last"` // number of the last step
 	Steps int64 `db:"steps"`
 	Bytes int64 `db:"bytes"`
 }
 
-func (t *spoolTable) counts() (c spoolCounts, err error) {
-	err = t.read.Get(&c, `SELECT COALESCE(MAX(seq), 0) AS last, COUNT(*) AS steps, COALESCE(SUM(`+spoolRowSize+`), 0) AS bytes FROM steps`)
+func (t *table) counts() (c counts, err error) {
+	err = t.read.Get(&c, `SELECT COALESCE(MAX(seq), 0) AS last, COUNT(*) AS steps, COALESCE(SUM(`+rowSize+`), 0) AS bytes FROM steps`)
 	return c, err
 }
 
-func (t *spoolTable) close() (err error) {
+func (t *table) close() (err error) {
 	for _, db := range []*sqlx.DB{t.read, t.write} { // the last connection moves the log into the file
 		if db != nil {
 			err = errors.Join(err, db.Close())
@@ -224,18 +221,18 @@ func (t *spoolTable) close() (err error) {
 
 // remove closes and removes the file. Its steps are in Postgres, and spool_marks says so until
 // the removal is durable: it does not matter what a loss of power leaves of the file.
-func (t *spoolTable) remove() error {
+func (t *table) remove() error {
 	err := t.close()
 	for _, suffix := range []string{"", "-wal", "-shm"} {
 		if gone := os.Remove(t.path + suffix); !errors.Is(gone, os.ErrNotExist) {
 			err = errors.Join(err, gone)
 		}
 	}
-	return errors.Join(err, syncDir(filepath.Dir(t.path)))
+	return errors.Join(err, file.SyncDir(filepath.Dir(t.path)))
 }
 
-// refusedStep is a line of the file spoolRefused. Bytes are in base64, as JSON has them.
-type refusedStep struct {
+// Refused is a line of the file RefusedFile. Bytes are in base64, as JSON has them.
+type Refused struct {
 	At      time.Time
 	Reason  string
 	Kind    string         `json:",omitempty"`
@@ -247,14 +244,15 @@ type refusedStep struct {
 	Data    []byte         `json:",omitempty"` // part of a body, or a step that cannot be read
 }
 
-func refuse(st *step, reason string) refusedStep {
-	kind := []string{"accept", "chunk", "amend", "finish", "requeue"}[st.kind]
-	return refusedStep{Reason: reason, Kind: kind, Event: st.id.String(), N: st.n, I: st.i, Request: st.event, End: st.attempt, Message: st.message, Data: st.data}
+// Refuse returns the line of a step that the database refuses for a reason.
+func Refuse(st *Step, reason string) Refused {
+	kind := []string{"accept", "chunk", "amend", "finish", "requeue"}[st.Kind]
+	return Refused{Reason: reason, Kind: kind, Event: st.ID.String(), N: st.N, I: st.I, Request: st.Event, End: st.Attempt, Message: st.Message, Data: st.Data}
 }
 
-// quarantine durably appends steps that the database will never take to a file for the
-// operator.
-func quarantine(dir string, steps []refusedStep) error {
+// Quarantine durably appends steps that the database will never take to the file RefusedFile
+// in dir, for the operator.
+func Quarantine(dir string, steps []Refused) error {
 	var lines []byte
 	for _, st := range steps {
 		st.At = time.Now().UTC()
@@ -264,7 +262,7 @@ func quarantine(dir string, steps []refusedStep) error {
 		}
 		lines = append(append(lines, line...), '\n')
 	}
-	f, err := os.OpenFile(filepath.Join(dir, spoolRefused), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, RefusedFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
@@ -272,37 +270,37 @@ func quarantine(dir string, steps []refusedStep) error {
 	if err == nil {
 		err = f.Sync()
 	}
-	return errors.Join(err, f.Close(), syncDir(dir))
+	return errors.Join(err, f.Close(), file.SyncDir(dir))
 }
 
-// SpoolContent is what a data dir has of a spool.
-type SpoolContent struct {
+// Content is what a data dir has of a spool.
+type Content struct {
 	Bytes int64    // of steps that were not in Postgres when the file was written last
 	Aside []string // names of files with steps that could not be read or stored
 }
 
-// LeftSpool reads what the spool in a data dir holds, also beside a server that uses it.
-func LeftSpool(dir string) (c SpoolContent, err error) {
-	for _, pattern := range []string{"spool-*" + spoolDamaged, spoolRefused} {
+// ReadLeft reads what the spool in a data dir holds, also beside a server that uses it.
+func ReadLeft(dir string) (c Content, err error) {
+	for _, pattern := range []string{"spool-*" + damagedSuffix, RefusedFile} {
 		names, _ := filepath.Glob(filepath.Join(dir, pattern))
 		c.Aside = append(c.Aside, names...)
 	}
-	path := filepath.Join(dir, spoolFile)
+	path := filepath.Join(dir, fileName)
 	if _, err := os.Stat(path); err != nil {
 		return c, nil
 	}
-	db, err := openFile(context.Background(), path, 1, []string{busyBeside, "query_only(1)"}, "")
+	db, err := file.OpenSQLite(context.Background(), path, 1, []string{file.BusyBeside, "query_only(1)"}, "")
 	if err != nil {
 		return c, err
 	}
-	counts, err := (&spoolTable{read: db}).counts()
+	counts, err := (&table{read: db}).counts()
 	c.Bytes = counts.Bytes
 	return c, errors.Join(err, db.Close())
 }
 
-// spoolLeft reports whether an earlier process left a spool in dir.
-func spoolLeft(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, spoolFile))
-	old, _ := filepath.Glob(filepath.Join(dir, oldSpoolFiles))
+// Left reports whether an earlier process left a spool in dir.
+func Left(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, fileName))
+	old, _ := filepath.Glob(filepath.Join(dir, oldFiles))
 	return err == nil || len(old) > 0
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package store
+package file
 
 import (
 	"fmt"
@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockFile takes the lock that dies with the process. Unless it may wait it fails at
+// Lock takes the lock that dies with the process. Unless it may wait it fails at
 // once when another process has it.
-func lockFile(f *os.File, wait bool) error {
+func Lock(f *os.File, wait bool) error {
 	how := unix.LOCK_EX
 	if !wait {
 		how |= unix.LOCK_NB
@@ -24,8 +24,8 @@ func lockFile(f *os.File, wait bool) error {
 	}
 }
 
-// fileID names a file on this machine.
-func fileID(f *os.File) string {
+// ID names a file on this machine.
+func ID(f *os.File) string {
 	info, err := f.Stat()
 	if err != nil {
 		return ""
@@ -37,8 +37,8 @@ func fileID(f *os.File) string {
 	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
 }
 
-// freeSpace is what an unprivileged process may still write to the disk of dir.
-func freeSpace(dir string) (int64, error) {
+// FreeSpace is what an unprivileged process may still write to the disk of dir.
+func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	for {
 		err := unix.Statfs(dir, &st)

@@ -1,4 +1,4 @@
-package store
+package spool
 
 import (
 	"bytes"
@@ -10,26 +10,26 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
 )
 
+var errAway = errors.New("the database is away")
+
 // spoolWithoutDatabase opens a spool that nothing drains.
-func spoolWithoutDatabase(t testing.TB, dir string, limit int64) *spool {
+func spoolWithoutDatabase(t testing.TB, dir string, limit int64) *Spool {
 	t.Helper()
-	p := newSpool(Options{SpoolLimit: limit, DataDir: dir, Log: slog.New(slog.DiscardHandler)}, "nowhere", asNode("node_a/1"))
-	t.Cleanup(func() { _ = p.close() })
+	p := New(Options{Dir: dir, Database: "nowhere", Limit: limit, Claimant: asNode("node_a/1"), Log: slog.New(slog.DiscardHandler)})
+	t.Cleanup(func() { _ = p.Close() })
 	return p
 }
 
 // asNode is a process that never rejoined.
 func asNode(id string) func() (string, string) { return func() (string, string) { return id, id } }
 
-func chunkSteps(from, n, size int) (steps []*step) {
+func chunkSteps(from, n, size int) (steps []*Step) {
 	for i := range n {
-		steps = append(steps, &step{
-			kind: stepChunk, id: relay.ID{byte(from + i)}, n: from + i, data: bytes.Repeat([]byte{byte(from + i)}, size), size: int64(size),
+		steps = append(steps, &Step{
+			Kind: Chunk, ID: relay.ID{byte(from + i)}, N: from + i, Data: bytes.Repeat([]byte{byte(from + i)}, size), Size: int64(size),
 		})
 	}
 	return steps
@@ -37,10 +37,10 @@ func chunkSteps(from, n, size int) (steps []*step) {
 
 // drainAll takes everything out of a spool, a few steps at a time, and gives their
 // numbers.
-func drainAll(t testing.TB, p *spool, limit int) (got []int) {
+func drainAll(t testing.TB, p *Spool, limit int) (got []int) {
 	t.Helper()
 	for {
-		rows, err := p.next(limit, 16<<10)
+		rows, err := p.Next(limit, 16<<10)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,18 +48,18 @@ func drainAll(t testing.TB, p *spool, limit int) (got []int) {
 			break
 		}
 		for i := range rows {
-			st, err := rows[i].step()
+			st, err := rows[i].Step()
 			if err != nil {
 				t.Fatal(err)
 			}
-			got = append(got, st.n)
-			if want := bytes.Repeat([]byte{byte(st.n)}, len(st.data)); !bytes.Equal(st.data, want) {
-				t.Fatalf("step %d has other bytes", st.n)
+			got = append(got, st.N)
+			if want := bytes.Repeat([]byte{byte(st.N)}, len(st.Data)); !bytes.Equal(st.Data, want) {
+				t.Fatalf("step %d has other bytes", st.N)
 			}
 		}
-		p.advance(rows)
+		p.Advance(rows)
 	}
-	if !p.markEmpty() || p.active.Load() {
+	if !p.MarkEmpty() || p.Active.Load() {
 		t.Fatal("not empty")
 	}
 	return got
@@ -72,9 +72,9 @@ func numbers(n int) (out []int) {
 	return out
 }
 
-func mustPut(t testing.TB, p *spool, steps []*step) {
+func mustPut(t testing.TB, p *Spool, steps []*Step) {
 	t.Helper()
-	if _, _, err := p.put(steps, errDatabaseDown); err != nil {
+	if _, _, err := p.Put(steps, errAway); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -82,7 +82,7 @@ func mustPut(t testing.TB, p *spool, steps []*step) {
 // spoolSizes adds up the sizes of the files of a spool, and checks who may read them.
 func spoolSizes(t testing.TB, dir string) (n int64) {
 	t.Helper()
-	list, err := filepath.Glob(filepath.Join(dir, spoolFile+"*"))
+	list, err := filepath.Glob(filepath.Join(dir, fileName+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,28 +106,28 @@ func TestSpoolOrder(t *testing.T) {
 	for i := range 10 {
 		mustPut(t, p, chunkSteps(10*i, 10, 600))
 	}
-	rows, err := p.next(15, 1<<20)
+	rows, err := p.Next(15, 1<<20)
 	if err != nil || len(rows) != 15 {
 		t.Fatalf("%d steps, %v", len(rows), err)
 	}
-	p.advance(rows)
-	if err := p.close(); err != nil {
+	p.Advance(rows)
+	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p = spoolWithoutDatabase(t, dir, 16<<20)
-	p.claimant = asNode("node_a/2")
-	if err := p.loadLeft(); err != nil || !p.active.Load() || p.waiting.Load() != 85 {
-		t.Fatalf("%d steps wait, %v", p.waiting.Load(), err)
+	p.Claimant = asNode("node_a/2")
+	if err := p.LoadLeft(); err != nil || !p.Active.Load() || p.Waiting.Load() != 85 {
+		t.Fatalf("%d steps wait, %v", p.Waiting.Load(), err)
 	}
 	mustPut(t, p, chunkSteps(100, 10, 50_000)) // larger than what is read at once
-	rows, err = p.next(1000, 1<<30)
+	rows, err = p.Next(1000, 1<<30)
 	if err != nil || len(rows) != 85 || rows[0].Node != "node_a/1" {
 		t.Fatalf("%d steps at once: the batch has to end with the run; %v", len(rows), err)
 	}
 	if got := drainAll(t, p, 7); !slices.Equal(got, numbers(110)[15:]) {
 		t.Errorf("came out as %v", got)
 	}
-	if left, size := spoolSizes(t, dir), p.undrained.Load(); left > 0 || size != 0 || spoolLeft(dir) {
+	if left, size := spoolSizes(t, dir), p.Undrained.Load(); left > 0 || size != 0 || Left(dir) {
 		t.Errorf("left: %d bytes in files, %d bytes in the spool", left, size)
 	}
 }
@@ -144,9 +144,9 @@ func TestSpoolLimit(t *testing.T) {
 	fill := func() (most int64) {
 		t.Helper()
 		for {
-			_, _, err := p.put(chunkSteps(n, 16, 256<<10), errDatabaseDown)
+			_, _, err := p.Put(chunkSteps(n, 16, 256<<10), errAway)
 			if err != nil {
-				if !errors.Is(err, errSpoolFull) {
+				if !errors.Is(err, errFull) {
 					t.Error(err)
 				}
 				return most
@@ -156,22 +156,22 @@ func TestSpoolLimit(t *testing.T) {
 		}
 	}
 	most := fill()
-	if p.refused.Load() != 16 || !p.intakeClosed.Load() {
-		t.Errorf("refused %d, blocked %v", p.refused.Load(), p.intakeClosed.Load())
+	if p.Refused.Load() != 16 || !p.IntakeClosed.Load() {
+		t.Errorf("refused %d, blocked %v", p.Refused.Load(), p.IntakeClosed.Load())
 	}
 	if most > limit || p.used.Load() < p.intakeLimit()*9/10 {
 		t.Errorf("%d bytes of files, %d used, limit %d, %d steps", most, p.used.Load(), limit, n)
 	}
-	if _, _, err := p.put(freshSteps(0, 1, 1), nil); !errors.Is(err, errSpoolFull) {
+	if _, _, err := p.Put(freshSteps(0, 1, 1), nil); !errors.Is(err, errFull) {
 		t.Errorf("a small step passed: %v", err)
 	}
 	for range 3 {
-		for p.intakeClosed.Load() {
-			rows, err := p.next(8, 4<<20)
+		for p.IntakeClosed.Load() {
+			rows, err := p.Next(8, 4<<20)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.advance(rows)
+			p.Advance(rows)
 		}
 		most = max(most, fill())
 	}
@@ -195,14 +195,14 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 	}
 	missing := func() (n int) {
 		for i := range 20 {
-			key := partKey{id: relay.ID{byte(i)}, n: i}
-			part := p.part(key)
+			id := relay.ID{byte(i)}
+			part := p.Part(id, i, 0)
 			if part == nil {
 				n++
 			} else if !bytes.Equal(part, bytes.Repeat([]byte{byte(i)}, 1500)) {
 				t.Errorf("part %d has other bytes", i)
 			}
-			if gone := len(p.missingParts(key.id, key.n, 1)) == 1; gone != (part == nil) {
+			if gone := len(p.MissingParts(id, i, 1)) == 1; gone != (part == nil) {
 				t.Errorf("part %d: missing %v, read %d bytes", i, gone, len(part))
 			}
 		}
@@ -211,14 +211,14 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 	if n := missing(); n != 0 {
 		t.Errorf("%d of 20 parts are missing", n)
 	}
-	if p.part(partKey{id: relay.ID{1}, n: 1, i: 1}) != nil || !slices.Equal(p.missingParts(relay.ID{1}, 1, 3), []int{1, 2}) {
+	if p.Part(relay.ID{1}, 1, 1) != nil || !slices.Equal(p.MissingParts(relay.ID{1}, 1, 3), []int{1, 2}) {
 		t.Error("parts are there that were never put")
 	}
-	if err := p.close(); err != nil {
+	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	p = spoolWithoutDatabase(t, dir, 16<<20)
-	if err := p.loadLeft(); err != nil {
+	if err := p.LoadLeft(); err != nil {
 		t.Fatal(err)
 	}
 	if n := missing(); n != 0 {
@@ -230,43 +230,25 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 	}
 }
 
-// A step whose bytes changed on the disk, or that a newer program wrote, is kept aside; the
-// others are stored.
+// A step whose bytes changed on the disk, or that a newer program wrote, is not read.
 func TestSpoolDamagedStep(t *testing.T) {
 	t.Parallel()
-	s, alias := servedOnPostgres(t)
-	steps, _ := arrivals(s, alias, 2)
-	p, d := spooled(t, s, append(steps[:2:2], chunkSteps(7, 2, 10)...))
-	err := p.table.Load().transact(func(tx *sqlx.Tx) error {
-		_, err := tx.Exec(`UPDATE steps SET data = X'0102' WHERE seq = 3`)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rows, _ := newSpoolRows(chunkSteps(9, 1, 10), "n", "n")
+	rows, _ := newRows(chunkSteps(9, 1, 10), "n", "n")
 	rows[0].Data[0] = stepFormat + 1
-	if _, err := rows[0].step(); err == nil {
+	if _, err := rows[0].Step(); err == nil {
 		t.Error("bytes that changed were read")
 	}
 	if _, err := parseStep(rows[0].Data); err == nil {
 		t.Error("a step of a newer version was read")
 	}
 	part := chunkSteps(9, 1, 10)
-	rows, _ = newSpoolRows(part, "n", "n")
-	rows[0].Data[bytes.Index(rows[0].Data, part[0].data)] ^= 1 // only the checksum shows a changed byte of a body
+	rows, _ = newRows(part, "n", "n")
+	rows[0].Data[bytes.Index(rows[0].Data, part[0].Data)] ^= 1 // only the checksum shows a changed byte of a body
 	if _, err := parseStep(rows[0].Data); err != nil {
 		t.Error(err)
 	}
-	if _, err := rows[0].step(); err == nil {
+	if _, err := rows[0].Step(); err == nil {
 		t.Error("a body with a byte that changed was read")
-	}
-	rounds(t, d)
-	if kept := refusedSteps(t, p.dir); len(kept) != 1 || !bytes.Equal(kept[0].Data, []byte{1, 2}) {
-		t.Errorf("kept aside: %+v", kept)
-	}
-	if c := takeOut(t, s, alias); c == nil || c.Event.ID != steps[0].id {
-		t.Errorf("out of the queue comes %+v", c)
 	}
 }
 
@@ -274,23 +256,23 @@ func TestSpoolDamagedStep(t *testing.T) {
 // spool goes on with another one.
 func TestSpoolDamagedFile(t *testing.T) {
 	t.Parallel()
-	for name, at := range map[string]int{"header": 0, "table": spoolPage, "in use": spoolPage} {
+	for name, at := range map[string]int{"header": 0, "table": pageSize, "in use": pageSize} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			p := spoolWithoutDatabase(t, dir, 16<<20)
 			mustPut(t, p, chunkSteps(0, 3, 10))
-			if err := p.close(); err != nil {
+			if err := p.Close(); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join(dir, spoolFile)
+			path := filepath.Join(dir, fileName)
 			content, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
 			}
 			next := spoolWithoutDatabase(t, dir, 16<<20)
 			if name == "in use" {
-				if err := next.loadLeft(); err != nil {
+				if err := next.LoadLeft(); err != nil {
 					t.Fatal(err)
 				}
 				next.table.Load().write.MustExec(`PRAGMA shrink_memory`) // SQLite has the page in memory
@@ -300,17 +282,17 @@ func TestSpoolDamagedFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if name == "in use" {
-				if _, _, err := next.put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
+				if _, _, err := next.Put(chunkSteps(9, 1, 10), nil); relay.AsError(err).Code != relay.CodeStoreUnavailable {
 					t.Errorf("written to a damaged file: %v", err)
 				}
-			} else if err := next.loadLeft(); err != nil {
+			} else if err := next.LoadLeft(); err != nil {
 				t.Fatal(err)
 			}
 			mustPut(t, next, chunkSteps(3, 2, 10))
 			if got := drainAll(t, next, 100); !slices.Equal(got, []int{3, 4}) {
 				t.Errorf("came out as %v", got)
 			}
-			list, err := filepath.Glob(filepath.Join(dir, "spool-*"+spoolDamaged))
+			list, err := filepath.Glob(filepath.Join(dir, "spool-*"+damagedSuffix))
 			if err != nil || len(list) != 1 {
 				t.Fatalf("kept aside: %v, %v", list, err)
 			}
@@ -330,14 +312,14 @@ func TestSpoolOfANewerVersion(t *testing.T) {
 	if _, err := p.table.Load().write.Exec(`PRAGMA user_version = 9`); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.close(); err != nil {
+	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
 	next := spoolWithoutDatabase(t, dir, 16<<20)
-	if err := next.loadLeft(); err == nil || !strings.Contains(err.Error(), "newer relayd") {
+	if err := next.LoadLeft(); err == nil || !strings.Contains(err.Error(), "newer relayd") {
 		t.Errorf("opened a file of a newer version: %v", err)
 	}
-	if !spoolLeft(dir) {
+	if !Left(dir) {
 		t.Error("the file is gone")
 	}
 }
@@ -353,14 +335,14 @@ func TestSpoolFilesOfAnEarlierVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := p.loadLeft(); err != nil || spoolLeft(dir) {
+	if err := p.LoadLeft(); err != nil || Left(dir) {
 		t.Fatalf("without such files: %v", err)
 	}
 	path := filepath.Join(dir, "spool-0000000007-000000")
 	if err := os.WriteFile(path, []byte("x"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.loadLeft(); err == nil || !strings.Contains(err.Error(), path) || !spoolLeft(dir) {
+	if err := p.LoadLeft(); err == nil || !strings.Contains(err.Error(), path) || !Left(dir) {
 		t.Errorf("with %s: %v", path, err)
 	}
 	if _, err := os.Stat(path); err != nil {

@@ -1,0 +1,104 @@
+// Package file opens SQLite files, and writes and locks other files of a data dir.
+package file
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"modernc.org/sqlite"
+	sqlite3 "modernc.org/sqlite/lib"
+)
+
+// How long SQLite waits for the lock of another process, as a pragma.
+const (
+	BusyTimeout = "busy_timeout(2000)"  // for another process, such as an operator command: nobody waits 5 s, also behind another one
+	BusyBeside  = "busy_timeout(10000)" // for the server, by a command that runs beside it
+)
+
+// lockedTime is how long an open waits for a file that another process keeps locked.
+const lockedTime = 9 * time.Second
+
+// OpenSQLite opens a handle on a file with up to conns connections. vfs is the name of the file system of SQLite, "" for that of the
+// operating system.
+func OpenSQLite(ctx context.Context, path string, conns int, pragmas []string, vfs string) (*sqlx.DB, error) {
+	q := url.Values{"_txlock": {"immediate"}, "_pragma": pragmas}
+	if vfs != "" {
+		q.Set("vfs", vfs)
+	}
+	db, err := sqlx.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
+	if err != nil {
+		return nil, err
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	// While another process keeps the file locked, such as for a migration, nobody waits for it yet.
+	for began := time.Now(); ; {
+		err := db.PingContext(ctx)
+		if err == nil {
+			return db, nil
+		}
+		if SQLiteCode(err) != sqlite3.SQLITE_BUSY || ctx.Err() != nil || time.Since(began) > lockedTime {
+			return nil, errors.Join(err, db.Close())
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// SQLiteCode returns the code of an error of SQLite; 0 for another error.
+func SQLiteCode(err error) int {
+	var e *sqlite.Error
+	if errors.As(err, &e) {
+		return e.Code() & 0xff
+	}
+	return 0
+}
+
+// Damaged reports whether an error means that the content of the file is damaged.
+func Damaged(err error) bool {
+	code := SQLiteCode(err)
+	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
+}
+
+// Write durably makes or replaces a file, for its owner only. After a loss of power the
+// file has its old content or the new one.
+func Write(path string, content []byte) error {
+	part := path + ".part"
+	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil { // before rename: Windows does not rename an open file
+		err = os.Rename(part, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(part))
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
+// SyncDir makes the directory entries of a folder durable, where the system can do that.
+func SyncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("write folder to disk: %w", err)
+	}
+	err = d.Sync()
+	if errors.Is(err, errors.ErrUnsupported) || runtime.GOOS == "windows" {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}

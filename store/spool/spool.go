@@ -1,0 +1,475 @@
+// Package spool keeps the steps of the store's journal in a file while Postgres is away:
+// bounded, synced, in order, and readable by part. It knows no statement of the store, which
+// drains it.
+package spool
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"golang.org/x/time/rate"
+
+	"relay"
+	"relay/store/file"
+)
+
+const (
+	retryAfter  = 5 * time.Second
+	probeEvery  = 250 * time.Millisecond // between two tests of the disk
+	logInterval = 10 * time.Second       // between two log lines about the same
+
+	throttleLimit = 300 * time.Millisecond
+	throttlePause = 2 * time.Millisecond
+	throttleRatio = 4
+
+	// A quarter of the spool is reserved for the ends of events that were accepted: the
+	// answer of a forwarded request must not be refused because of later requests.
+	reservedForEnds = 4
+	reopenShare     = 8        // after a refusal, this part of the space (1/8) must be free before new events are accepted
+	smallSpool      = 64 << 20 // a smaller spool counts as nearly full from the start
+	maxRejected     = 10_000   // ids of refused events that are remembered at most
+	typicalRequest  = 4 << 10  // bytes of a request of usual size
+)
+
+// Options describe a spool.
+type Options struct {
+	Dir      string // data dir
+	Database string // name of the database in messages
+	Limit    int64  // bytes of the file at most; 0 = no spool
+	VFS      string // file system of SQLite; "" = that of the operating system
+	// Claimant returns the ids of the node that writes steps: its id now, and that before it
+	// rejoined, or the same.
+	Claimant func() (node, former string)
+	Log      *slog.Logger
+}
+
+// State is what can be read of a spool at any time, without a wait for its disk.
+type State struct {
+	Active       atomic.Bool  // something is in it: steps have to be appended to it
+	Down         atomic.Bool  // the database did not answer the last time; who drains the spool sets it
+	IntakeClosed atomic.Bool  // new events are refused
+	Undrained    atomic.Int64 // bytes of steps that are not in the database yet
+	Waiting      atomic.Int64 // number of these steps
+	Drained      atomic.Int64 // bytes of steps that reached the database since the start
+	Refused      atomic.Int64 // steps
+}
+
+// Spool keeps the steps of the journal in a SQLite file of the data dir while Postgres does
+// not take them. While it is not empty, every step is appended to it until all of them are in
+// the database, so that the order is kept. A spool without a limit is never used. Methods are safe
+// for concurrent use.
+type Spool struct {
+	Options
+	State
+	Wake chan struct{} // wakes the drainer
+
+	used atomic.Int64 // bytes of the file that hold steps
+	// table is nil while the spool is empty. Readers of parts, metrics and readiness use it
+	// and the state without mu, which is held while the file is written and synced.
+	table atomic.Pointer[table]
+
+	mu       sync.Mutex
+	last     int64 // number of the newest step
+	stored   int64 // number of the newest step that is in the database
+	rejected map[relay.ID]bool
+	since    time.Time      // when the first step came after the spool was empty
+	steps    int64          // steps taken since then
+	often    rate.Sometimes // for the log
+
+	probeMu    sync.Mutex
+	probed     time.Time // when the disk was last tested
+	writeError error     // the error of that test
+}
+
+// New returns the spool of a data dir. It opens no file.
+func New(o Options) *Spool {
+	return &Spool{Options: o, Wake: make(chan struct{}, 1), often: rate.Sometimes{Interval: logInterval}}
+}
+
+// Enabled reports whether there is a spool at all.
+func (p *Spool) Enabled() bool { return p.Limit > 0 }
+
+// logThrottled logs an error at most once in logInterval.
+func (p *Spool) logThrottled(what string, args ...any) {
+	p.often.Do(func() { p.Log.Error(what, args...) })
+}
+
+var errFull = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: retryAfter,
+	Detail: "the relay's storage is away and what it keeps meanwhile is full; try again in a moment",
+}
+
+// ErrUnready is errFull with advice for the operator.
+var ErrUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
+
+// intakeLimit is how many bytes of the file new events may fill.
+func (p *Spool) intakeLimit() int64 { return Intake(p.Limit) }
+
+// Intake is how many bytes new events may fill of a spool with a limit.
+func Intake(limit int64) int64 {
+	space := limit - walLimit(limit)
+	return space - space/reservedForEnds
+}
+
+// Admits returns nil when a new event of about need bytes fits into the spool, or does not
+// go there. It answers from memory and never waits for the disk.
+func (p *Spool) Admits(need int64) *relay.Error {
+	if p.Active.Load() && (p.IntakeClosed.Load() || p.used.Load()+need+pageSize > p.intakeLimit()) {
+		return errFull
+	}
+	return nil
+}
+
+// AdmitsTypical returns nil while an event of usual size would be taken. Callers are refused
+// before the spool itself refuses anything, and readiness has to report that.
+func (p *Spool) AdmitsTypical() *relay.Error { return p.Admits(min(typicalRequest, p.intakeLimit()/8)) }
+
+// NearlyFull reports whether the space for new events is so little that concurrent requests
+// could fill it.
+func (p *Spool) NearlyFull() bool {
+	return p.Active.Load() && (p.Limit < smallSpool || p.used.Load() > p.intakeLimit()/2)
+}
+
+// CheckWritable returns nil when the disk of the spool takes data. It writes a small test
+// file, at most once in probeEvery, because there may be no event that would show it.
+func (p *Spool) CheckWritable() error {
+	p.probeMu.Lock()
+	defer p.probeMu.Unlock()
+	if time.Since(p.probed) < probeEvery {
+		return p.writeError
+	}
+	path := filepath.Join(p.Dir, ".spool-test")
+	err := file.Write(path, make([]byte, typicalRequest))
+	if err == nil {
+		err = os.Remove(path)
+	}
+	if p.writeError, p.probed = nil, time.Now(); err != nil {
+		p.writeError = fmt.Errorf("store: postgres is away and the spool cannot be written: %w; make room in the data dir, or bring postgres back", err)
+	}
+	return p.writeError
+}
+
+// open opens the file, unless it is open. Call it with the lock held.
+func (p *Spool) open() (*table, error) {
+	if t := p.table.Load(); t != nil {
+		return t, nil
+	}
+	t, c, err := openTable(p.Dir, p.Limit, p.VFS)
+	if file.Damaged(err) {
+		if err = p.setAside(t, err); err == nil {
+			t, c, err = openTable(p.Dir, p.Limit, p.VFS)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.last = max(p.last, c.Last)
+	p.Undrained.Store(c.Bytes)
+	p.Waiting.Store(c.Steps)
+	p.table.Store(t)
+	p.updateUsed(t)
+	return t, nil
+}
+
+// setAside renames a file that SQLite cannot read. A loss of power does not damage a file,
+// but a disk may. Call it with the lock held.
+func (p *Spool) setAside(t *table, cause error) error {
+	p.table.Store(nil)
+	err := t.close()
+	name := fmt.Sprintf("spool-%d%s", time.Now().UnixNano(), damagedSuffix)
+	for _, suffix := range []string{"", "-wal"} {
+		if moved := os.Rename(t.path+suffix, filepath.Join(p.Dir, name+suffix)); !errors.Is(moved, os.ErrNotExist) {
+			err = errors.Join(err, moved)
+		}
+	}
+	p.Log.Error("the spool file is damaged; what was not stored of it stays in the data dir: keep the file, sqlite3 may recover it", "file", name, "err", cause)
+	p.Undrained.Store(0)
+	p.Waiting.Store(0)
+	p.used.Store(0)
+	return errors.Join(err, file.SyncDir(p.Dir))
+}
+
+// updateUsed reads how much of the file is used: pages that became free are used again. Call it
+// with the lock held.
+func (p *Spool) updateUsed(t *table) {
+	var pages int64
+	if err := t.pages.QueryRow().Scan(&pages); err == nil {
+		p.used.Store(pages * pageSize)
+	}
+}
+
+// LoadLeft opens the file that an earlier process of this data dir left, if there is one.
+func (p *Spool) LoadLeft() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if old, _ := filepath.Glob(filepath.Join(p.Dir, oldFiles)); len(old) > 0 {
+		return fmt.Errorf("requests that are not in the database wait in %s, which an earlier version of relayd wrote: "+
+			"start that version with this data dir until the file is gone, or move the file away to give the requests up", old[0])
+	}
+	if _, err := os.Stat(filepath.Join(p.Dir, fileName)); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if _, err := p.open(); err != nil {
+		return fmt.Errorf("%w; events wait in it: make sure that relayd may read and write it", err)
+	}
+	p.markActive(nil) // the drainer removes an empty file
+	return nil
+}
+
+func (p *Spool) markActive(why error) {
+	if p.Active.Load() {
+		return
+	}
+	p.since, p.steps = time.Now(), 0
+	p.Active.Store(true)
+	if why != nil {
+		p.Log.Warn("postgres does not take events; they are kept in the data dir and stored when it is back: look after the database, leave the spool file alone",
+			"database", p.Database, "dir", p.Dir, "limit", p.Limit, "err", why)
+	}
+	select {
+	case p.Wake <- struct{}{}:
+	default:
+	}
+}
+
+// Put makes steps durable in the spool because the database did not take them; why is the
+// reason, nil when the spool is active already. It returns the steps that did not fit, and
+// err says why. New events and further steps of refused events are refused before the ends of
+// other events. After a refusal no new event is taken until an eighth of the space for new
+// events is free.
+func (p *Spool) Put(steps []*Step, why error) (refused []*Step, bytes int64, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	node, former := p.Claimant()
+	rows, size := newRows(steps, node, former)
+	if len(p.rejected) > 0 || p.IntakeClosed.Load() || p.used.Load()+size+pageSize > p.intakeLimit() {
+		if steps, refused = p.reject(steps, rows); len(refused) > 0 {
+			rows, size = newRows(steps, node, former)
+			err = errFull
+		}
+	}
+	if p.Refused.Add(int64(len(refused))); len(steps) == 0 {
+		return refused, 0, err
+	}
+	if p.used.Load()+size+pageSize > p.Limit-walLimit(p.Limit) {
+		p.Refused.Add(int64(len(steps)))
+		p.closeIntake()
+		return append(refused, steps...), 0, errFull
+	}
+	if err := p.append(rows); err != nil {
+		p.Refused.Add(int64(len(steps)))
+		p.logThrottled("the spool cannot be written; callers get 503: make room in the data dir, or bring postgres back", "dir", p.Dir, "err", err)
+		return append(refused, steps...), 0, &relay.Error{
+			Code: relay.CodeStoreUnavailable, RetryAfter: retryAfter, Detail: errFull.Detail, Cause: err,
+		}
+	}
+	p.Undrained.Add(size)
+	p.Waiting.Add(int64(len(steps)))
+	p.markActive(why)
+	p.steps += int64(len(steps))
+	return refused, size, err
+}
+
+// append makes rows durable. Call it with the lock held.
+func (p *Spool) append(rows []Row) error {
+	t, err := p.open()
+	if err != nil {
+		return err
+	}
+	err = t.transact(func(tx *sqlx.Tx) error {
+		insert := tx.Stmt(t.insert)
+		for i := range rows {
+			r := &rows[i]
+			r.Seq = p.last + 1 + int64(i)
+			if _, err := insert.Exec(r.Seq, r.Node, r.Former, r.Part, int64(r.Sum), r.Data); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if file.Damaged(err) {
+		return errors.Join(err, p.setAside(t, err)) // the next steps get another file
+	}
+	if err != nil {
+		return err
+	}
+	p.last += int64(len(rows))
+	p.updateUsed(t)
+	return nil
+}
+
+// closeIntake refuses new events until there is space. Call it with the lock held.
+func (p *Spool) closeIntake() {
+	if p.Waiting.Load() > 0 { // otherwise nothing would ever free space
+		p.IntakeClosed.Store(true)
+	}
+	p.logThrottled("the spool is full; callers get 503 until postgres is back: bring it back, or raise --spool-limit",
+		"database", p.Database, "limit", p.Limit)
+}
+
+// reject divides steps into those that are stored and those that are refused: new events, if
+// there is no space, and all steps of refused events. rows are the steps, encoded.
+func (p *Spool) reject(steps []*Step, rows []Row) (on, away []*Step) {
+	size := p.used.Load() + pageSize
+	for i, st := range steps {
+		if !p.rejected[st.ID] {
+			size += rows[i].size()
+		}
+	}
+	space := !p.IntakeClosed.Load() && size <= p.intakeLimit()
+	gone := map[relay.ID]bool{}
+	for _, st := range steps {
+		begins := st.Kind == Accept || st.Kind == Chunk && st.N == 0 // a part of a request
+		if p.rejected[st.ID] || gone[st.ID] || !space && begins {
+			gone[st.ID] = true
+			away = append(away, st)
+		} else {
+			on = append(on, st)
+		}
+	}
+	for id := range gone {
+		if p.rejected == nil {
+			p.rejected = map[relay.ID]bool{}
+		}
+		if len(p.rejected) < maxRejected {
+			p.rejected[id] = true
+		}
+	}
+	if !space && len(away) > 0 {
+		p.closeIntake()
+	}
+	return on, away
+}
+
+// Next reads the oldest steps that are not in the database, in order: up to limit of one node,
+// and, unless the first one is larger, up to bytes. It returns no rows when there are none.
+func (p *Spool) Next(limit int, bytes int64) ([]Row, error) {
+	p.mu.Lock()
+	t, stored := p.table.Load(), p.stored
+	p.mu.Unlock()
+	if t == nil {
+		return nil, nil
+	}
+	rows, err := t.next(stored, limit, bytes)
+	if file.Damaged(err) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return nil, p.setAside(t, err)
+	}
+	return rows, err
+}
+
+// Advance records that rows are in the database, and deletes them. If they cannot be deleted,
+// they stay until the file is removed, and the mark in the database says that they are stored.
+func (p *Spool) Advance(rows []Row) {
+	var bytes int64
+	for i := range rows {
+		bytes += rows[i].size()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stored = rows[len(rows)-1].Seq
+	if t := p.table.Load(); t != nil {
+		if _, err := t.write.Exec(`DELETE FROM steps WHERE seq <= ?`, p.stored); err != nil {
+			p.logThrottled("steps that are in postgres cannot be deleted from the spool file; its space becomes free when all steps are stored", "dir", p.Dir, "err", err)
+		}
+		p.updateUsed(t)
+	}
+	p.Undrained.Add(-bytes)
+	p.Waiting.Add(-int64(len(rows)))
+	p.Drained.Add(bytes)
+	if p.used.Load() <= p.intakeLimit()-p.intakeLimit()/reopenShare {
+		p.IntakeClosed.Store(false)
+	}
+}
+
+// MarkEmpty makes the spool inactive and removes its file when all steps are in the database;
+// false when some are not.
+func (p *Spool) MarkEmpty() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.Waiting.Load() > 0 {
+		return false
+	}
+	if t := p.table.Swap(nil); t != nil {
+		if err := t.remove(); err != nil {
+			p.Log.Warn("the spool file cannot be removed; its steps are in postgres, and are not stored twice", "err", err)
+		}
+	}
+	p.used.Store(0)
+	p.Undrained.Store(0)
+	p.IntakeClosed.Store(false)
+	p.rejected = nil
+	p.Active.Store(false)
+	p.Log.Info("the spool is empty: all of it is stored in postgres", "steps", p.steps, "after", time.Since(p.since).Round(time.Millisecond))
+	return true
+}
+
+// Throttle delays a committer that has put bytes into the spool while the spool is being
+// drained, until a multiple of them is drained, for throttleLimit at most. Otherwise callers
+// that are faster than the database would keep the spool from ever becoming empty.
+func (p *Spool) Throttle(bytes int64) {
+	goal, late := p.Drained.Load()+throttleRatio*bytes, time.Now().Add(throttleLimit)
+	for p.Active.Load() && !p.Down.Load() && !p.IntakeClosed.Load() && p.Drained.Load() < goal && time.Now().Before(late) {
+		time.Sleep(throttlePause)
+	}
+}
+
+// Part reads part i of a stored body from the spool; nil when the spool does not have it, or
+// cannot read it: then the database may. n = 0 is the request, n = k the response of attempt k.
+func (p *Spool) Part(id relay.ID, n, i int) []byte {
+	var rows []Row
+	p.readParts(&rows, `SELECT seq, sum, data FROM steps WHERE part = ? LIMIT 1`, partKey{id, n, i}.bytes())
+	if len(rows) == 0 {
+		return nil
+	}
+	st, err := rows[0].Step()
+	if err != nil {
+		return nil
+	}
+	return st.Data
+}
+
+// MissingParts returns the numbers of those parts of a body that are not in the spool.
+func (p *Spool) MissingParts(id relay.ID, n, parts int) (missing []int) {
+	var there [][]byte
+	if parts > 0 {
+		p.readParts(&there, `SELECT part FROM steps WHERE part BETWEEN ? AND ?`, partKey{id, n, 0}.bytes(), partKey{id, n, -1}.bytes())
+	}
+	for i := range parts {
+		if !slices.ContainsFunc(there, func(key []byte) bool { return bytes.Equal(key, partKey{id, n, i}.bytes()) }) {
+			missing = append(missing, i)
+		}
+	}
+	return missing
+}
+
+// readParts reads rows about parts of bodies. It reads none from a file that was closed, because
+// all of it is in the database, or is damaged.
+func (p *Spool) readParts(rows any, query string, args ...any) {
+	if t := p.table.Load(); t != nil && p.Active.Load() {
+		_ = t.read.Select(rows, query, args...)
+	}
+}
+
+// Close closes the file. What is in it is stored after the next start.
+func (p *Spool) Close() (err error) {
+	if n := p.Undrained.Load(); n > 0 {
+		p.Log.Warn("events wait in the spool; they are stored at the next start with this data dir", "dir", p.Dir, "bytes", n)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if t := p.table.Swap(nil); t != nil {
+		err = t.close()
+	}
+	return err
+}
