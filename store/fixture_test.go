@@ -324,3 +324,12 @@ func dropEmptyDays(t *testing.T, address string) {
 		}
 	}
 }
+
+// kept waits until what a ticket stands for is stored.
+func kept(t *testing.T, ticket *relay.Ticket) {
+	t.Helper()
+	<-ticket.Done()
+	if err := ticket.Err(); err != nil {
+		t.Fatal(err)
+	}
+}

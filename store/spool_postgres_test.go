@@ -4,7 +4,6 @@ package store_test
 
 import (
 	"bytes"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -304,14 +303,6 @@ func TestSpoolLeft(t *testing.T) {
 	}
 }
 
-func kept(t *testing.T, ticket *relay.Ticket) {
-	t.Helper()
-	<-ticket.Done()
-	if err := ticket.Err(); err != nil {
-		t.Fatal(err)
-	}
-}
-
 func spoolFiles(t *testing.T, dir string) []string {
 	t.Helper()
 	list, err := filepath.Glob(filepath.Join(dir, "spool*"))
@@ -326,25 +317,4 @@ func heap() int64 {
 	runtime.GC()
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
-}
-
-// testLog writes what operators would read into the log of the test.
-func testLog(t *testing.T) *slog.Logger {
-	w := &testWriter{t: t}
-	t.Cleanup(func() { w.mu.Lock(); w.t = nil; w.mu.Unlock() })
-	return slog.New(slog.NewTextHandler(w, nil))
-}
-
-type testWriter struct {
-	mu sync.Mutex
-	t  *testing.T
-}
-
-func (w *testWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.t != nil {
-		w.t.Log(string(bytes.TrimSpace(p)))
-	}
-	return len(p), nil
 }
