@@ -25,10 +25,13 @@ import (
 func TestManyAliases(t *testing.T) {
 	t.Parallel()
 	const (
-		all, own = 40_000, 5_000
-		start    = 10 * time.Second // CONTRACT: starts with 40 000; measured 1 s on a quiet machine
-		list     = 2 * time.Second  // 500 ms are promised, on a machine that runs nothing else
+		start = 10 * time.Second // CONTRACT: starts with 40 000; measured 1 s on a quiet machine
+		list  = 2 * time.Second  // 500 ms are promised, on a machine that runs nothing else
 	)
+	all, own := 40_000, 5_000
+	if relaytest.RaceEnabled() { // SQLite takes five times as long then, longer than the API waits for it
+		all, own = 8_000, 1_000
+	}
 	onStores(t, func(t *testing.T, flags map[string]string) {
 		h := newTestServer(t, flags)
 		fillAliases(t, h, all, own)

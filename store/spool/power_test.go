@@ -52,6 +52,10 @@ type lossyHandle struct {
 
 var lossyCount atomic.Int64
 
+// lossyMu guards the list of file systems of SQLite: registering one writes to another one,
+// which newLossyDisk copies.
+var lossyMu sync.Mutex
+
 // newLossyDisk registers a file system.
 func newLossyDisk(t testing.TB, fail int) *lossyDisk {
 	t.Helper()
@@ -63,6 +67,8 @@ func newLossyDisk(t testing.TB, fail int) *lossyDisk {
 	}
 	vfs := libc.Xmalloc(tls, libc.Tsize_t(unsafe.Sizeof(sqlite3.Tsqlite3_vfs{})))
 	v := at[sqlite3.Tsqlite3_vfs](vfs)
+	lossyMu.Lock()
+	defer lossyMu.Unlock()
 	*v = *at[sqlite3.Tsqlite3_vfs](d.base)
 	v.FzName, v.FpNext = name, 0
 	v.FxOpen = address(lossyXOpen)
@@ -71,7 +77,9 @@ func newLossyDisk(t testing.TB, fail int) *lossyDisk {
 		t.Fatal(rc)
 	}
 	t.Cleanup(func() {
+		lossyMu.Lock()
 		sqlite3.Xsqlite3_vfs_unregister(tls, vfs)
+		lossyMu.Unlock()
 		lossyDisks.Delete(vfs)
 		libc.Xfree(tls, vfs)
 		libc.Xfree(tls, name)
