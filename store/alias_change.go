@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"math"
 	"time"
 
 	"relay"
@@ -154,12 +155,11 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 	return nil
 }
 
-const (
-	clearSlice = 200       // events looked at together
-	clearAgain = time.Hour // a request that was under way may still bring an event after the removal
-)
+// clearAgain is how long after the removal of an alias a request that was under way may still
+// bring an event.
+const clearAgain = time.Hour
 
-// deleteRemovedAliases deletes what removed aliases left.
+// deleteRemovedAliases deletes what removed aliases left, and forgets those that leave nothing more.
 func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 	var aliases []struct {
 		ID int64 `db:"alias_id"`
@@ -172,38 +172,18 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 		return err
 	}
 	for _, a := range aliases {
-		for more := true; more; {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if more, err = s.deleteRemovedSlice(ctx, a.ID, s.now().Sub(fromMicros(a.At)) > clearAgain); err != nil {
-				return err
-			}
+		if _, _, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, math.MaxInt64, nil); err != nil {
+			return err
+		}
+		if s.now().Sub(fromMicros(a.At)) <= clearAgain {
+			continue
+		}
+		if err := s.execute(ctx, "forget a removed alias", `DELETE FROM removed_aliases WHERE alias_id = ?
+			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.alias_id = removed_aliases.alias_id)`, a.ID); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-// deleteRemovedSlice deletes some events of a removed alias and tells whether there may be
-// more; last forgets the alias when there is none.
-func (s *Store) deleteRemovedSlice(ctx context.Context, alias int64, last bool) (more bool, err error) {
-	var list []removalCandidate
-	err = s.view(ctx, "look for events of a removed alias", func(q session) error {
-		if err := q.all(&list, `SELECT id, attempts FROM events WHERE alias_id = ? LIMIT ?`, alias, clearSlice); err != nil || len(list) == 0 {
-			return err
-		}
-		return q.loadSizes(list)
-	})
-	if err != nil || len(list) > 0 {
-		if err == nil {
-			_, _, err = s.remove(ctx, alias, list, time.Time{}, true)
-		}
-		return true, err
-	}
-	if !last {
-		return false, nil
-	}
-	return false, s.execute(ctx, "forget a removed alias", `DELETE FROM removed_aliases WHERE alias_id = ?`, alias)
 }
 
 // UnownedAliases lists the aliases whose owner was removed, for admins to transfer.

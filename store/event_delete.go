@@ -40,7 +40,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 			return err
 		}
 		heavy = list[0].cost() > removalMaxRows
-		if _, err := c.removeEvents(e.AliasID, list, time.Time{}, true, heavy); err != nil {
+		if _, err := c.removeEvents(e.AliasID, list, time.Time{}, heavy); err != nil {
 			return err
 		}
 		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})

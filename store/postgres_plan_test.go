@@ -166,12 +166,12 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "start", func() error { return s.raiseIDs(ctx) })
 	p.planned(t, "sweep", func() error { _, err := s.sweep(ctx); return err })
 	p.planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
-	p.planned(t, "removal of an alias", func() error { _, err := s.deleteRemovedSlice(ctx, 3, false); return err })
+	p.planned(t, "removal of an alias", func() error { _, _, err := s.removeOldest(ctx, 3, lastID, time.Time{}, 1, nil); return err })
 	p.planned(t, "orphans", func() error { _, _, err := s.orphansInPage(ctx, "payloads", relay.ID{}, middle); return err })
 	p.planned(t, "retention", func() error {
 		list, err := s.removalCandidates(ctx, 4, relay.ID{}, middle, now)
 		if err == nil {
-			_, _, err = s.remove(ctx, 4, list, now, false)
+			_, _, err = s.remove(ctx, 4, list, now)
 		}
 		return err
 	})

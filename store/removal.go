@@ -147,12 +147,22 @@ const held = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.event_
 	OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id = e.id AND em.pinned = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
 
+// removable is a condition that is true for events that need not be kept at the time now: for
+// all events if that is zero.
+func removable(now time.Time) (string, []any) {
+	if now.IsZero() {
+		return `1 = 1`, nil
+	}
+	return `NOT ` + held, []any{micros(now)}
+}
+
 // removalCandidates returns the oldest events of an alias with ids between after and
-// before, both exclusive, that retention need not keep.
+// before, both exclusive, that are removable.
 func (s *Store) removalCandidates(ctx context.Context, alias int64, after, before relay.ID, now time.Time) (list []removalCandidate, err error) {
 	err = s.view(ctx, "look for events to remove", func(q session) error {
-		if err := q.all(&list, `SELECT e.id, e.attempts FROM events e WHERE e.alias_id = ? AND e.id > ? AND e.id < ? AND NOT `+held+`
-			ORDER BY e.id LIMIT ?`, alias, after, before, micros(now), removalMaxRows); err != nil || len(list) == 0 {
+		where, args := removable(now)
+		if err := q.all(&list, `SELECT e.id, e.attempts FROM events e WHERE e.alias_id = ? AND e.id > ? AND e.id < ? AND `+where+`
+			ORDER BY e.id LIMIT ?`, append(append([]any{alias, after, before}, args...), removalMaxRows)...); err != nil || len(list) == 0 {
 			return err
 		}
 		return q.loadSizes(list)
@@ -180,9 +190,9 @@ func (q session) loadSizes(list []removalCandidate) error {
 	return nil
 }
 
-// removeOldest removes the oldest events of an alias with ids before the one given, until their
-// bytes reach target, or none is left that retention need not keep. It adds their number to
-// count, and returns what it removed, also if it fails.
+// removeOldest removes the oldest removable events of an alias with ids before the one given, until
+// their bytes reach target, or none is left. It returns what it removed, also if it fails. Unless
+// count is nil, retention removes them: their number is added to count.
 func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, now time.Time, target int64, count *atomic.Int64) (events int, freed int64, err error) {
 	var after relay.ID
 	for freed < target {
@@ -195,10 +205,12 @@ func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, 
 			sum += list[enough].Bytes
 		}
 		after = list[enough-1].ID // some may stay, because they became held since
-		n, bytes, err := s.remove(ctx, alias, list[:enough], now, false)
+		n, bytes, err := s.remove(ctx, alias, list[:enough], now)
 		events, freed = events+n, freed+bytes
-		count.Add(int64(n))
-		s.retentionCounts.bytes.Add(bytes)
+		if count != nil {
+			count.Add(int64(n))
+			s.retentionCounts.bytes.Add(bytes)
+		}
 		if err != nil {
 			return events, freed, err
 		}
@@ -206,10 +218,10 @@ func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, 
 	return events, freed, nil
 }
 
-// remove deletes events of one alias in short transactions. Unless all is set, it keeps
-// events that became held since they were listed. Bodies that a crash leaves behind are
-// orphans, which SweepOrphans deletes.
-func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time, all bool) (events int, freed int64, err error) {
+// remove deletes those events of one alias that are removable, in short transactions: some may
+// have become held since they were listed. Bodies that a crash leaves behind are orphans, which
+// SweepOrphans deletes.
+func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time) (events int, freed int64, err error) {
 	for len(list) > 0 {
 		var gone, parted []relay.ID
 		took, heavy := 0, false
@@ -219,7 +231,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 				rows += list[took].cost()
 			}
 			heavy = rows > budget
-			gone, err = c.removeEvents(alias, list[:took], now, all, heavy)
+			gone, err = c.removeEvents(alias, list[:took], now, heavy)
 			return err
 		})
 		if err != nil {
@@ -246,9 +258,9 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 	return events, freed, nil
 }
 
-// removeEvents deletes the rows of events and, unless heavy is set, their payloads. It
-// returns the ids of the deleted events.
-func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Time, all, heavy bool) (gone []relay.ID, err error) {
+// removeEvents deletes the rows of those events that are removable and, unless heavy is set,
+// their payloads. It returns the ids of the deleted events.
+func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Time, heavy bool) (gone []relay.ID, err error) {
 	ids := make([]relay.ID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
@@ -260,11 +272,9 @@ func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Ti
 		}
 		ids = locked
 	}
-	where, args := ` AND NOT `+held, []any{alias, ids, micros(now)}
-	if all {
-		where, args = ``, args[:2]
-	}
-	if err := c.allIn(&gone, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?)`+where+` RETURNING id`, args...); err != nil || len(gone) == 0 {
+	where, args := removable(now)
+	if err := c.allIn(&gone, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?) AND `+where+` RETURNING id`,
+		append([]any{alias, ids}, args...)...); err != nil || len(gone) == 0 {
 		return gone, err
 	}
 	tables := []string{`attempts`, `queue`, `shares`, `event_marks`, `payloads`}
