@@ -43,6 +43,7 @@ type counting struct {
 	out       relay.Figures
 	width     time.Duration
 	latencies [][]time.Duration // by bucket
+	all       []time.Duration   // latencies of all buckets
 	rows      int
 	budget    time.Duration
 	slice     int
@@ -55,6 +56,7 @@ func newCounting(since, now time.Time, buckets int) *counting {
 		latencies: make([][]time.Duration, buckets),
 		budget:    figuresBudget, slice: figuresSlice,
 	}
+	c.out.Total.States = map[string]int{}
 	for i := range c.out.Buckets {
 		c.out.Buckets[i].From = since.Add(time.Duration(i) * c.width)
 	}
@@ -91,12 +93,15 @@ func (c *counting) walk(q session, alias int64) error {
 	}
 }
 
-// count adds a row to its bucket. An id is made a little after the arrival, so an event may
-// seem to be later than the end.
+// count adds a row to its bucket, and to the total. An id is made a little after the arrival, so
+// an event may seem to be later than the end.
 func (c *counting) count(r *figureRow) {
-	last := len(c.latencies) - 1
-	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), last)
-	b := &c.out.Buckets[i]
+	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), len(c.latencies)-1)
+	r.addTo(&c.out.Buckets[i], &c.latencies[i])
+	r.addTo(&c.out.Total, &c.all)
+}
+
+func (r *figureRow) addTo(b *relay.Bucket, latencies *[]time.Duration) {
 	state := states[r.State&7]
 	b.Events++
 	if relay.IsError(state, r.Status) {
@@ -108,28 +113,15 @@ func (c *counting) count(r *figureRow) {
 	}
 	b.States[state]++
 	if r.Latency != nil {
-		c.latencies[i] = append(c.latencies[i], *r.Latency)
+		*latencies = append(*latencies, *r.Latency)
 	}
 }
 
 func (c *counting) figures() relay.Figures {
-	var all []time.Duration
-	total := &c.out.Total
-	total.From, total.States = c.out.From, map[string]int{}
 	for i := range c.out.Buckets {
-		b := &c.out.Buckets[i]
-		total.Events += b.Events
-		total.Errors += b.Errors
-		for class, n := range b.Classes {
-			total.Classes[class] += n
-		}
-		for state, n := range b.States {
-			total.States[state] += n
-		}
-		all = append(all, c.latencies[i]...)
-		b.Latency = latencyOf(c.latencies[i])
+		c.out.Buckets[i].Latency = latencyOf(c.latencies[i])
 	}
-	total.Latency = latencyOf(all)
+	c.out.Total.From, c.out.Total.Latency = c.out.From, latencyOf(c.all)
 	return c.out
 }
 
