@@ -50,11 +50,11 @@ type aliasUsage struct {
 }
 
 // add changes the stored bytes of an alias after a commit of this node.
-func (k *storageUsage) add(alias, bytes int64) { k.change(alias, bytes, k.shared) }
+func (k *storageUsage) add(alias, bytes int64) { k.change(alias, bytes, bytes) }
 
-// change changes the stored bytes of an alias; own says whether the other nodes have to be told.
-func (k *storageUsage) change(alias, bytes int64, own bool) {
-	if k.limit <= 0 || bytes == 0 {
+// change changes the stored bytes of an alias, and what the other nodes, if there may be any, have to be told of them.
+func (k *storageUsage) change(alias, bytes, untold int64) {
+	if k.limit <= 0 || bytes == 0 && untold == 0 {
 		return
 	}
 	k.mu.Lock()
@@ -67,8 +67,8 @@ func (k *storageUsage) change(alias, bytes int64, own bool) {
 	if a.bytes += bytes; bytes < 0 {
 		a.full = time.Time{}
 	}
-	if own {
-		a.untold += bytes
+	if k.shared {
+		a.untold += untold
 	}
 	if a.bytes == 0 && a.untold == 0 { // among others, a removed alias
 		delete(k.aliases, alias)
@@ -194,7 +194,7 @@ func (k *storageUsage) count(q session, tx *sqlx.Tx) error {
 		return err
 	}
 	for _, r := range rows {
-		k.change(r.Alias, r.Bytes, false)
+		k.change(r.Alias, r.Bytes, 0)
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -209,7 +209,7 @@ func (s *Store) tellStorage(ctx context.Context) {
 	k.mu.Lock()
 	for alias, a := range k.aliases {
 		if a.untold != 0 {
-			untold[alias], a.untold = a.untold, 0
+			untold[alias] = a.untold
 		}
 	}
 	k.mu.Unlock()
@@ -222,17 +222,12 @@ func (s *Store) tellStorage(ctx context.Context) {
 			c.clusterEvents = []relay.Change{{Kind: changeStorage, Credential: strings.Join(text, ",")}}
 			return nil
 		})
-		k.mu.Lock()
-		for _, alias := range some {
-			a := k.aliases[alias]
-			switch {
-			case a != nil && err != nil:
-				a.untold += untold[alias] // the next call tells it
-			case a != nil && a.bytes == 0 && a.untold == 0:
-				delete(k.aliases, alias)
-			}
+		if err != nil {
+			return // the next call tells it
 		}
-		k.mu.Unlock()
+		for _, alias := range some {
+			k.change(alias, 0, -untold[alias])
+		}
 	}
 }
 
@@ -242,7 +237,7 @@ func (k *storageUsage) heardStorage(revision int64, text string) {
 		return
 	}
 	for alias, bytes := range parseCounts(text) {
-		k.change(alias, bytes, false)
+		k.change(alias, bytes, 0)
 	}
 }
 
@@ -281,17 +276,12 @@ func (s *Store) evict(ctx context.Context, alias, need int64) {
 	}
 	if err == nil && freed < target { // nothing is left that can be evicted
 		if excess, _ := k.excess(alias, need); excess > 0 {
-			k.markFull(alias)
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if a := k.aliases[alias]; a != nil {
+				a.full = time.Now()
+			}
 		}
-	}
-}
-
-// markFull notes that an alias has no event that can be evicted.
-func (k *storageUsage) markFull(alias int64) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if a := k.aliases[alias]; a != nil {
-		a.full = time.Now()
 	}
 }
 
