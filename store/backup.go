@@ -71,33 +71,20 @@ func strayLog(path string) error {
 	}
 	const readVersion, withLog = 19, 2 // offset and value in the header of SQLite
 	head := make([]byte, readVersion+1)
-	switch n, err := readStart(path, head); {
-	case err != nil:
-		return fmt.Errorf("look at the database: %w", err)
-	case n < len(head):
+	f, err := os.Open(path)
+	if err == nil {
+		_, err = io.ReadFull(f, head)
+		_ = f.Close()
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s is missing or empty, but its log is there, %[1]s-wal, which may hold the newest events: put the %[2]s back that it belongs to, or move the log away to begin anew",
 			path, databaseFile)
+	case err != nil:
+		return fmt.Errorf("look at the database: %w", err)
 	case head[readVersion] < withLog:
 		return fmt.Errorf("%s was put beside the log of another database, %[1]s-wal, which would damage it: move that file and %[1]s-shm away, then start again; a backup is restored into an empty folder",
 			path)
 	}
 	return nil
-}
-
-// readStart reads the start of a file into b and returns how many bytes it read: 0 for a
-// missing file.
-func readStart(path string, b []byte) (int, error) {
-	f, err := os.Open(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	n, err := io.ReadFull(f, b)
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		err = nil
-	}
-	return n, err
 }
