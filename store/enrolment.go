@@ -5,7 +5,6 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/base32"
 	"strings"
 
 	"relay"
@@ -132,11 +131,7 @@ func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended strin
 func proof(link, code string) []byte { return hash(link + " " + code) }
 
 // newLink makes the secret of a link: 160 bits, only lower-case letters and digits.
-func newLink() string {
-	var b [20]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return strings.ToLower(base32.StdEncoding.WithPadding(base32.NoPadding).EncodeToString(b[:]))
-}
+func newLink() string { return strings.ToLower(rand.Text() + rand.Text())[:32] }
 
 // codeLetters are 32 that nobody takes for one another: no 0 1 I O.
 const codeLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"

@@ -47,26 +47,19 @@ func (q session) fillBodies(id relay.ID, rows []payload, most int, left int64) e
 			continue
 		}
 		left -= want
-		if p.Body.Parts == 0 {
+		b := &p.Body
+		if b.Parts == 0 {
 			inline[p.n] = p
-		} else if err := q.readParts(id, p, int(want)); err != nil {
-			return err
+		}
+		for i := 0; i < b.Parts && len(b.Data) < int(want); i++ { // the start of a large body
+			var part []byte
+			if err := q.get(&part, partQuery, id, p.n, i); err != nil {
+				return err
+			}
+			b.Data = append(b.Data, part[:min(len(part), int(want)-len(b.Data))]...)
 		}
 	}
 	return q.readInline(id, inline, most)
-}
-
-// readParts reads the start of a large body.
-func (q session) readParts(id relay.ID, p *payload, want int) error {
-	b := &p.Body
-	for i := 0; i < b.Parts && len(b.Data) < want; i++ {
-		var part []byte
-		if err := q.get(&part, partQuery, id, p.n, i); err != nil {
-			return err
-		}
-		b.Data = append(b.Data, part[:min(len(part), want-len(b.Data))]...)
-	}
-	return nil
 }
 
 // readInline reads the bodies that are in the rows, by n.
@@ -119,14 +112,8 @@ func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 		if err := q.all(&stored, `SELECT i FROM body_chunks WHERE event_id = ? AND n = ?`, id, n); err != nil {
 			return err
 		}
-		have := make(map[int]bool, len(stored))
-		for _, i := range stored {
-			have[i] = true
-		}
-		for _, i := range missing {
-			if !have[i] {
-				return errPartsLost
-			}
+		if slices.ContainsFunc(missing, func(i int) bool { return !slices.Contains(stored, i) }) {
+			return errPartsLost
 		}
 		return nil
 	})
