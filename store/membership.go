@@ -70,7 +70,7 @@ type membership struct {
 type nodeSeen struct {
 	row         nodeRow
 	still       time.Time       // when its beat was first seen to have this value
-	connections map[int64]int64 // of row.Accounts, by account
+	connections map[int64]int64 // of row.accounts, by account
 }
 
 // NodeID is the id of this node. It is "" before Serve, and changes when the node rejoins.
@@ -137,8 +137,9 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		} else {
 			c.do(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, joinLock)
 		}
-		var rows []nodeRow
-		if err := c.all(&rows, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead); err != nil {
+		named := func(n *relay.Node) []any { return []any{&n.ID, &n.Name} }
+		rows, err := rowsOf(c.session, named, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead)
+		if err != nil {
 			return err
 		}
 		taken := map[string]bool{}
@@ -198,10 +199,10 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 			beat, known := first[r.ID]
 			switch {
 			case r.Name != s.wantedName() || r.State == relay.NodeDead:
-			case r.Now-r.SeenAt > (2 * deadAfter).Microseconds(), known && beat == r.Beat:
+			case r.now.Sub(r.LastSeenAt) > 2*deadAfter, known && beat == r.beat:
 				gone[r.ID] = true
 			case !gone[r.ID]:
-				first[r.ID] = r.Beat
+				first[r.ID] = r.beat
 			}
 		}
 		if again || len(first) == 0 {
@@ -250,8 +251,8 @@ func (s *Store) nodeLoop(ctx context.Context) {
 
 const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?, accounts = COALESCE(CAST(? AS TEXT), accounts)
 		WHERE id = ? AND state <> 'dead' RETURNING 1)
-	SELECT ` + nodeColumns + `, accounts, ` + postgresMicros + ` AS now_us, (SELECT COUNT(*) FROM mine) AS renewed,
-		(SELECT MAX(version_id) FROM goose_db_version WHERE is_applied) AS schema_now FROM nodes`
+	SELECT ` + nodeColumns + `, ` + postgresMicros + `, accounts, (SELECT COUNT(*) FROM mine),
+		(SELECT MAX(version_id) FROM goose_db_version WHERE is_applied) FROM nodes`
 
 // beat raises the beat of this node and observes those of the others. renewed is false
 // when the others have called this node dead.
@@ -271,9 +272,10 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		args[5] = accounts // Postgres keeps an unchanged long text where it is
 	}
 	m.mu.Unlock()
-	var rows []nodeRow
 	start, wall := time.Now(), s.clock.wall()
-	err = session{ctx, m.db, &s.d, &s.clock}.all(&rows, beatSQL, args...)
+	rows, err := rowsOf(session{ctx, m.db, &s.d, &s.clock}, func(r *nodeRow) []any {
+		return append(r.fields(), &r.accounts, &r.renewed, &r.database)
+	}, beatSQL, args...)
 	end := time.Now()
 
 	m.mu.Lock()
@@ -284,7 +286,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		m.failed, m.steady = start, time.Time{}
 		return false, err
 	}
-	if len(rows) == 0 || rows[0].Renewed == 0 {
+	if len(rows) == 0 || rows[0].renewed == 0 {
 		return false, nil
 	}
 	m.observe(rows, start, end)
@@ -292,14 +294,14 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		s.notices.tellRevised()
 	}
 	m.toldAccounts = accounts
-	if now := rows[0].Database; now > m.schema && m.newer == 0 {
+	if now := rows[0].database; now > m.schema && m.newer == 0 {
 		m.newer = now
 		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",
 			"schema", now, "known_schema", m.schema)
 	}
 	if s.opt.Now == nil || s.opt.CorrectNow {
 		before := time.Duration(s.clock.offset.Load())
-		s.clock.measure(fromMicros(rows[0].Now), wall, end.Sub(start))
+		s.clock.measure(rows[0].now, wall, end.Sub(start))
 		if off := time.Duration(s.clock.offset.Load()); off.Abs() > maxClockOffset && before.Abs() <= maxClockOffset {
 			s.log.Warn("the clock of this node differs from that of postgres, by which it goes; have the time synchronised", "offset", off.Round(time.Millisecond))
 		}
@@ -320,9 +322,9 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		case r.ID == m.id:
 			m.follow(r.State)
 			continue
-		case seen == nil || seen.row.Accounts != r.Accounts:
-			seen = &nodeSeen{row: r, still: end, connections: parseCounts(r.Accounts)}
-		case seen.row.Beat != r.Beat:
+		case seen == nil || seen.row.accounts != r.accounts:
+			seen = &nodeSeen{row: r, still: end, connections: parseCounts(r.accounts)}
+		case seen.row.beat != r.beat:
 			seen.row, seen.still = r, end
 		default:
 			seen.row = r
@@ -499,7 +501,7 @@ func (s *Store) Peers() []relay.Node {
 	list := make([]relay.Node, 0, len(m.others))
 	for _, seen := range m.others {
 		if seen.row.State != relay.NodeDead {
-			list = append(list, seen.row.node())
+			list = append(list, seen.row.Node)
 		}
 	}
 	return list

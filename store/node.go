@@ -12,45 +12,31 @@ import (
 	"relay"
 )
 
+// nodeRow is a row of nodes, with what was read beside it.
 type nodeRow struct {
-	ID         string `db:"id"`
-	Name       string `db:"name"`
-	PeerAddr   string `db:"peer_addr"`
-	PeerKey    string `db:"peer_key"`
-	Version    string `db:"version"`
-	Schema     int64  `db:"schema_version"`
-	StartedAt  int64  `db:"started_at"`
-	SeenAt     int64  `db:"seen_at"`
-	Beat       int64  `db:"beat"`
-	State      string `db:"state"`
-	SpoolSteps int64  `db:"spool_steps"`
-	Offset     int64  `db:"clock_offset_us"`
-	Feed       string `db:"feed"`
-	Cut        string `db:"unreachable"` // see membership.cut
-	Database   int64  `db:"schema_now"`  // of the beat: schema of the database
-	Now        int64  `db:"now_us"`      // clock of the database
-	Renewed    int    `db:"renewed"`     // of the beat: rows that it raised, 0 or 1
-	Tunnels    int    `db:"tunnels"`
-	Accounts   string `db:"accounts"` // of the beat: connections of accounts, such as "12:3,15:20"
+	relay.Node
+	beat     int64
+	cut      string    // see membership.cut
+	now      time.Time // clock of the database
+	accounts string    // of the beat: connections of accounts, such as "12:3,15:20"
+	renewed  int       // of the beat: rows that it raised, 0 or 1
+	database int64     // of the beat: schema of the database
 }
 
 const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable`
 
-func (r *nodeRow) node() relay.Node {
-	return relay.Node{
-		ID: r.ID, Name: r.Name, PeerAddr: r.PeerAddr, PeerKey: r.PeerKey, Version: r.Version, Schema: r.Schema, State: r.State,
-		Since: fromMicros(r.StartedAt), LastSeenAt: fromMicros(r.SeenAt), Tunnels: r.Tunnels, SpoolSteps: r.SpoolSteps,
-		ClockOffset: time.Duration(r.Offset) * time.Microsecond, Feed: r.Feed,
+// fields are where nodeColumns and the time of the database go.
+func (r *nodeRow) fields() []any {
+	return []any{
+		&r.ID, &r.Name, &r.PeerAddr, &r.PeerKey, &r.Version, &r.Schema, (*micro)(&r.Since), (*micro)(&r.LastSeenAt), &r.beat, &r.State,
+		&r.SpoolSteps, period(&r.ClockOffset), &r.Feed, &r.cut, (*micro)(&r.now),
 	}
 }
 
 // nodeRows reads the rows of all nodes.
-func (s *Store) nodeRows(ctx context.Context) (rows []nodeRow, err error) {
-	err = s.view(ctx, "read nodes", func(q session) error {
-		return q.all(&rows, `SELECT `+nodeColumns+`, `+q.d.micros+` AS now_us, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) AS tunnels
-			FROM nodes ORDER BY name, id`)
-	})
-	return rows, err
+func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
+	return readRows(ctx, s, "read nodes", func(r *nodeRow) []any { return append(r.fields(), &r.Tunnels) },
+		`SELECT `+nodeColumns+`, `+s.d.micros+`, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) FROM nodes ORDER BY name, id`)
 }
 
 // DrainNode asks the node of that name to send its clients to the other nodes and to take no
@@ -109,14 +95,14 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	m := &s.membership
 	list := make([]relay.Node, len(rows))
 	for i := range rows {
-		list[i] = rows[i].node()
+		list[i] = rows[i].Node
 		if !s.d.isPostgres {
 			serving, err := s.served() // it has no beat
 			if err != nil {
 				return nil, fmt.Errorf("look for a server: %w", err)
 			}
 			if list[i].LastSeenAt = s.now(); !serving {
-				list[i].State, list[i].LastSeenAt = relay.NodeDead, fromMicros(rows[i].SeenAt)
+				list[i].State, list[i].LastSeenAt = relay.NodeDead, rows[i].LastSeenAt
 			}
 		}
 		m.mu.Lock()
@@ -125,7 +111,7 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 		case rows[i].ID == m.id:
 			list[i].Self, list[i].State, list[i].ClockOffset = true, m.state, time.Duration(s.clock.offset.Load())
 		case !s.d.isPostgres:
-		case joined && seen != nil && m.stillFor(seen) >= deadAfter, !joined && rows[i].Now-rows[i].SeenAt > (deadAfter+beatInterval).Microseconds():
+		case joined && seen != nil && m.stillFor(seen) >= deadAfter, !joined && rows[i].now.Sub(rows[i].LastSeenAt) > deadAfter+beatInterval:
 			list[i].State = relay.NodeDead
 		}
 		m.mu.Unlock()
@@ -142,7 +128,7 @@ func markUnreachable(rows []nodeRow, list []relay.Node) {
 			continue
 		}
 		for j, r := range rows {
-			if list[j].State != relay.NodeDead && slices.Contains(strings.Split(r.Cut, "\n"), list[i].ID) {
+			if list[j].State != relay.NodeDead && slices.Contains(strings.Split(r.cut, "\n"), list[i].ID) {
 				list[i].UnreachableFrom = append(list[i].UnreachableFrom, list[j].Name)
 			}
 		}

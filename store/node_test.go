@@ -12,9 +12,9 @@ import (
 func beats(m *membership, base time.Time, seconds []float64, other []int64) {
 	for i, at := range seconds {
 		start := base.Add(time.Duration(at * float64(time.Second)))
-		rows := []nodeRow{{ID: "me"}}
+		rows := []nodeRow{{Node: relay.Node{ID: "me"}}}
 		if other[i] >= 0 {
-			rows = append(rows, nodeRow{ID: "other", Beat: other[i], State: relay.NodeServing})
+			rows = append(rows, nodeRow{Node: relay.Node{ID: "other", State: relay.NodeServing}, beat: other[i]})
 		}
 		m.observe(rows, start, start.Add(10*time.Millisecond))
 	}

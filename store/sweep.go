@@ -41,7 +41,7 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	if len(random) < 20 { // the id of an earlier version has no name
 		name = ""
 	}
-	return s.sweepNode(ctx, nodeRow{ID: id, Name: name})
+	return s.sweepNode(ctx, nodeRow{Node: relay.Node{ID: id, Name: name}})
 }
 
 // sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under
@@ -50,7 +50,7 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	m := &s.membership
 	ours := false
 	err := s.update(ctx, "call a node dead", func(c *writeTx) (err error) {
-		ours, err = c.lockDead(node.ID, node.Beat)
+		ours, err = c.lockDead(node.ID, node.beat)
 		return err
 	})
 	if err != nil || !ours {
@@ -64,7 +64,7 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 			return nil
 		}
 		err := s.update(ctx, "sweep a dead node", func(c *writeTx) (err error) {
-			if ours, err = c.lockDead(node.ID, node.Beat); err != nil || !ours {
+			if ours, err = c.lockDead(node.ID, node.beat); err != nil || !ours {
 				return err
 			}
 			if n, err = c.interruptSome(`claim_node = ?`, node.ID); err == nil && n == 0 {
@@ -84,11 +84,11 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 // observed, marks it as dead and detaches its tunnels. It returns false when the node lives,
 // is gone, or another node sweeps it. A node that finds its row marked rejoins.
 func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
-	var rows []nodeRow
-	if err := c.all(&rows, `SELECT id, state FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.d.skipLocked, id, beat); err != nil || len(rows) == 0 {
+	var states []string
+	if err := c.all(&states, `SELECT state FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.d.skipLocked, id, beat); err != nil || len(states) == 0 {
 		return false, err
 	}
-	if rows[0].State != relay.NodeDead {
+	if states[0] != relay.NodeDead {
 		c.do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
 	}
 	n, err := c.exec(`DELETE FROM tunnels WHERE node_id = ?`, id)
