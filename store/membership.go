@@ -57,13 +57,14 @@ type membership struct {
 	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
 	others  map[string]*nodeSeen // by id
 
-	peerAddr, peerKey string // set by SetPeer before Serve
+	drain func(on bool) // set by OnDrain
 
-	rejoined func()
+	toldAccounts string // what the last renewal wrote of connections
 
-	connections  func() map[int64]int // of accounts at this node; set by SetConnections before Serve
-	toldAccounts string               // what the last renewal wrote of them
-	drain        func(on bool)
+	// Set before Serve, by SetPeer, OnRejoin and SetConnections.
+	peerAddr, peerKey string
+	rejoined          func()
+	connections       func() map[int64]int // of accounts at this node
 }
 
 // nodeSeen is what this node observed of another one.
@@ -110,7 +111,7 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 	m.mu.Lock()
 	m.state, m.name = relay.NodeServing, s.wantedName()
 	m.observed, m.early = make(chan struct{}, 1), make(chan struct{}, 1)
-	m.ended, m.others = make(chan struct{}), map[string]*nodeSeen{}
+	m.ended, m.others, m.cut = make(chan struct{}), map[string]*nodeSeen{}, map[string]bool{}
 	m.mu.Unlock()
 	if err := s.enter(ctx, gone); err != nil || !s.d.isPostgres {
 		return err
@@ -334,19 +335,16 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 	m.others = now
 }
 
-// NodeReachable notes whether this node has a connection to another one.
+// NodeReachable notes whether this node has a connection to another one. Call it after Serve.
 func (s *Store) NodeReachable(id string, reachable bool) {
 	m := &s.membership
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if reachable {
 		delete(m.cut, id)
-		return
+	} else {
+		m.cut[id] = true
 	}
-	if m.cut == nil {
-		m.cut = map[string]bool{}
-	}
-	m.cut[id] = true
 }
 
 // NewerSchema is the schema of the database if a newer program has changed it since this one
@@ -403,11 +401,8 @@ func (s *Store) rejoin(ctx context.Context) {
 		return
 	}
 	s.log.Warn("the other nodes called this one dead, because its beat stood still; it serves again as a new node", "name", m.name)
-	m.mu.Lock()
-	tell := m.rejoined
-	m.mu.Unlock()
-	if tell != nil {
-		s.wait.Go(tell)
+	if m.rejoined != nil {
+		s.wait.Go(m.rejoined)
 	}
 }
 
