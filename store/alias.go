@@ -120,14 +120,17 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 		return nil, relay.ErrNotFound
 	}
 	err = s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "claim alias", func(c *writeTx) error {
-		if a, err = c.alias(who, name); !errors.Is(err, relay.ErrNotFound) {
-			return err
-		}
 		account, err := c.subject(who, "")
 		if err != nil {
 			return err
 		}
-		a, err = s.makeAlias(c, who, account, name)
+		if a, err = s.makeAlias(c, who, account, name); err == nil {
+			return nil
+		}
+		if claimed, again := c.alias(who, name); again == nil { // another connection of the account was first
+			a = claimed
+			return nil
+		}
 		if errors.Is(err, errNameTaken) {
 			return relay.ErrNotFound // whose it is stays unsaid
 		}

@@ -166,7 +166,7 @@ func testAliases(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 }
 
-// Of several who claim a name at once one gets it.
+// Of several who claim a name at once one gets it, with every claim of its account.
 func (b *fixture) race() {
 	var wg sync.WaitGroup
 	got := make(chan int64, 8)
@@ -185,6 +185,9 @@ func (b *fixture) race() {
 	}
 	wg.Wait()
 	close(got)
+	if len(got) != 4 {
+		b.Errorf("%d of the 4 claims of one account got the alias", len(got))
+	}
 	first := <-got
 	for owner := range got {
 		if owner != first {
