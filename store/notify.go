@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -29,23 +30,14 @@ const (
 // lets its viewers read again now and then instead.
 type notices struct {
 	mu      sync.Mutex
-	changes map[notice]bool
-	order   []notice
-	all     bool // more changed than a notice holds
-	revised bool // revisions were written
+	words   []string // of the next notice, one for each change
+	all     bool     // more changed than a notice holds
+	revised bool     // revisions were written
 	wake    chan struct{}
 
 	echo      chan struct{} // a notice of this node came back
 	poll      chan struct{} // another node has written revisions
 	listening atomic.Bool
-}
-
-// notice is a change as nodes tell it.
-type notice struct {
-	kind  relay.ChangeKind
-	alias int64
-	event relay.ID
-	n     int
 }
 
 const (
@@ -54,7 +46,6 @@ const (
 )
 
 func (n *notices) init() {
-	n.changes = map[notice]bool{}
 	n.wake, n.echo, n.poll = make(chan struct{}, 1), make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
@@ -64,27 +55,24 @@ func (n *notices) tell(changes []relay.Change) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, c := range changes {
-		told := notice{kind: c.Kind, alias: c.Alias}
+		word := ""
 		switch c.Kind {
 		case relay.ChangeEvent, relay.ChangeAttempt:
-			told.event, told.n = c.Event, c.N
+			word = fmt.Sprintf("%c%d/%s/%d", c.Kind[0], c.Alias, c.Event, c.N)
 		case relay.ChangeQueue:
+			word = fmt.Sprintf("%c%d", c.Kind[0], c.Alias)
 		case relay.ChangeMissed:
 			n.all = true
-			continue
-		default:
-			continue
 		}
-		switch {
-		case n.changes[told]:
-		case len(n.order) == noticeChanges:
-			n.all = true
-		default:
-			n.changes[told] = true
-			n.order = append(n.order, told)
+		if n.all {
+			break
+		}
+		if word != "" && !slices.Contains(n.words, word) {
+			n.words = append(n.words, word)
+			n.all = len(n.words) > noticeChanges
 		}
 	}
-	if n.all || len(n.order) > 0 {
+	if n.all || len(n.words) > 0 {
 		signal(n.wake)
 	}
 }
@@ -109,22 +97,14 @@ func signal(c chan struct{}) {
 func (n *notices) take() string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	var words []string
-	if n.revised {
-		words = append(words, revised)
-	}
+	words := n.words
 	if n.all {
-		words, n.order = append(words, allChanged), nil
+		words = []string{allChanged}
 	}
-	for _, c := range n.order {
-		word := string(c.kind[0]) + strconv.FormatInt(c.alias, 10)
-		if c.kind != relay.ChangeQueue {
-			word += "/" + c.event.String() + "/" + strconv.Itoa(c.n)
-		}
-		words = append(words, word)
+	if n.revised {
+		words = slices.Insert(words, 0, revised)
 	}
-	n.order, n.all, n.revised = nil, false, false
-	clear(n.changes)
+	n.words, n.all, n.revised = nil, false, false
 	return strings.Join(words, " ")
 }
 
