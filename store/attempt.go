@@ -237,17 +237,22 @@ func (c *writeTx) interruptSome(where string, args ...any) (int, error) {
 	if err := c.all(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
 		return 0, err
 	}
+	return len(rows), c.interruptAll(rows, interruptedFault)
+}
+
+// interruptAll locks the events of attempts and then ends the attempts; see interrupt.
+func (c *writeTx) interruptAll(rows []attemptRow, fault relay.Fault) error {
 	ids := make([]relay.ID, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].EventID
 	}
 	if err := c.lockEvents(ids); err != nil {
-		return 0, err
+		return err
 	}
 	for i := range rows {
-		if err := c.interrupt(&rows[i], interruptedFault); err != nil {
-			return 0, err
+		if err := c.interrupt(&rows[i], fault); err != nil {
+			return err
 		}
 	}
-	return len(rows), nil
+	return nil
 }

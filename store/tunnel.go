@@ -173,15 +173,7 @@ func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
 		return err
 	}
 	rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return r.ClaimNode != former[r.AliasID] })
-	if err := c.lockEvents(ids); err != nil {
-		return err
-	}
-	for i := range rows {
-		if err := c.interrupt(&rows[i], takenOverFault); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.interruptAll(rows, takenOverFault)
 }
 
 var takenOverFault = relay.Fault{
