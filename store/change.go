@@ -52,26 +52,23 @@ func (o *outbox) serve(publish func([]relay.Change)) {
 
 func (o *outbox) run() {
 	defer close(o.ended)
-	for range o.wake {
-		for {
-			o.mu.Lock()
-			batch, publish, closing := o.waiting, o.publish, o.closing
-			o.waiting = nil
-			o.mu.Unlock()
-			if len(batch) == 0 {
-				if closing {
-					return
-				}
-				break
-			}
-			var all []relay.Change
-			for _, b := range batch {
-				all = append(all, b.changes...)
-			}
+	for range o.wake { // a signal comes after what it is for was added
+		o.mu.Lock()
+		batch, publish, closing := o.waiting, o.publish, o.closing
+		o.waiting = nil
+		o.mu.Unlock()
+		var all []relay.Change
+		for _, b := range batch {
+			all = append(all, b.changes...)
+		}
+		if len(all) > 0 {
 			publish(all)
-			for _, b := range batch {
-				close(b.done)
-			}
+		}
+		for _, b := range batch {
+			close(b.done)
+		}
+		if closing {
+			return
 		}
 	}
 }
