@@ -160,24 +160,16 @@ var errNameTaken = errors.New("alias name taken")
 
 // checkChurn refuses a new name when the account has removed too many aliases lately. The
 // name of each removed alias is reserved for nameKept, so an account that creates and removes
-// aliases could reserve names without bound. An account can always get its own removed name
-// back.
-func (s *Store) checkChurn(c *writeTx, owner relay.Account, name string, now time.Time) error {
-	if s.opt.MaxAliases <= 0 {
-		return nil
-	}
+// aliases could reserve names without bound.
+func (s *Store) checkChurn(c *writeTx, owner relay.Account, now time.Time) error {
 	var released int
-	if err := c.get(&released, `SELECT COUNT(*) FROM kept_names WHERE account_id = ? AND until > ? AND name <> ?`, owner.ID, micros(now), name); err != nil {
+	if err := c.get(&released, `SELECT COUNT(*) FROM kept_names WHERE account_id = ? AND until > ?`, owner.ID, micros(now)); err != nil {
 		return err
 	}
-	if released < churn*s.opt.MaxAliases {
-		return nil
+	if s.opt.MaxAliases > 0 && released >= churn*s.opt.MaxAliases {
+		return relay.Errorf(relay.CodeConflict, "%s let %d names go within 30 days, the most it may; use one of those again", owner.Name, released)
 	}
-	own, err := c.exists(`SELECT 1 FROM kept_names WHERE name = ? AND account_id = ? AND until > ?`, name, owner.ID, micros(now))
-	if err != nil || own {
-		return err
-	}
-	return relay.Errorf(relay.CodeConflict, "%s let %d names go within 30 days, the most it may; use one of those again", owner.Name, released)
+	return nil
 }
 
 // makeAlias creates an alias with a free name, within the quota of the account.
@@ -186,17 +178,18 @@ func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name
 	if _, err := c.exists(`SELECT 1 FROM accounts WHERE id = ?`+c.d.forUpdate, owner.ID); err != nil { // one claim of an account at a time
 		return nil, err
 	}
-	kept, err := c.exists(`SELECT 1 FROM kept_names WHERE name = ? AND until > ? AND account_id <> ?`, name, micros(now), owner.ID)
-	if err != nil {
+	var keptFor []int64 // the account that removed an alias of this name
+	if err := c.all(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, micros(now)); err != nil {
 		return nil, err
 	}
 	notFree := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)
 	notFree.Cause = errNameTaken
-	if kept {
+	if len(keptFor) == 0 { // an account can always get its own removed name back
+		if err := s.checkChurn(c, owner, now); err != nil {
+			return nil, err
+		}
+	} else if keptFor[0] != owner.ID {
 		return nil, notFree
-	}
-	if err := s.checkChurn(c, owner, name, now); err != nil {
-		return nil, err
 	}
 	if err := s.checkQuota(c, owner); err != nil {
 		return nil, err

@@ -12,7 +12,7 @@ import (
 	"relay/store/storetest"
 )
 
-// The store is what the rooms above ask for.
+// The store has what the other packages ask for.
 var (
 	_ delivery.Store   = (*store.Store)(nil)
 	_ sshgate.Accounts = (*store.Store)(nil)
