@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"regexp"
 
 	"relay"
@@ -136,11 +135,11 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 // is no member.
 func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	return s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "remove member", func(c *writeTx) error {
-		a, err := c.ownAlias(who, alias)
-		var refused *relay.Error
-		if errors.As(err, &refused) && refused.Code == relay.CodeForbidden && user == who.AccountName {
-			a, err = c.alias(who, alias)
+		find := c.ownAlias
+		if user == who.AccountName { // a member may leave
+			find = c.alias
 		}
+		a, err := find(who, alias)
 		if err != nil {
 			return err
 		}
