@@ -6,6 +6,7 @@ import (
 	"database/sql"
 	"errors"
 	"math"
+	"strings"
 	"time"
 
 	"relay"
@@ -51,11 +52,8 @@ func checkSettings(set *relay.Settings) error {
 		return invalid("responseTimeout", set.ResponseTimeout.String(), "must be more than 0 and at most 1h")
 	case set.Retention != nil && *set.Retention <= 0:
 		return invalid("retention", set.Retention.String(), "must be more than 0")
-	}
-	for _, r := range set.HostHeader {
-		if r <= ' ' || r > '~' {
-			return invalid("hostHeader", set.HostHeader, "must not contain spaces or control characters")
-		}
+	case strings.ContainsFunc(set.HostHeader, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return invalid("hostHeader", set.HostHeader, "must not contain spaces or control characters")
 	}
 	return nil
 }
