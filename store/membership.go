@@ -41,13 +41,13 @@ type membership struct {
 
 	swept       atomic.Int64 // dead nodes that this node swept
 	interrupted atomic.Int64 // attempts that it ended for them
+	newer       atomic.Int64 // schema of the database, if that is a newer one
 
 	mu      sync.Mutex
 	id      string
 	former  string // id before the last rejoin; attempts of then end under it
 	name    string
 	schema  int64                // newest one that this program knows
-	newer   int64                // schema of the database, if that is a newer one
 	cut     map[string]bool      // ids of nodes that this one has no connection to
 	state   string               // an operator may change it in the row: see DrainNode
 	leaving bool                 // this process drains because it stops
@@ -295,8 +295,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		s.notices.tellRevised()
 	}
 	m.toldAccounts = accounts
-	if now := rows[0].database; now > m.schema && m.newer == 0 {
-		m.newer = now
+	if now := rows[0].database; now > m.schema && m.newer.CompareAndSwap(0, now) {
 		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",
 			"schema", now, "known_schema", m.schema)
 	}
@@ -349,12 +348,7 @@ func (s *Store) NodeReachable(id string, reachable bool) {
 
 // NewerSchema is the schema of the database if a newer program has changed it since this one
 // started; else 0. Schemas are changed so that the version before can go on with them.
-func (s *Store) NewerSchema() int64 {
-	m := &s.membership
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.newer
-}
+func (s *Store) NewerSchema() int64 { return s.membership.newer.Load() }
 
 // follow takes the state that an operator has given this node. The caller holds mu.
 func (m *membership) follow(state string) {
