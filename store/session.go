@@ -110,13 +110,13 @@ func (s *Store) linkAccount(ctx context.Context, secret, kind string) (relay.Acc
 	})
 }
 
-// UseLoginLink burns a login link or an invite and opens a dashboard session for
+// UseLoginLink uses a login link or an invite up and opens a dashboard session for
 // its account. Of several who use one at once, one succeeds.
 func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent string) (sessionSecret string, acc relay.Account, err error) {
 	return s.useLink(ctx, linkLogin, secret, remote, userAgent, nil)
 }
 
-// useLink burns a link of the kind, or an invite, and opens a dashboard session for its
+// useLink uses a link of the kind, or an invite, up and opens a dashboard session for its
 // account. It first registers the key, unless that is nil.
 func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent string, key *relay.Key) (sessionSecret string, acc relay.Account, err error) {
 	sessionSecret = newSecret("")
@@ -145,7 +145,7 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 	return sessionSecret, acc, err
 }
 
-// UseInvite burns an invitation: it registers a public key, one authorized_keys line,
+// UseInvite uses an invitation up: it registers a public key, one authorized_keys line,
 // for the invited account and opens a dashboard session. A key that is the account's
 // already is fine. When the key is refused (validation-failed, or conflict for one of
 // another account) the invitation can still be used.
