@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -194,6 +195,14 @@ func (c *Config) settings() []*setting {
 		})
 	}
 	return list
+}
+
+// named returns the setting of a name, nil if there is none.
+func named(list []*setting, name string) *setting {
+	if i := slices.IndexFunc(list, func(s *setting) bool { return s.name == name }); i >= 0 {
+		return list[i]
+	}
+	return nil
 }
 
 // loopback tells whether every listener that is on listens on loopback only.

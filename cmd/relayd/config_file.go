@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -47,10 +46,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 		for _, pair := range mapping.Values {
 			key := pair.Key.GetToken()
 			origin := fmt.Sprintf("%s:%d", path, key.Position.Line)
-			text, err := scalar(pair.Value, separator(key.Value, list))
-			if unknown := unknownKey(key.Value, list); unknown != nil {
-				err = unknown
-			}
+			text, err := textOf(key.Value, pair.Value, list)
 			if err != nil {
 				faults = append(faults, fmt.Errorf("%s: %s: %w", origin, key.Value, err))
 				continue
@@ -61,13 +57,20 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	return entries, errors.Join(faults...)
 }
 
-// separator is what stands between the items of a list in a setting: each key is a line, whose
-// comment may hold anything.
-func separator(key string, list []*setting) string {
-	if slices.ContainsFunc(list, func(s *setting) bool { return s.name == key && s.file }) {
-		return "\n"
+// textOf returns the text of the value of a key.
+func textOf(key string, value ast.Node, list []*setting) (string, error) {
+	s := named(list, key)
+	if s == nil {
+		names := mapSlice(list, func(s *setting) string { return s.name })
+		if near := record.Nearest(strings.ReplaceAll(strings.ToLower(key), "_", "-"), names); near != "" {
+			return "", fmt.Errorf("unknown setting; expected a flag name, did you mean %s?", near)
+		}
+		return "", errors.New("unknown setting; expected a flag name of `relayd serve --help`")
 	}
-	return ","
+	if s.file { // each key is a line, whose comment may hold anything
+		return scalar(value, "\n")
+	}
+	return scalar(value, ",")
 }
 
 // scalar returns the text of a value; the items of a sequence are joined.
@@ -93,17 +96,6 @@ func scalar(node ast.Node, separator string) (string, error) {
 		return "", errors.New("expected a value; leave the line out for the default")
 	}
 	return "", errors.New("expected a plain value")
-}
-
-func unknownKey(key string, list []*setting) error {
-	names := mapSlice(list, func(s *setting) string { return s.name })
-	if slices.Contains(names, key) {
-		return nil
-	}
-	if near := record.Nearest(strings.ReplaceAll(strings.ToLower(key), "_", "-"), names); near != "" {
-		return fmt.Errorf("unknown setting; expected a flag name, did you mean %s?", near)
-	}
-	return errors.New("unknown setting; expected a flag name of `relayd serve --help`")
 }
 
 // syntaxError says where the YAML itself is wrong, and what was expected there.

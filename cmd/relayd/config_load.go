@@ -2,6 +2,7 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -55,12 +56,9 @@ func load(src sources) (Config, []*setting, error) {
 	var c Config
 	list := c.settings()
 	var entries map[string]fileEntry
-	var faults []error
+	var faults error
 	if file := src.configFile(); file != "" {
-		var err error
-		if entries, err = readConfigFile(file, list); err != nil {
-			faults = append(faults, err)
-		}
+		entries, faults = readConfigFile(file, list)
 	}
 	for _, s := range list {
 		text, origin, err := s.lookup(src, entries)
@@ -70,15 +68,13 @@ func load(src sources) (Config, []*setting, error) {
 				err = fmt.Errorf("%s: %w", s.location(), err)
 			}
 		}
-		if err != nil {
-			faults = append(faults, err)
-		}
+		faults = errors.Join(faults, err)
 	}
-	if len(faults) == 0 {
+	if faults == nil {
 		faults = c.check(list, src.getenv)
 	}
-	if len(faults) > 0 {
-		return Config{}, nil, &usageError{errors.Join(faults...)}
+	if faults != nil {
+		return Config{}, nil, &usageError{faults}
 	}
 	return c, list, nil
 }
@@ -121,20 +117,16 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 const minDatabaseConns = 6
 
 // check looks at settings together and fills what follows from others.
-func (c *Config) check(list []*setting, getenv func(string) string) (faults []error) {
+func (c *Config) check(list []*setting, getenv func(string) string) (faults error) {
 	c.DatabaseDirectURL = cmp.Or(c.DatabaseDirectURL, c.DatabaseURL)
 	c.DataDir = cmp.Or(c.DataDir, defaultDataDir(getenv))
 	if dir, err := filepath.Abs(c.DataDir); err == nil && c.DataDir != "" {
 		c.DataDir = dir
 	}
-	byName := map[string]*setting{}
-	for _, s := range list {
-		byName[s.name] = s
-	}
-	c.drainDelayGiven = byName["drain-delay"].origin != "default"
+	c.drainDelayGiven = named(list, "drain-delay").origin != "default"
 	for _, rule := range c.rules() {
 		if rule.broken {
-			faults = append(faults, fmt.Errorf("%s: %s", byName[rule.setting].location(), rule.text))
+			faults = errors.Join(faults, fmt.Errorf("%s: %s", named(list, rule.setting).location(), rule.text))
 		}
 	}
 	return faults
@@ -188,6 +180,19 @@ func defaultDataDir(getenv func(string) string) string {
 // reach what it prints; the other settings are flags of every command too, so that
 // one environment and one file serve all of them, but only serve's help shows them.
 var storeSettings = map[string]bool{"data-dir": true, "database-url": true}
+
+// withSettings makes cmd a command that needs the settings.
+func (c *cli) withSettings(cmd *cobra.Command, all bool, do func(ctx context.Context, cfg Config, list []*setting, args []string) error) *cobra.Command {
+	load := c.settingFlags(cmd, all)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		cfg, list, err := load()
+		if err != nil {
+			return err
+		}
+		return do(cmd.Context(), cfg, list, args)
+	}
+	return cmd
+}
 
 // settingFlags adds every setting to a command as a flag; all shows them in its
 // help. The result loads the settings once the command runs.

@@ -41,7 +41,7 @@ var kinds = map[string]kind{
 	"domain":       {word: "text", parse: parseDomain},
 	"node-name":    {word: "text", parse: parseNodeName},
 	"networks":     {word: "text", parse: parseNetworks},
-	"tsig":         {word: "text", parse: parseTSIGKey},
+	"tsig":         {word: "text", parse: func(s string) (any, error) { return certs.ParseTSIGKey(s) }},
 	"size":         {word: "size", limit: true, parse: parseSize},
 	"duration":     {word: "duration", limit: true, parse: parseDuration},
 	"count":        {word: "count", limit: true, parse: parseCount},
@@ -60,11 +60,12 @@ func (s *setting) set(text string) error {
 		s.field.SetString(text)
 		return nil
 	}
-	if k.limit && text == off {
+	switch {
+	case k.limit && text == off && s.zero:
+		s.field.SetInt(-1)
+		return nil
+	case k.limit && text == off, text == "" && s.def == "":
 		s.field.SetZero()
-		if s.zero {
-			s.field.SetInt(-1)
-		}
 		return nil
 	}
 	v, err := k.parse(text)
@@ -148,18 +149,18 @@ func canDial(s string) bool {
 // parseDial reads an address that people dial: host:port, or a host, which means port 22.
 func parseDial(s string) (any, error) {
 	addr := s
-	if _, _, err := net.SplitHostPort(s); err != nil && s != "" {
+	if _, _, err := net.SplitHostPort(s); err != nil {
 		addr = net.JoinHostPort(strings.Trim(s, "[]"), "22")
 	}
-	if addr != "" && !canDial(addr) {
+	if !canDial(addr) {
 		return nil, fmt.Errorf("%q is not an address such as relay.example.com:22", s)
 	}
 	return addr, nil
 }
 
-// parsePeer reads an address that other nodes dial: host:port, off, or nothing for the default.
+// parsePeer reads an address that other nodes dial: host:port, or off.
 func parsePeer(s string) (any, error) {
-	if s != "" && s != off && !canDial(s) {
+	if s != off && !canDial(s) {
 		return nil, fmt.Errorf("%q is not an address such as 10.0.0.7:2222, or off", s)
 	}
 	return s, nil
@@ -184,7 +185,7 @@ func parseBaseURL(text string) (any, error) {
 // password.
 func parseDatabaseURL(s string) (any, error) {
 	u, err := url.Parse(s)
-	if s != "" && (err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql") {
+	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
 		return nil, errors.New("expected a URL such as postgres://user:password@host:5432/relay, or nothing for SQLite in the data dir")
 	}
 	return s, nil
@@ -217,7 +218,7 @@ func parseDomain(text string) (any, error) {
 	return s, nil
 }
 
-var nodeName = regexp.MustCompile(`^([A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?)?$`)
+var nodeName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?$`)
 
 // parseNodeName takes what a host name or a label may be: other nodes put the name of this one
 // into their lists and logs.
@@ -251,13 +252,6 @@ func networkText(list []netip.Prefix) string {
 // words splits a list that is separated by commas or white space.
 func words(text string) []string {
 	return strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' || r == '\n' })
-}
-
-func parseTSIGKey(s string) (any, error) {
-	if s == "" {
-		return certs.TSIGKey{}, nil
-	}
-	return certs.ParseTSIGKey(s)
 }
 
 func parseDuration(s string) (any, error) {
@@ -317,19 +311,13 @@ func formatSize(n int64) string {
 }
 
 var rateUnits = []struct {
-	name string
-	per  time.Duration
+	per   time.Duration
+	names []string // the first one is that of formatRate
 }{
-	{"s", time.Second},
-	{"sec", time.Second},
-	{"second", time.Second},
-	{"min", time.Minute},
-	{"m", time.Minute},
-	{"minute", time.Minute},
-	{"h", time.Hour},
-	{"hour", time.Hour},
-	{"d", 24 * time.Hour},
-	{"day", 24 * time.Hour},
+	{time.Second, []string{"s", "sec", "second"}},
+	{time.Minute, []string{"min", "m", "minute"}},
+	{time.Hour, []string{"h", "hour"}},
+	{24 * time.Hour, []string{"d", "day"}},
 }
 
 // parseRate reads a number, a slash and a unit or duration.
@@ -339,7 +327,7 @@ func parseRate(s string) (any, error) {
 	n, err := strconv.ParseUint(strings.TrimSpace(count), 10, 31)
 	per, _ := relay.ParseDuration(unit)
 	for _, u := range rateUnits {
-		if strings.EqualFold(unit, u.name) {
+		if slices.Contains(u.names, strings.ToLower(unit)) {
 			per = u.per
 		}
 	}
@@ -352,7 +340,7 @@ func parseRate(s string) (any, error) {
 func formatRate(r api.Rate) string {
 	for _, u := range rateUnits {
 		if r.Per == u.per {
-			return strconv.Itoa(r.N) + "/" + u.name
+			return strconv.Itoa(r.N) + "/" + u.names[0]
 		}
 	}
 	return strconv.Itoa(r.N) + "/" + relay.FormatDuration(r.Per)
