@@ -32,13 +32,8 @@ func (c *cli) doctorCommand() *cobra.Command {
 is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 	}
 	asJSON := jsonFlag(cmd)
-	load := c.settingFlags(cmd, true)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, _, err := load()
-		if err != nil {
-			return err
-		}
-		list := c.runChecks(cmd.Context(), cfg)
+	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, _ []*setting, _ []string) error {
+		list := c.runChecks(ctx, cfg)
 		if err := printFindings(c.stdout, *asJSON, list); err != nil {
 			return err
 		}
@@ -47,8 +42,7 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 			return fmt.Errorf("%s failed; the last column says what to do", record.Count(len(failed), "check", "checks"))
 		}
 		return nil
-	}
-	return cmd
+	})
 }
 
 func printFindings(w io.Writer, asJSON bool, list []relay.Finding) error {

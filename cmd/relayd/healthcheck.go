@@ -21,40 +21,27 @@ func (c *cli) healthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "healthcheck", Short: "ask the running server for /healthz; exit 0 when it answers well", Args: exactly(),
 	}
-	load := c.settingFlags(cmd, false)
 	asJSON := jsonFlag(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, _, err := load()
-		if err != nil {
-			return err
+	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, _ []string) error {
+		scheme, addr := "http", cfg.HTTPAddr
+		if known, ok := loadSiteFile(cfg); ok && known.HTTPAddr != "" {
+			addr = known.HTTPAddr
 		}
-		address, err := requestHealth(cmd.Context(), cfg)
+		if addr == "" { // the TLS listener, as there is no other
+			scheme, addr = "https", cfg.HTTPSAddr
+		}
+		if port(addr) == "0" {
+			return errors.New("the configured HTTP port is 0, so there is no fixed address to ask; pass --http-addr")
+		}
+		address := scheme + "://" + dialable(addr) + "/healthz"
+		ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		defer cancel()
+		_, err := getLocal(ctx, cfg, cfg.TrustedProxies, address)
 		if err == nil && *asJSON {
 			err = printJSON(c.stdout, map[string]string{"status": "ok", "url": address})
 		}
 		return err
-	}
-	return cmd
-}
-
-// requestHealth requests /healthz from the plain listener, or from the TLS listener if
-// there is no other, and returns its URL.
-func requestHealth(ctx context.Context, cfg Config) (address string, err error) {
-	scheme, addr := "http", cfg.HTTPAddr
-	if known, ok := loadSiteFile(cfg); ok && known.HTTPAddr != "" {
-		addr = known.HTTPAddr
-	}
-	if addr == "" {
-		scheme, addr = "https", cfg.HTTPSAddr
-	}
-	if port(addr) == "0" {
-		return "", errors.New("the configured HTTP port is 0, so there is no fixed address to ask; pass --http-addr")
-	}
-	address = scheme + "://" + dialable(addr) + "/healthz"
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	_, err = getLocal(ctx, cfg, cfg.TrustedProxies, address)
-	return address, err
+	})
 }
 
 // getLocal requests a URL of a listener of this machine and returns the body of the answer

@@ -39,13 +39,8 @@ func (c *cli) operate(cmd *cobra.Command, do action) *cobra.Command {
 // onStore makes cmd a command on a store, which has to have a schema if filled is set. A
 // SQLite file has to be there in any case, so that a wrong --data-dir is noticed.
 func (c *cli) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
-	load := c.settingFlags(cmd, false)
-	cmd.RunE = func(cmd *cobra.Command, args []string) (err error) {
-		cfg, _, err := load()
-		if err != nil {
-			return err
-		}
-		s, err := c.openStore(cmd.Context(), cfg, filled || cfg.DatabaseURL == "")
+	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, args []string) (err error) {
+		s, err := c.openStore(ctx, cfg, filled || cfg.DatabaseURL == "")
 		if err != nil {
 			return err
 		}
@@ -54,9 +49,8 @@ func (c *cli) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command
 				err = cerr
 			}
 		}()
-		return do(cmd.Context(), &operator{cli: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)
-	}
-	return cmd
+		return do(ctx, &operator{cli: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)
+	})
 }
 
 // openStore opens the store that the settings name.

@@ -118,13 +118,8 @@ func (c *cli) serveCommand() *cobra.Command {
 drain time ran out and requests were cut. A second signal ends it at once.`,
 		Example: "  relayd serve --data-dir .relay",
 	}
-	load := c.settingFlags(cmd, true)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, list, err := load()
-		if err != nil {
-			return err
-		}
-		ctx, a := cmd.Context(), newApp(c, cfg)
+	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, _ []string) error {
+		a := newApp(c, cfg)
 		if err := a.Start(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil // stopped while it waited to serve
@@ -148,6 +143,5 @@ drain time ran out and requests were cut. A second signal ends it at once.`,
 			err = serr
 		}
 		return err
-	}
-	return cmd
+	})
 }

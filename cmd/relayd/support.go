@@ -26,13 +26,8 @@ func (c *cli) supportCommand() *cobra.Command {
 read the file before you pass it on. Run it as root or as the user that runs relayd.`,
 		Example: "  relayd support relay-support.txt",
 	}
-	load := c.settingFlags(cmd, true)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		cfg, list, err := load()
-		if err != nil {
-			return err
-		}
-		report := c.supportReport(cmd.Context(), cfg, list)
+	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, args []string) error {
+		report := c.supportReport(ctx, cfg, list)
 		if args[0] == "-" {
 			_, err := c.stdout.Write(report)
 			return err
@@ -46,8 +41,7 @@ read the file before you pass it on. Run it as root or as the user that runs rel
 			c.report("written to %s; read it before you pass it on", args[0])
 		}
 		return err
-	}
-	return cmd
+	})
 }
 
 // supportReport returns the text of the report. A part that cannot be had says why.
