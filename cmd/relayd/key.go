@@ -120,20 +120,6 @@ func (o *operator) addKeys(ctx context.Context, user string, keys []publicKey) e
 	return nil
 }
 
-// requireNew is an error where one of the keys is somebody's already.
-func (o *operator) requireNew(ctx context.Context, keys []publicKey) error {
-	known, err := o.store.Keys(ctx, o.who, "")
-	if err != nil {
-		return err
-	}
-	for _, k := range known {
-		if slices.ContainsFunc(keys, func(x publicKey) bool { return x.fingerprint == k.Fingerprint }) {
-			return fmt.Errorf("key %s belongs to %s already", k.Fingerprint, k.AccountName)
-		}
-	}
-	return nil
-}
-
 // initialAdminKeys reads the setting of that name: authorized_keys text, or the
 // path of a file that holds it.
 func initialAdminKeys(setting string) ([]publicKey, error) {

@@ -48,9 +48,20 @@ func (c *cli) tokenAdd() *cobra.Command {
 				return usagef("--%s is empty; leave it out for a token without that limit", limit[0])
 			}
 		}
-		t, err := newToken(*name, scopes, *alias, *expires)
+		allowed, err := relay.ParseScopes(words(scopes))
 		if err != nil {
-			return err
+			return &usageError{err}
+		}
+		t := relay.Token{Name: *name, Scopes: allowed, Alias: *alias}
+		if *expires != "" {
+			d, err := relay.ParseDuration(*expires)
+			if err == nil && d <= 0 {
+				err = fmt.Errorf("%q is over at once", *expires)
+			}
+			if err != nil {
+				return usagef("--expires: %w", err)
+			}
+			t.ExpiresAt = time.Now().Add(d)
 		}
 		acc, err := o.accountOf(ctx, user)
 		if err != nil {
@@ -64,23 +75,4 @@ func (c *cli) tokenAdd() *cobra.Command {
 		fmt.Fprintln(o.stdout, secret)
 		return nil
 	})
-}
-
-func newToken(name, scope, alias, expires string) (relay.Token, error) {
-	scopes, err := relay.ParseScopes(words(scope))
-	if err != nil {
-		return relay.Token{}, &usageError{err}
-	}
-	t := relay.Token{Name: name, Scopes: scopes, Alias: alias}
-	if expires != "" {
-		d, err := relay.ParseDuration(expires)
-		if err == nil && d <= 0 {
-			err = fmt.Errorf("%q is over at once", expires)
-		}
-		if err != nil {
-			return relay.Token{}, usagef("--expires: %w", err)
-		}
-		t.ExpiresAt = time.Now().Add(d)
-	}
-	return t, nil
 }

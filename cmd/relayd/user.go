@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -55,8 +56,14 @@ func (c *cli) userAdd() *cobra.Command {
 			}
 			keys = appendNew(keys, found...)
 		}
-		if err := o.requireNew(ctx, keys); err != nil {
+		known, err := o.store.Keys(ctx, o.who, "")
+		if err != nil {
 			return fmt.Errorf("%w; no account was made", err)
+		}
+		for _, k := range known {
+			if slices.ContainsFunc(keys, func(x publicKey) bool { return x.fingerprint == k.Fingerprint }) {
+				return fmt.Errorf("key %s belongs to %s already; no account was made", k.Fingerprint, k.AccountName)
+			}
 		}
 		acc, err := o.store.CreateAccount(ctx, o.who, args[0], *admin)
 		if err != nil {
