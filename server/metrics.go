@@ -71,7 +71,16 @@ func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 		f.NewGaugeFunc(o, func() float64 { return float64(count()) })
 	}
 	for phase, name := range phaseNames {
-		connections(name, func() int { return s.inPhase(int32(phase)) })
+		connections(name, func() (n int) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for c := range s.conns {
+				if c.phase.Load() == int32(phase) {
+					n++
+				}
+			}
+			return n
+		})
 	}
 	connections("base", func() int { return s.Stats().Base }) // those that net/http owns
 	return &metrics{
@@ -99,16 +108,4 @@ func byLabel(vec *prometheus.CounterVec, values ...string) counterByLabel {
 // phaseNames is indexed by the phases of conn.
 var phaseNames = [...]string{
 	phaseNew: "new", phaseIdle: "idle", phaseHead: "head", phaseBusy: "busy", phaseLinger: "linger",
-}
-
-// inPhase counts the connections that are in a phase.
-func (s *Server) inPhase(phase int32) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for c := range s.conns {
-		if c.phase.Load() == phase {
-			n++
-		}
-	}
-	return n
 }
