@@ -63,12 +63,16 @@ func (l baseLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// trackState notes which connections are new, and which are idle and may be evicted.
+// trackState counts the connections of net/http, and notes which of them are new, and which are
+// idle and may be evicted.
 func (s *Server) trackState(c net.Conn, state http.ConnState) {
-	if state == http.StateNew {
+	s.idleNew.Delete(c)
+	switch state {
+	case http.StateNew:
 		s.idleNew.Store(c, struct{}{})
-	} else {
-		s.idleNew.Delete(c)
+		s.baseConns.Add(1)
+	case http.StateHijacked, http.StateClosed:
+		s.baseConns.Add(-1)
 	}
 	var sock *stallConn
 	switch c := c.(type) {
@@ -192,7 +196,6 @@ func (c *conn) handOver() {
 		}
 		give = h
 	}
-	c.sock.slot.setHandedOver()
 	c.handed = c.srv.handoff.deliver(give, nil)
 }
 
@@ -206,7 +209,6 @@ func (s *Server) takeBack(w http.ResponseWriter, h *handedConn) bool {
 	if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
 		return false
 	}
-	h.conn.slot.setTakenBack()
 	c := &conn{srv: s, sock: h.conn, net: h.conn, from: h.from}
 	c.rewind()
 	before := slices.Concat(h.unserved, h.early)

@@ -37,7 +37,6 @@ type connLimiter struct {
 	mu      sync.Mutex
 	refused int64 // since the start
 	evicted int64 // since the start
-	base    int   // connections that net/http owns
 	all     *connList
 	sources map[netip.Prefix]*connList // without empty ones
 }
@@ -94,15 +93,22 @@ func defaultConns(files int) int {
 // connSlot is the share that one connection has of a connLimiter, from accept to
 // close. The methods of the zero value do nothing.
 type connSlot struct {
-	limiter    *connLimiter
-	socket     net.Conn
-	source     netip.Prefix  // the zero value counts for none
-	inAll      *list.Element // of connLimiter.all
-	inSource   *list.Element // nil without a source
-	idle       bool
-	released   bool
-	handedOver bool // net/http owns the connection
+	limiter  *connLimiter
+	socket   net.Conn
+	source   netip.Prefix // the zero value counts for none
+	places   []place      // in connLimiter.all, and in the list of the source if there is one
+	idle     bool
+	released bool
 }
+
+// place is an element of a connList.
+type place struct {
+	in *connList
+	at *list.Element
+}
+
+// enter adds s to a list, as one that is idle.
+func (s *connSlot) enter(l *connList) { s.places = append(s.places, place{l, l.PushBack(s)}) }
 
 // acquire gives s a slot, idle at first. bound is empty if there was a free slot.
 // Otherwise it names the bound that was reached, and evicted is the idle connection
@@ -131,12 +137,13 @@ func (l *connLimiter) acquire(s *connSlot, socket net.Conn, from netip.Addr) (ev
 		evicted = victim.socket
 		l.remove(victim)
 	}
-	*s = connSlot{limiter: l, socket: socket, source: source, inAll: l.all.PushBack(s), idle: true}
+	*s = connSlot{limiter: l, socket: socket, source: source, idle: true}
+	s.enter(l.all)
 	if source.IsValid() {
 		if l.sources[source] == nil {
 			l.sources[source] = newConnList()
 		}
-		s.inSource = l.sources[source].PushBack(s)
+		s.enter(l.sources[source])
 	}
 	return evicted, bound
 }
@@ -144,15 +151,11 @@ func (l *connLimiter) acquire(s *connSlot, socket net.Conn, from netip.Addr) (ev
 // remove releases a slot. The caller holds l.mu.
 func (l *connLimiter) remove(s *connSlot) {
 	s.released = true
-	l.all.Remove(s.inAll)
-	if s.handedOver {
-		l.base--
+	for _, p := range s.places {
+		p.in.Remove(p.at)
 	}
-	if s.inSource != nil {
-		own := l.sources[s.source]
-		if own.Remove(s.inSource); own.open() == 0 {
-			delete(l.sources, s.source)
-		}
+	if own := l.sources[s.source]; own != nil && own.open() == 0 {
+		delete(l.sources, s.source)
 	}
 }
 
@@ -186,13 +189,13 @@ func (s *Server) Stats() ConnStats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return ConnStats{
-		Connections: l.all.open(), Base: l.base, Sources: len(l.sources), Max: l.max, MaxPerSource: l.maxPerSource,
+		Connections: l.all.open(), Base: int(s.baseConns.Load()), Sources: len(l.sources), Max: l.max, MaxPerSource: l.maxPerSource,
 		Refused: l.refused, Evicted: l.evicted,
 	}
 }
 
 // update changes the slot of a connection; false when the connection has lost it.
-func (s *connSlot) update(change func(s *connSlot)) (held bool) {
+func (s *connSlot) update(change func()) (held bool) {
 	if s.limiter == nil {
 		return true
 	}
@@ -201,55 +204,36 @@ func (s *connSlot) update(change func(s *connSlot)) (held bool) {
 	if s.released {
 		return false
 	}
-	change(s)
+	change()
 	return true
 }
 
 // setIdle makes the connection one that may be evicted, from the time on when it was busy
 // last.
 func (s *connSlot) setIdle() {
-	s.update(func(s *connSlot) {
+	s.update(func() {
 		if s.idle {
 			return
 		}
 		s.idle = true
-		s.limiter.all.MoveToBack(s.inAll)
-		if s.inSource != nil {
-			s.limiter.sources[s.source].MoveToBack(s.inSource)
+		for _, p := range s.places {
+			p.in.MoveToBack(p.at)
 		}
 	})
 }
 
 // setBusy protects the connection from eviction; false when it was evicted already.
 func (s *connSlot) setBusy() bool {
-	return s.update(func(s *connSlot) {
+	return s.update(func() {
 		s.idle = false
-		s.limiter.all.MoveBefore(s.inAll, s.limiter.all.mark)
-		if s.inSource != nil {
-			own := s.limiter.sources[s.source]
-			own.MoveBefore(s.inSource, own.mark)
+		for _, p := range s.places {
+			p.in.MoveBefore(p.at, p.in.mark)
 		}
 	})
 }
 
-// setHandedOver notes that net/http owns the connection from now on.
-func (s *connSlot) setHandedOver() {
-	s.update(func(s *connSlot) {
-		s.handedOver = true
-		s.limiter.base++
-	})
-}
-
-// setTakenBack notes that net/http does not own the connection any more.
-func (s *connSlot) setTakenBack() {
-	s.update(func(s *connSlot) {
-		s.handedOver = false
-		s.limiter.base--
-	})
-}
-
 // release gives the slot back. It may be called more than once.
-func (s *connSlot) release() { s.update(func(s *connSlot) { s.limiter.remove(s) }) }
+func (s *connSlot) release() { s.update(func() { s.limiter.remove(s) }) }
 
 // Bounds of log lines of one kind. A flood of requests or connections must not become
 // a flood of lines, because every request would wait for the log.

@@ -99,10 +99,11 @@ type Server struct {
 	reads       context.Context // for GET and HEAD of the base site (streams, long polls); ends soon after a stop began
 	cancelReads context.CancelFunc
 
-	base     *http.Server
-	handoff  *handoff
-	baseOnce sync.Once
-	idleNew  sync.Map // net.Conn: handed over, without a request yet
+	base      *http.Server
+	handoff   *handoff
+	baseOnce  sync.Once
+	idleNew   sync.Map     // net.Conn: handed over, without a request yet
+	baseConns atomic.Int64 // connections that net/http owns
 
 	starting atomic.Bool // see Starting
 	draining atomic.Bool // see Drain
