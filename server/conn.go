@@ -36,11 +36,9 @@ type conn struct {
 	tls    *tls.Config // nil = plain HTTP
 	from   netip.AddrPort
 	secure bool
-	sni    route  // of the TLS server name
-	host   string // Host value of the last request; most callers send one only
-	to     route  // of host
-	handed bool   // net/http owns the connection now
-	linger bool   // close with closeOrderly
+	sni    route // of the TLS server name
+	handed bool  // net/http owns the connection now
+	linger bool  // close with closeOrderly
 
 	phase      atomic.Int32
 	aborted    atomic.Bool
@@ -269,11 +267,9 @@ func (c *conn) CloseWrite() error {
 		c.crashReset = false
 		relay.SetLinger(c.sock.Conn, -1) // the default of Go
 	}
-	if c.secure {
-		if t, ok := c.net.(interface{ CloseWrite() error }); ok {
-			if err := t.CloseWrite(); err != nil {
-				return err
-			}
+	if t, ok := c.net.(*tls.Conn); ok {
+		if err := t.CloseWrite(); err != nil {
+			return err
 		}
 	}
 	return c.sock.CloseWrite()

@@ -46,7 +46,7 @@ func (c *conn) request() bool {
 	if c.challenge(h) {
 		return false
 	}
-	to, isHead := c.route(h.Host), string(h.Method) == "HEAD"
+	to, isHead := c.srv.hosts.find(string(h.Host)), string(h.Method) == "HEAD"
 	toBase := to.kind == hostBase && c.sni.kind != hostAlias
 	if to.kind == hostUnknown { // health checks may come by any name
 		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
@@ -74,23 +74,6 @@ func (c *conn) request() bool {
 	}
 	defer c.srv.endRequest()
 	return c.capture(a, h, n)
-}
-
-// maxCachedHost is the longest Host value that a connection keeps while it is idle: a
-// name (RFC 1035, section 2.3.4) with a port.
-const maxCachedHost = 255 + len(":65535")
-
-// route routes a Host value.
-func (c *conn) route(host []byte) route {
-	if c.host != "" && string(host) == c.host {
-		return c.to
-	}
-	name := string(host)
-	to := c.srv.hosts.find(name)
-	if len(name) <= maxCachedHost {
-		c.host, c.to = name, to
-	}
-	return to
 }
 
 // alias looks up the alias of a request, or says why it is refused.
