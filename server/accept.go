@@ -167,7 +167,7 @@ func (s *Server) rejectConn(c *conn, bound string) {
 		}
 	default: // the first bytes on a connection fit into its send buffer
 		_ = c.sock.SetWriteDeadline(time.Now().Add(rejectWriteTimeout))
-		_, _ = c.sock.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded}, requestID(), false, false))
+		_, _ = c.sock.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), false, false))
 		_ = c.sock.Close()
 	}
 }
@@ -185,7 +185,7 @@ func (c *conn) answerOverloaded() {
 	c.w = n
 	c.phase.Store(phaseLinger)
 	isHead := bytes.HasPrefix(c.buf[:n], []byte("HEAD "))
-	if _, err := c.Write(appendAnswer(nil, &relay.Answer{Error: errOverloaded}, requestID(), isHead, false)); err == nil {
+	if _, err := c.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), isHead, false)); err == nil {
 		c.closeOrderly()
 	}
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"crypto/rand"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -26,9 +27,9 @@ const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 // answerHeadSize is enough for most heads of relay-made answers.
 const answerHeadSize = 384
 
-// appendAnswer appends the bytes of a relay-made answer: an error as a problem, or the
+// encodeAnswer returns the bytes of a relay-made answer: an error as a problem, or the
 // offline answer. The answer to a HEAD request is its head only.
-func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool) []byte {
+func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
 	status, body := a.Status, []byte(nil)
 	if a.Error != nil {
 		status, body = problem(a.Error, requestID)
@@ -38,14 +39,8 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 			status = relay.DefaultSettings().OfflineStatus
 		}
 	}
-	if b == nil {
-		b = make([]byte, 0, answerHeadSize+len(body))
-	}
-	b = append(b, "HTTP/1.1 "...)
-	b = strconv.AppendInt(b, int64(status), 10)
-	b = append(b, ' ')
-	b = append(b, http.StatusText(status)...)
-	b = append(b, "\r\n"...)
+	b := make([]byte, 0, answerHeadSize+len(body))
+	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
 	// As far as the status may have a body (RFC 9110, sections 8.6 and 15.3.6).
 	if status == http.StatusResetContent {
 		b = append(b, "Content-Length: 0\r\n"...)
@@ -54,12 +49,10 @@ func appendAnswer(b []byte, a *relay.Answer, requestID string, isHead, keep bool
 		if a.Error != nil {
 			kind = "application/problem+json"
 		}
-		b = append(append(append(b, "Content-Type: "...), kind...), "\r\nContent-Length: "...)
-		b = append(strconv.AppendInt(b, int64(len(body)), 10), "\r\n"...)
+		b = fmt.Appendf(b, "Content-Type: %s\r\nContent-Length: %d\r\n", kind, len(body))
 	}
 	for _, l := range answerLines(a, status) {
-		b = append(append(b, l[0]...), ": "...)
-		b = append(append(b, l[1]...), "\r\n"...)
+		b = fmt.Appendf(b, "%s: %s\r\n", l[0], l[1])
 	}
 	if !keep {
 		b = append(b, "Connection: close\r\n"...)

@@ -44,7 +44,7 @@ func BenchmarkIngress(b *testing.B) {
 	q2 := q
 	q2.queued = &relay.Answer{Event: testID, Status: 202}
 	b.Run("queued", func(b *testing.B) {
-		benchIngress(b, &q2, len(appendAnswer(nil, q2.queued, requestID(), false, true)))
+		benchIngress(b, &q2, len(encodeAnswer(q2.queued, requestID(), false, true)))
 	})
 }
 

@@ -210,7 +210,7 @@ func (c *conn) answer(a *relay.Answer, isHead, keep bool) bool {
 	}
 	c.srv.met.made.count(code)
 	c.logAnswer(a, code, id)
-	_, err := c.Write(appendAnswer(nil, a, id, isHead, keep))
+	_, err := c.Write(encodeAnswer(a, id, isHead, keep))
 	return err == nil
 }
 
