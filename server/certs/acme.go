@@ -225,11 +225,9 @@ func (a *ACME) Stop() {
 			a.endCache()
 		}()
 	})
-	late := time.NewTimer(stopTimeout)
-	defer late.Stop()
 	select {
 	case <-a.ended:
-	case <-late.C:
+	case <-time.After(stopTimeout):
 	}
 }
 
@@ -289,12 +287,10 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	if err != nil {
 		return nil, err
 	}
-	t := time.NewTimer(handshakeWait)
-	defer t.Stop()
 	select {
 	case <-ended:
 		return a.conf.GetCertificateWithContext(hello.Context(), hello)
-	case <-t.C:
+	case <-time.After(handshakeWait):
 	case <-hello.Context().Done():
 	}
 	return nil, fmt.Errorf("the certificate of %s is not there yet", name)
