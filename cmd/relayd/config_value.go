@@ -24,24 +24,24 @@ const off = "off"
 
 // kind is a way in which settings are written.
 type kind struct {
-	word  string // for the value, in the help of flags
+	word  string // for the value, in the help of flags; "" = text
 	limit bool   // may be off, and must not be 0 without the tag zero
 	parse func(text string) (any, error)
 }
 
 // kinds has every kind of setting, except those that list their words, such as text|json.
 var kinds = map[string]kind{
-	"":             {word: "text", parse: func(s string) (any, error) { return s, nil }},
+	"":             {parse: func(s string) (any, error) { return s, nil }},
 	"on|off":       {word: "on|off", parse: parseSwitch},
 	"addr":         {word: "addr", parse: parseAddr},
 	"dial":         {word: "addr", parse: parseDial},
-	"peer":         {word: "text", parse: parsePeer},
+	"peer":         {parse: parsePeer},
 	"base-url":     {word: "url", parse: parseBaseURL},
 	"database-url": {word: "url", parse: parseDatabaseURL},
-	"domain":       {word: "text", parse: parseDomain},
-	"node-name":    {word: "text", parse: parseNodeName},
-	"networks":     {word: "text", parse: parseNetworks},
-	"tsig":         {word: "text", parse: func(s string) (any, error) { return certs.ParseTSIGKey(s) }},
+	"domain":       {parse: parseDomain},
+	"node-name":    {parse: parseNodeName},
+	"networks":     {parse: parseNetworks},
+	"tsig":         {parse: func(s string) (any, error) { return certs.ParseTSIGKey(s) }},
 	"size":         {word: "size", limit: true, parse: parseSize},
 	"duration":     {word: "duration", limit: true, parse: parseDuration},
 	"count":        {word: "count", limit: true, parse: parseCount},

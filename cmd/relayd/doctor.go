@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +14,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +27,7 @@ import (
 	"relay/record"
 	"relay/sshgate"
 	"relay/store"
+	"relay/store/spool"
 )
 
 func (c *cli) doctorCommand() *cobra.Command {
@@ -280,4 +285,214 @@ func checkAliasDomain(ctx context.Context, cfg Config) relay.Finding {
 		return finding(check, relay.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err)
 	}
 	return passed(check, "names below %s are found", domain)
+}
+
+// nearlyFull is the percentage of a limit at which doctor warns.
+const nearlyFull = 80
+
+// checkSpool reports events in the spool that are not in Postgres yet. It reports nothing
+// with SQLite and an empty spool.
+func checkSpool(cfg Config) []relay.Finding {
+	const check = "spool"
+	dir := cfg.DataDir
+	left, err := spool.ReadLeft(dir)
+	var list []relay.Finding
+	if err != nil {
+		list = append(list, finding(check, relay.VerdictFail, "let the user that runs relayd read and write every file in the data dir", "the spool in %s cannot be read: %s", dir, err))
+	}
+	if broken := len(left.Aside); broken > 0 {
+		list = append(list, finding(check, relay.VerdictWarn, "keep them elsewhere with the log of that time, which says why, and report it with the version of relayd",
+			"%s of the spool in %s could not be read or stored", record.Count(broken, "file", "files"), dir))
+	}
+	size, waiting := relay.FormatBytes(left.Bytes), left.Bytes > 0
+	switch limit := cfg.SpoolLimit; {
+	case waiting && cfg.DatabaseURL == "":
+		return append(list, finding(check, relay.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
+			"%s of events in %s wait for a postgres, and the store is SQLite now", size, dir))
+	case waiting && limit > 0 && left.Bytes >= spool.Intake(limit):
+		return append(list, finding(check, relay.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has space; leave the files there",
+			"%s of events wait for postgres in %s, and the spool is full: callers get 503", size, dir))
+	case waiting:
+		return append(list, finding(check, relay.VerdictWarn,
+			"bring postgres back; a server that runs stores them by itself, and so does the next start with this data dir; leave the files there",
+			"%s of events wait for postgres in %s", size, dir))
+	case cfg.DatabaseURL != "" && len(list) == 0:
+		return []relay.Finding{passed(check, "nothing waits for postgres in %s", dir)}
+	}
+	return list
+}
+
+// queues is what checkQueues asks a store for.
+type queues interface {
+	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
+}
+
+// checkQueues reports queued requests: callers of an alias whose queue is full get 503.
+func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
+	const check = "queues"
+	aliases, err := s.Aliases(ctx, relay.System())
+	var stats map[int64]relay.QueueStats
+	if err == nil {
+		stats, err = s.AllQueueStats(ctx)
+	}
+	if err != nil {
+		return finding(check, relay.VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %s", userMessage(err))
+	}
+	var waiting, at int
+	var oldest time.Time
+	var full, filling []string
+	for _, a := range aliases {
+		q := stats[a.ID]
+		if q.Queued == 0 {
+			continue
+		}
+		waiting, at = waiting+q.Queued, at+1
+		if oldest.IsZero() || q.OldestQueuedAt.Before(oldest) {
+			oldest = q.OldestQueuedAt
+		}
+		percent := max(percent(int64(q.Queued), int64(cfg.QueueLimit)), percent(q.QueuedBytes, cfg.QueueBytes))
+		switch {
+		case percent >= 100:
+			full = append(full, a.Name)
+		case percent >= nearlyFull:
+			filling = append(filling, a.Name)
+		}
+	}
+	const fix = "open the tunnel of the alias and release what waits (`ssh HOST replay-queued ALIAS`, or the dashboard), cancel or delete what nobody needs, or raise --queue-limit and --queue-bytes"
+	switch {
+	case len(full) > 0:
+		return finding(check, relay.VerdictFail, fix, "the queue of %s is full: callers get 503 queue-full", joinMax(full))
+	case len(filling) > 0:
+		return finding(check, relay.VerdictWarn, fix, "the queue of %s is nearly full; then callers get 503 queue-full", joinMax(filling))
+	case waiting > 0:
+		return passed(check, "%s waiting at %s, the oldest since %s", record.Count(waiting, "attempt", "attempts"), record.Count(at, "alias", "aliases"), when(oldest))
+	}
+	return passed(check, "nothing waits for a tunnel")
+}
+
+// percent is how many percent of a limit are used; 0 where there is none.
+func percent(used, limit int64) int64 {
+	if limit <= 0 {
+		return 0
+	}
+	return int64(float64(used) / float64(limit) * 100)
+}
+
+// joinMax names a few of many.
+func joinMax(names []string) string {
+	const most = 3
+	slices.Sort(names)
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// expiresSoon is when a certificate should have been renewed long ago.
+const expiresSoon = 14 * 24 * time.Hour
+
+// checkCertFiles checks that the certificate is there, for the right names, and not about to end.
+func checkCertFiles(cfg Config) relay.Finding {
+	const check = "certificate"
+	pair, err := tls.LoadX509KeyPair(cfg.TLSCert, cfg.TLSKey)
+	if err != nil {
+		return finding(check, relay.VerdictFail, "put a PEM chain and its key there; a running server reads them by itself", "%v", err)
+	}
+	if info, err := os.Stat(cfg.TLSKey); err == nil && info.Mode().Perm()&0o007 != 0 {
+		return finding(check, relay.VerdictWarn, "chmod o-rwx "+quote(cfg.TLSKey), "everybody may read %s (mode %04o)", cfg.TLSKey, info.Mode().Perm())
+	}
+	site := cfg.site()
+	for _, name := range []string{site.Base.Hostname(), "alias." + site.AliasDomain} {
+		if err := pair.Leaf.VerifyHostname(name); err != nil {
+			return finding(check, relay.VerdictWarn, "get one for the base host and the wildcard *."+site.AliasDomain, "%v", err)
+		}
+	}
+	return checkExpiry(pair.Leaf)
+}
+
+// checkCertFolder checks the certificates that came by ACME.
+func checkCertFolder(cfg Config) relay.Finding {
+	dir := filepath.Join(cfg.DataDir, certificatesDir)
+	if info, err := os.Stat(dir); err == nil && info.Mode().Perm()&0o077 != 0 {
+		return finding("certificate", relay.VerdictFail, "chmod 700 "+quote(dir), "others may look into %s (mode %04o)", dir, info.Mode().Perm())
+	}
+	files, _ := filepath.Glob(filepath.Join(dir, "certificates", "*", "*", "*.crt"))
+	return checkOrdered(cfg, files, os.ReadFile)
+}
+
+// checkSharedCertificate checks the certificates that came by ACME for all nodes.
+func checkSharedCertificate(ctx context.Context, s *store.Store, cfg Config) relay.Finding {
+	names, err := s.SharedFiles(ctx, certificatesDir)
+	if err != nil {
+		return finding("certificate", relay.VerdictFail, "run relayd doctor again", "%s", userMessage(err))
+	}
+	return checkOrdered(cfg, names, func(name string) ([]byte, error) {
+		text, _, err := s.SharedFile(ctx, name)
+		return text, err
+	})
+}
+
+// checkOrdered checks the newest certificate of the base host among files.
+func checkOrdered(cfg Config, files []string, read func(string) ([]byte, error)) relay.Finding {
+	base := cfg.site().Base
+	host := base.Hostname()
+	var best *x509.Certificate
+	for _, file := range files {
+		if path.Base(filepath.ToSlash(file)) != host+".crt" {
+			continue
+		}
+		text, err := read(file)
+		block, _ := pem.Decode(text)
+		if err != nil || block == nil {
+			continue
+		}
+		if cert, err := x509.ParseCertificate(block.Bytes); err == nil && (best == nil || cert.NotAfter.After(best.NotAfter)) {
+			best = cert
+		}
+	}
+	if best != nil {
+		return checkExpiry(best)
+	}
+	fix := "start relayd serve; its log says why an order fails"
+	if cfg.ACMEDNS == off {
+		fix += "; the CA has to reach this machine at port 80 or 443 of " + host
+	}
+	return finding("certificate", relay.VerdictWarn, fix, "there is none for %s yet", host)
+}
+
+func checkExpiry(cert *x509.Certificate) relay.Finding {
+	const check = "certificate"
+	left, until := time.Until(cert.NotAfter), cert.NotAfter.Local().Format("2006-01-02 15:04")
+	switch {
+	case left <= 0:
+		return finding(check, relay.VerdictFail, "renew it", "it ended at %s", until)
+	case left < expiresSoon && left < cert.NotAfter.Sub(cert.NotBefore)/5:
+		return finding(check, relay.VerdictWarn, "find out why it is not renewed", "it ends at %s", until)
+	}
+	return passed(check, "good until %s", until)
+}
+
+// checkProxies checks trusted-proxies: a trusted proxy names the source of connections.
+func checkProxies(cfg Config) []relay.Finding {
+	const check = "proxies"
+	if len(cfg.TrustedProxies) == 0 {
+		return nil
+	}
+	for _, p := range cfg.TrustedProxies {
+		if p.Bits() == 0 {
+			return []relay.Finding{finding(check, relay.VerdictFail, "list only the addresses of your proxies", "%s trusts everybody to say where they come from", p)}
+		}
+	}
+	return []relay.Finding{passed(check, "%s must send a PROXY header, on HTTP, TLS and SSH", networkText(cfg.TrustedProxies))}
+}
+
+// checkSite checks that browsers treat dashboard and aliases as different sites.
+func checkSite(cfg Config) relay.Finding {
+	const check = "site"
+	site := cfg.site()
+	if shared := sameSite(site); shared != "" {
+		return finding(check, relay.VerdictWarn, sameSiteFix, sameSiteReason, site.Base.Host, site.AliasDomain, shared)
+	}
+	return passed(check, "browsers keep the dashboard and the aliases apart")
 }
