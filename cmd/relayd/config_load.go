@@ -124,46 +124,33 @@ func (c *Config) check(list []*setting, getenv func(string) string) (faults erro
 		c.DataDir = dir
 	}
 	c.drainDelayGiven = named(list, "drain-delay").origin != "default"
-	for _, rule := range c.rules() {
-		if rule.broken {
-			faults = errors.Join(faults, fmt.Errorf("%s: %s", named(list, rule.setting).location(), rule.text))
+	refuse := func(broken bool, setting, text string) {
+		if broken {
+			faults = errors.Join(faults, fmt.Errorf("%s: %s", named(list, setting).location(), text))
 		}
 	}
-	return faults
-}
-
-// rule is something that settings have to hold together, and what to do where it is broken.
-type rule struct {
-	broken        bool
-	setting, text string
-}
-
-func (c *Config) rules() []rule {
 	files, acme := c.TLS == "files", c.TLS == "acme"
 	_, _, server := net.SplitHostPort(c.ACMEDNSServer)
 	_, command := exec.LookPath(c.ACMEDNSCommand)
 	ca, err := url.Parse(c.ACMECA)
-	return []rule{
-		{c.DataDir == "", "data-dir", "there is no home folder to put it in; pass --data-dir"},
-		{c.SSHAddr == "", "ssh-addr", "tunnels come in by ssh: it cannot be off"},
-		{c.HTTPAddr == "" && c.HTTPSAddr == "", "http-addr", "it can be off only with --https-addr"},
-		{c.PingInterval <= 0, "ping-interval", "it cannot be off or 0: a vanished peer would never be noticed"},
-		{c.PingTimeout <= 0, "ping-timeout", "it cannot be off or 0: every peer would count as vanished, or none"},
-		{c.DatabaseMaxConns < minDatabaseConns, "database-max-conns", fmt.Sprintf("a node needs %d connections at least: for its heartbeat, for notifications, two that write and two for other work", minDatabaseConns)},
-		{c.DrainDelay < 0, "drain-delay", "it cannot be off; 0s closes the listeners at once"},
-		{files && c.TLSCert == "", "tls-cert", "tls files needs the certificate chain: pass --tls-cert FILE"},
-		{files && c.TLSKey == "", "tls-key", "tls files needs the private key: pass --tls-key FILE"},
-		{c.TLS != off && c.HTTPSAddr == "", "tls", fmt.Sprintf("tls %s needs a listener: pass --https-addr such as :443", c.TLS)},
-		{c.TLS == off && c.HTTPSAddr != "", "https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme"},
-		{acme && c.BaseURL == "" && c.ACMECA == "", "base-url", // a CA of one's own may do localhost
-			"tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com"},
-		{acme && c.ACMEDNS == "rfc2136" && server != nil, "acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53"},
-		{acme && c.ACMEDNS == "command" && command != nil, "acme-dns-command", fmt.Sprintf("acme-dns command needs a program: %v", command)},
-		{
-			c.ACMECA != "" && (err != nil || ca.Scheme != "https" || ca.Host == ""), "acme-ca",
-			fmt.Sprintf("%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", c.ACMECA),
-		},
-	}
+	refuse(c.DataDir == "", "data-dir", "there is no home folder to put it in; pass --data-dir")
+	refuse(c.SSHAddr == "", "ssh-addr", "tunnels come in by ssh: it cannot be off")
+	refuse(c.HTTPAddr == "" && c.HTTPSAddr == "", "http-addr", "it can be off only with --https-addr")
+	refuse(c.PingInterval <= 0, "ping-interval", "it cannot be off or 0: a vanished peer would never be noticed")
+	refuse(c.PingTimeout <= 0, "ping-timeout", "it cannot be off or 0: every peer would count as vanished, or none")
+	refuse(c.DatabaseMaxConns < minDatabaseConns, "database-max-conns", fmt.Sprintf("a node needs %d connections at least: for its heartbeat, for notifications, two that write and two for other work", minDatabaseConns))
+	refuse(c.DrainDelay < 0, "drain-delay", "it cannot be off; 0s closes the listeners at once")
+	refuse(files && c.TLSCert == "", "tls-cert", "tls files needs the certificate chain: pass --tls-cert FILE")
+	refuse(files && c.TLSKey == "", "tls-key", "tls files needs the private key: pass --tls-key FILE")
+	refuse(c.TLS != off && c.HTTPSAddr == "", "tls", fmt.Sprintf("tls %s needs a listener: pass --https-addr such as :443", c.TLS))
+	refuse(c.TLS == off && c.HTTPSAddr != "", "https-addr", "a TLS listener needs certificates: pass --tls files or --tls acme")
+	refuse(acme && c.BaseURL == "" && c.ACMECA == "", "base-url", // a CA of one's own may do localhost
+		"tls acme needs the name to get a certificate for: pass --base-url such as https://relay.example.com")
+	refuse(acme && c.ACMEDNS == "rfc2136" && server != nil, "acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53")
+	refuse(acme && c.ACMEDNS == "command" && command != nil, "acme-dns-command", fmt.Sprintf("acme-dns command needs a program: %v", command))
+	refuse(c.ACMECA != "" && (err != nil || ca.Scheme != "https" || ca.Host == ""), "acme-ca",
+		fmt.Sprintf("%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", c.ACMECA))
+	return faults
 }
 
 func defaultDataDir(getenv func(string) string) string {
