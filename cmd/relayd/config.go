@@ -230,21 +230,17 @@ func loopbackName(host string) bool {
 func (c *Config) site() relay.Site {
 	base, err := url.Parse(c.BaseURL)
 	if err != nil || c.BaseURL == "" {
-		base = &url.URL{Scheme: "http", Host: localHost(c.HTTPAddr, "80")}
+		scheme, p, usual := "http", port(c.HTTPAddr), "80"
 		if c.HTTPSAddr != "" {
-			base = &url.URL{Scheme: "https", Host: localHost(c.HTTPSAddr, "443")}
+			scheme, p, usual = "https", port(c.HTTPSAddr), "443"
+		}
+		base = &url.URL{Scheme: scheme, Host: "localhost"}
+		if p != usual {
+			base.Host = net.JoinHostPort("localhost", p)
 		}
 	}
 	dial := cmp.Or(c.SSHPublicAddr, net.JoinHostPort(base.Hostname(), port(c.SSHAddr)))
 	return relay.Site{Base: *base, AliasDomain: c.AliasDomain, SSHAddr: dial, Loopback: c.loopback()}
-}
-
-// localHost is the host of a URL of this machine, with the port of addr unless it is the usual one.
-func localHost(addr, usual string) string {
-	if p := port(addr); p != usual {
-		return net.JoinHostPort("localhost", p)
-	}
-	return "localhost"
 }
 
 func port(addr string) string {
