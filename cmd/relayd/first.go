@@ -23,7 +23,6 @@ import (
 // so that they can be taken from there.
 type summary struct {
 	Store, HTTP, SSH, HostKey string
-	First                     bool
 	Admin                     string // "" = no account
 	NoAdmin                   bool   // there are accounts, and none is an admin
 	Fingerprints              []string
@@ -144,7 +143,7 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 		out.Fingerprints = append(out.Fingerprints, strings.TrimSpace(k.fingerprint+" "+k.name))
 	}
 	a.log.Info("first account created", "name", name, "keys", len(keys))
-	out.First, out.Admin = true, name
+	out.Admin = name
 	if !a.site.Loopback {
 		return nil // others may read the log, and the link would be in it
 	}

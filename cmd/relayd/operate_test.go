@@ -222,7 +222,7 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	}
 	for _, first := range []bool{true, false} {
 		out, err := a.firstStart(t.Context(), list)
-		if err != nil || out.Admin != "admin" || out.First != first || out.NoAdmin {
+		if err != nil || out.Admin != "admin" || (len(out.Fingerprints) > 0) != first || out.NoAdmin {
 			t.Errorf("%+v, %v", out, err)
 		}
 	}
@@ -320,7 +320,7 @@ func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 			out, err := a.firstStart(t.Context(), settings[i])
 			if err != nil {
 				t.Errorf("node %d: %v", i, err)
-			} else if out.First {
+			} else if len(out.Fingerprints) > 0 {
 				made.Add(1)
 			}
 		})
