@@ -283,8 +283,7 @@ func frameHeader(r io.Reader) (text []byte, err error) {
 type rejectHeaderConn struct {
 	net.Conn
 	proxies *Proxies
-	seen    []byte // first bytes, nil once checked
-	checked bool
+	seen    []byte // first bytes, as many as the longest sign has at most
 }
 
 var errUntrustedHeader = errors.New("a PROXY header from a source that is not trusted")
@@ -292,7 +291,7 @@ var errUntrustedHeader = errors.New("a PROXY header from a source that is not tr
 // Read checks the first bytes.
 func (c *rejectHeaderConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
-	if c.checked {
+	if len(c.seen) == len(proxyproto.SIGV2) {
 		return n, err
 	}
 	c.seen = append(c.seen, p[:min(n, len(proxyproto.SIGV2)-len(c.seen))]...)
@@ -302,9 +301,6 @@ func (c *rejectHeaderConn) Read(p []byte) (int, error) {
 			_ = c.Close()
 			return 0, errUntrustedHeader
 		}
-	}
-	if len(c.seen) == len(proxyproto.SIGV2) {
-		c.seen, c.checked = nil, true
 	}
 	return n, err
 }
