@@ -11,18 +11,11 @@ import (
 	"sync"
 )
 
-// logging is the log of this process: all its loggers write to one place and share a level,
-// which may change while the process runs.
-type logging struct {
-	level  slog.LevelVar
-	recent recentLines
-}
-
 // logger returns a logger with the form and level of the settings.
 func (c *cli) logger(cfg Config) *slog.Logger {
-	_ = c.logging.level.UnmarshalText([]byte(cfg.LogLevel)) // one of the words of the setting
-	opt := &slog.HandlerOptions{Level: &c.logging.level}
-	w := io.MultiWriter(c.stderr, &c.logging.recent)
+	_ = c.level.UnmarshalText([]byte(cfg.LogLevel)) // one of the words of the setting
+	opt := &slog.HandlerOptions{Level: &c.level}
+	w := io.MultiWriter(c.stderr, &c.recent)
 	if cfg.LogFormat == "json" {
 		return slog.New(slog.NewJSONHandler(w, opt))
 	}
@@ -33,10 +26,10 @@ func (c *cli) logger(cfg Config) *slog.Logger {
 func (a *app) toggleDebug() {
 	level, own := slog.LevelDebug, slog.LevelDebug
 	_ = own.UnmarshalText([]byte(a.cfg.LogLevel))
-	if a.cli.logging.level.Level() == level {
+	if a.cli.level.Level() == level {
 		level = own
 	}
-	a.cli.logging.level.Set(level)
+	a.cli.level.Set(level)
 	a.log.Log(context.Background(), max(level, own), "log level changed by a signal", "level", level.String())
 }
 
@@ -98,7 +91,7 @@ func (a *app) withLog(admin http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write(a.cli.logging.recent.text())
+		_, _ = w.Write(a.cli.recent.text())
 	})
 	return mux
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
 	"strings"
@@ -62,11 +63,13 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	return exitFailure
 }
 
-// cli is one run of the program: its environment and output.
+// cli is one run of the program: its environment, its output and its log. All loggers write to
+// one place and share a level, which may change while the program runs.
 type cli struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
-	logging        logging
+	level          slog.LevelVar
+	recent         recentLines
 }
 
 // usageError is a mistake in the arguments or settings: exit code 2.
