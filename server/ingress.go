@@ -100,14 +100,8 @@ func (c *conn) alias(to route) (*relay.Alias, *relay.Error) {
 func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	c.phase.Store(phaseBusy)
 	isHead, last := string(h.Method) == "HEAD", h.Close || h.Minor == 0
-	in := &relay.Inbound{
-		Alias:   a,
-		From:    c.from,
-		TLS:     c.secure,
-		Arrived: c.arrived,
-		Head:    bytes.Clone(h.Raw),
-		Caller:  c,
-	}
+	in := c.inbound(a, h.Raw)
+	in.Caller = c
 	c.r += n
 	c.fromBuf, c.body = false, bodyMeter{}
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)
@@ -184,13 +178,12 @@ func (c *conn) reject(to route, head []byte, why *relay.Error) {
 		return
 	}
 	c.srv.met.rejected.count(why.Code)
-	c.srv.opt.Capture.Reject(&relay.Inbound{
-		Alias:   a,
-		From:    c.from,
-		TLS:     c.secure,
-		Arrived: c.arrived,
-		Head:    bytes.Clone(upToBody(head)),
-	}, why)
+	c.srv.opt.Capture.Reject(c.inbound(a, upToBody(head)), why)
+}
+
+// inbound returns a request of this connection, with a copy of its head.
+func (c *conn) inbound(a *relay.Alias, head []byte) *relay.Inbound {
+	return &relay.Inbound{Alias: a, From: c.from, TLS: c.secure, Arrived: c.arrived, Head: bytes.Clone(head)}
 }
 
 // refuse answers and ends the connection.
