@@ -136,10 +136,8 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	if s.Error != nil {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
 	}
-	for _, w := range whole.Warnings {
-		if w.Code == record.WarningHostRefused {
-			v.HostRefused = record.SafeText(w.Message)
-		}
+	if w := whole.HostRefused(); w != nil {
+		v.HostRefused = record.SafeText(w.Message)
 	}
 	if !head.Online && !head.Settings.Paused {
 		v.SSHCommand = head.SSHCommand

@@ -60,7 +60,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 }
 
 // TestRefusedHostIsShown: the inspector warns when the local server refused the Host
-// header, and names both remedies.
+// header, and names both remedies; the list says it too.
 func TestRefusedHostIsShown(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -71,6 +71,7 @@ func TestRefusedHostIsShown(t *testing.T) {
 	id := r.send(post("/hook", `{}`)).String()
 	contains(t, "inspector", r.get("/events/"+id, 200),
 		"(webpack-dev-server) refused the Host header", "relay up with --host-header rewrite", "alias set hook hostHeader=")
+	contains(t, "list", r.get("/aliases/hook", 200), "Host refused")
 }
 
 func TestBodies(t *testing.T) {

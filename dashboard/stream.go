@@ -59,7 +59,7 @@ type rowView struct {
 	Link string
 	Tick bool // with a box
 	pill
-	Note      string // state beside a status, "" when delivered
+	Note      string // beside the status, "" = nothing; see stateNote
 	EventType string
 }
 
@@ -220,12 +220,18 @@ func (p *pages) row(e *relay.Event) rowView {
 	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
 }
 
-// stateNote is the state of an event where its status does not say it.
+// stateNote says what the status of an event does not say: its state, or that the local
+// server refused the Host header.
 func stateNote(s *record.Summary) string {
-	if s.Status == nil || s.State == relay.StateDelivered {
+	switch {
+	case s.Status == nil:
 		return ""
+	case s.State != relay.StateDelivered:
+		return s.State
+	case s.HostRefused() != nil:
+		return "Host refused"
 	}
-	return s.State
+	return ""
 }
 
 // delivery is what retries of the sender have in common, "" = unknown.

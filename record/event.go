@@ -81,15 +81,6 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 		}
 		break
 	}
-	if r := out.Response; r != nil {
-		body, _ := r.Body.Bytes() // it was encoded here
-		if by := HostRefusedBy(r.Status, body); by != "" {
-			out.Warnings = append(out.Warnings, Warning{
-				Code:    WarningHostRefused,
-				Message: fmt.Sprintf("the local server (%s) refused the Host header %s; %s", by, out.Host, HostRefusedHint(out.Alias)),
-			})
-		}
-	}
 	return out
 }
 
@@ -171,6 +162,13 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 				p.SignedAt.UTC().Format(time.RFC3339), p.Name, relay.FormatDuration(p.Tolerance)),
 		})
 	}
+	if e.HostRefusedBy != "" {
+		host, _ := lossy([]byte(e.Host))
+		list = append(list, Warning{
+			Code:    WarningHostRefused,
+			Message: fmt.Sprintf("the local server (%s) refused the Host header %s; %s", e.HostRefusedBy, host, HostRefusedHint(e.Alias)),
+		})
+	}
 	return list
 }
 
@@ -178,10 +176,23 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 // because of its Host header.
 const WarningHostRefused = "host-refused"
 
+// refusalBytes is how much of an answer is searched for the text of a refused Host header.
+const refusalBytes = 16 << 10
+
+// HostRefused returns the warning that the local server refused the Host header, nil if it
+// did not.
+func (s *Summary) HostRefused() *Warning {
+	if i := slices.IndexFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHostRefused }); i >= 0 {
+		return &s.Warnings[i]
+	}
+	return nil
+}
+
 // HostRefusedBy names the framework whose development server refused a request because of
-// its Host header, recognised by the text of its answer; "" if none did. body may be the
-// beginning of the body, and may hold chunk lines.
+// its Host header, recognised by the text at the beginning of its answer; "" if none did.
+// body may hold chunk lines.
 func HostRefusedBy(status int, body []byte) string {
+	body = body[:min(len(body), refusalBytes)]
 	has := func(text string) bool { return bytes.Contains(body, []byte(text)) }
 	switch {
 	case status == http.StatusForbidden && has("Blocked request. This host ("):

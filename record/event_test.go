@@ -10,32 +10,27 @@ import (
 	"relay/record"
 )
 
-// TestHostRefusedWarning: the record of an event whose last response refused the Host
-// header warns and names both remedies; an earlier response does not count.
+// TestHostRefusedWarning: the summary of an event whose local server refused the Host header
+// warns and names both remedies; so does its line in a list.
 func TestHostRefusedWarning(t *testing.T) {
-	attempt := func(n, status int, body string) relay.Attempt {
-		return relay.Attempt{
-			N: n, State: relay.StateDelivered, HasResponse: true, Status: status,
-			Response: relay.Message{
-				Head: []byte("HTTP/1.1 403 Forbidden\r\n\r\n"),
-				Body: relay.Body{Data: []byte(body), Stored: int64(len(body)), Size: int64(len(body)), State: relay.BodyComplete},
-			},
-		}
-	}
-	e := &relay.Event{Alias: "stripe-dev", Host: "stripe-dev.example.com", Attempts: []relay.Attempt{attempt(1, 403, "Invalid Host header")}}
+	e := &relay.Event{Alias: "stripe-dev", Host: "stripe-dev.example.com", State: relay.StateDelivered, Status: 403, HostRefusedBy: "Vite"}
 	site := relay.Site{Base: url.URL{Scheme: "https", Host: "example.com"}}
-	warnings := record.Of(e, site, time.Now()).Warnings
-	if len(warnings) != 1 || warnings[0].Code != "host-refused" {
-		t.Fatalf("warnings %+v", warnings)
+	s := record.Summarise(e, site, time.Now())
+	w := s.HostRefused()
+	if w == nil || w.Code != "host-refused" || len(s.Warnings) != 1 {
+		t.Fatalf("warnings %+v", s.Warnings)
 	}
-	for _, text := range []string{"stripe-dev.example.com", "relay up with --host-header rewrite", "alias set stripe-dev hostHeader="} {
-		if !strings.Contains(warnings[0].Message, text) {
-			t.Errorf("%q is not in %q", text, warnings[0].Message)
+	for _, text := range []string{"(Vite)", "stripe-dev.example.com", "relay up with --host-header rewrite", "alias set stripe-dev hostHeader="} {
+		if !strings.Contains(w.Message, text) {
+			t.Errorf("%q is not in %q", text, w.Message)
 		}
 	}
-	e.Attempts = append(e.Attempts, attempt(2, 403, "no"))
-	if warnings := record.Of(e, site, time.Now()).Warnings; len(warnings) != 0 {
-		t.Errorf("after another response: %+v", warnings)
+	if line := record.EventLine(s).String(); !strings.Contains(line, "host-refused") {
+		t.Errorf("line %q", line)
+	}
+	e.HostRefusedBy = ""
+	if s := record.Summarise(e, site, time.Now()); len(s.Warnings) != 0 || strings.Contains(record.EventLine(s).String(), "refused") {
+		t.Errorf("without a refusal: %+v", s)
 	}
 }
 
@@ -63,6 +58,7 @@ func TestHostRefusedBy(t *testing.T) {
 		"rails 6":                    {403, rails6, "Rails"},
 		"another 403":                {403, "forbidden", ""},
 		"another 400":                {400, "<h1>Bad Request (400)</h1>", ""},
+		"far behind the beginning":   {403, strings.Repeat(" ", 16<<10) + "Invalid Host header", ""},
 		"a page about it":            {200, "What does Invalid Host header mean? And DisallowedHost?", ""},
 		"text with the wrong status": {500, vite, ""},
 		"nothing":                    {403, "", ""},

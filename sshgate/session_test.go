@@ -82,13 +82,9 @@ func TestRefusedHostIsToldOnce(t *testing.T) {
 	p := b.openssh(b.alice, "-R", "stripe-dev:80:127.0.0.1:1", "127.0.0.1")
 	eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C") })
 	var last *relay.Event
-	for n, body := range []string{"no", "Invalid Host header", "Invalid Host header"} {
+	for n, by := range []string{"", "webpack-dev-server", "webpack-dev-server"} {
 		last = b.store.event(byte(n+1), a)
-		last.Status, last.Attempts[0].Status = 403, 403
-		last.Attempts[0].Response = relay.Message{
-			Head: []byte("HTTP/1.1 403 Forbidden\r\n\r\n"), Framing: relay.FramingClose,
-			Body: relay.Body{Data: []byte(body), Stored: int64(len(body)), Size: int64(len(body)), State: relay.BodyComplete},
-		}
+		last.Status, last.Attempts[0].Status, last.HostRefusedBy = 403, 403, by
 		b.store.publish(attemptEnded(t, b, last)...)
 	}
 	marker := b.store.event(9, a)

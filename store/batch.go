@@ -40,7 +40,7 @@ func onlyNewEvents(list []*eventSteps) bool {
 		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 {
 			return false
 		}
-		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0) {
+		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0 || hostRefusedBy(a) != "") {
 			return false
 		}
 		for _, st := range u.steps {
@@ -183,7 +183,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	var queue [][]any
+	var queue, refused [][]any
 	for _, f := range inserted {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
@@ -201,10 +201,16 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 					f.event.ID, a.N, f.event.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released), requestBytes(f.request),
 				})
 			}
+			if by := hostRefusedBy(a); by != "" {
+				refused = append(refused, []any{f.event.ID, a.N, by})
+			}
 		}
 		w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
 	}
-	return w.run(insertQueue, queue)
+	if err := w.run(insertQueue, queue); err != nil {
+		return err
+	}
+	return w.run(setHostRefusedBy, refused)
 }
 
 // insertRows inserts new events. On Postgres it returns the ids that existed already,

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 )
 
 const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
@@ -17,7 +18,7 @@ const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 // listColumns are those of eventFields.
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
-	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL, e.attempts, e.blocker, e.req_size, al.name AS alias`
+	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL, e.attempts, e.blocker, e.host_refused_by, e.req_size, al.name AS alias`
 
 // markedColumns are listColumns with what a person noted about the event. They need marksJoin.
 const (
@@ -32,7 +33,7 @@ func eventFields(e *relay.Event) []any {
 		&e.ID, &e.AliasID, (*micro)(&e.ReceivedAt), (*micro)(&e.LastReceivedAt), (*addrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
 		&p.Name, &p.EventType, &p.DeliveryID, (*micro)(&p.SignedAt), period(&p.Tolerance),
 		code(&e.State, states), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, period(&e.Latency), &e.HasLatency, &e.AttemptCount,
-		&e.Blocker, &e.Request.Body.Size, &e.Alias,
+		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, &e.Alias,
 	}
 }
 
@@ -57,7 +58,7 @@ func (f *newEvent) stored() relay.Event {
 	if a != nil {
 		e.LastReceivedAt, e.AttemptCount, e.Error = storedTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
 		if f.ended() {
-			e.Status, e.HasLatency = a.Status, a.HasTiming
+			e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, hostRefusedBy(a)
 			e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
 		}
 	}
@@ -145,9 +146,22 @@ var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 			error_message = CASE WHEN attempts = v.vn AND NOT (state >= 6 AND v.vcode = '') THEN v.vmessage ELSE error_message END,
 			status = CASE WHEN ended_n <= v.vn THEN v.vstatus ELSE status END,
 			latency_us = CASE WHEN ended_n <= v.vn THEN v.vlatency ELSE latency_us END,
+			host_refused_by = CASE WHEN ended_n <= v.vn THEN '' ELSE host_refused_by END,
 			ended_n = CASE WHEN ended_n < v.vn THEN v.vn ELSE ended_n END,
 			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
 		FROM v WHERE id = v.vid {id}`)
+
+// setHostRefusedBy says of events which framework refused the Host header in the attempt of a
+// number, unless a later one has ended. Few answers do that, so endEvent and the statements
+// that insert events have no value for it.
+var setHostRefusedBy = newStatement(`uuid bigint text`,
+	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
+
+// hostRefusedBy names the framework that refused the Host header in an attempt, "" if none
+// did. Such an answer is small: one that was stored in parts is none.
+func hostRefusedBy(a *relay.Attempt) string {
+	return record.HostRefusedBy(a.Status, a.Response.Body.Data)
+}
 
 // Event reads one event whole that the actor may see, with all its attempts; of
 // each body at most maxBody bytes, and where that is over relay.InlineBody, of all

@@ -104,7 +104,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 
 // storeEnds stores the bytes of ended attempts and copies their outcome to the events.
 func (w *writer) storeEnds(steps []*step) error {
-	var payloads, ends [][]any
+	var payloads, ends, refused [][]any
 	for _, st := range steps {
 		a := st.Attempt
 		if hasPayload(a) {
@@ -116,11 +116,17 @@ func (w *writer) storeEnds(steps []*step) error {
 		state, _ := finishState(st) // finishArgs has checked it
 		code, message := faultText(a.Error)
 		ends = append(ends, []any{st.ID, a.N, state, code, message, a.Status, latencyMicros(a), upgradeBlocker(a, "")})
+		if by := hostRefusedBy(a); by != "" {
+			refused = append(refused, []any{st.ID, a.N, by})
+		}
 	}
 	if err := w.run(insertPayloads, payloads); err != nil {
 		return err
 	}
-	return w.run(endEvent, ends)
+	if err := w.run(endEvent, ends); err != nil {
+		return err
+	}
+	return w.run(setHostRefusedBy, refused)
 }
 
 // afterFinish applies the consequences of an ended attempt: an interrupted delivery from the

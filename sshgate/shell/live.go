@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -78,10 +77,9 @@ const requestsMissed = "… some requests are not shown"
 // then a line for each request.
 type live struct {
 	*Shell
-	out   *output
-	shown map[string]bool // aliases
-	// hostChecks counts the answers that were searched for a refused Host header.
-	hostChecks int
+	out        *output
+	shown      map[string]bool // aliases
+	hostWarned bool            // of a refused Host header
 }
 
 // run stays until the peer leaves, says so, or the connection is given up. The end of stdin
@@ -177,7 +175,7 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 			ended, missed := log.take(items)
 			for _, m := range ended {
 				v.out.line(v.Screen.line(record.AttemptLine(m.Event, m.Attempt)))
-				v.warnHostRefused(&m)
+				v.warnHostRefused(m.Event)
 			}
 			if missed {
 				v.out.line(requestsMissed)
@@ -262,32 +260,10 @@ func (v *live) tell(notices []Notice) {
 	}
 }
 
-// maxHostChecks is how many answers of a session are read to find out whether the local
-// server refuses the Host header; hostCheckBytes is how much of each.
-const maxHostChecks, hostCheckBytes = 20, 16 << 10
-
 // warnHostRefused says once per session that the local server refuses the Host header.
-// The live feed has no bodies, so an answer that may say so is read from the store.
-func (v *live) warnHostRefused(m *record.AttemptMessage) {
-	answer := m.Attempt.Response
-	if answer == nil || answer.Status != http.StatusForbidden && answer.Status != http.StatusBadRequest || v.hostChecks >= maxHostChecks {
-		return
-	}
-	v.hostChecks++
-	id, err := relay.ParseID(m.EventID)
-	if err != nil {
-		return
-	}
-	ctx, cancel := v.ask()
-	defer cancel()
-	e, err := v.Read.Event(ctx, v.Who, id, hostCheckBytes)
-	if err != nil {
-		return
-	}
-	for _, w := range record.Of(e, v.Site, time.Now()).Warnings {
-		if w.Code == record.WarningHostRefused {
-			v.hostChecks = maxHostChecks
-			v.out.line("warning: " + w.Message)
-		}
+func (v *live) warnHostRefused(e *record.Summary) {
+	if w := e.HostRefused(); w != nil && !v.hostWarned {
+		v.hostWarned = true
+		v.out.line("warning: " + w.Message)
 	}
 }

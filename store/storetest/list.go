@@ -27,6 +27,7 @@ func testList(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("bad filters", func(t *testing.T) { b.with(t).badFilters() })
 	t.Run("budget", func(t *testing.T) { b.with(t).budget(ids) })
 	t.Run("summaries", func(t *testing.T) { b.with(t).summaries(ids) })
+	t.Run("host refused", func(t *testing.T) { b.with(t).hostRefused() })
 }
 
 func (b *fixture) list(who relay.Actor, f relay.Filter) relay.Page {
@@ -161,5 +162,52 @@ func (b *fixture) summaries(ids []relay.ID) {
 	rows, err = b.Summaries(b.Context(), nil)
 	if err != nil || len(rows) != 0 {
 		b.Errorf("no summaries: %v, %v", rows, err)
+	}
+}
+
+// The last attempt that ended says whether the local server refused the Host header, in
+// lists, summaries and the whole event alike.
+func (b *fixture) hostRefused() {
+	const page = "Blocked request. This host (\"hooks.example.com\") is not allowed."
+	check := func(id relay.ID, want string) {
+		b.Helper()
+		rows, err := b.Summaries(b.Context(), []relay.ID{id})
+		b.must(err)
+		list := b.list(b.alice, relay.Filter{Alias: "hooks", Limit: 1})
+		if whole := b.read(id); rows[0].HostRefusedBy != want || list.Events[0].HostRefusedBy != want || whole.HostRefusedBy != want {
+			b.Errorf("summary %q, list %q, event %q, want %q", rows[0].HostRefusedBy, list.Events[0].HostRefusedBy, whole.HostRefusedBy, want)
+		}
+	}
+	replayed := func(id relay.ID, status int, body string) {
+		b.Helper()
+		c, err := b.BeginReplay(b.Context(), b.alice, id, true)
+		b.must(err)
+		b.ok(b.Finish(id, ended(c.N, relay.StateDelivered, status, body), ""))
+	}
+	for name, later := range map[string]bool{"in one batch": false, "ended later": true} {
+		e := b.newEvent(b.hooks, relay.StateDelivering, "/"+name, "")
+		accept := b.Accept(e)
+		if later {
+			b.ok(accept)
+			check(e.ID, "")
+		}
+		b.ok(b.Finish(e.ID, ended(1, relay.StateDelivered, 403, page), ""))
+		b.ok(accept)
+		check(e.ID, "Vite")
+		replayed(e.ID, 403, "no")
+		check(e.ID, "")
+		slow, err := b.BeginReplay(b.Context(), b.alice, e.ID, true)
+		b.must(err)
+		replayed(e.ID, 403, page)
+		check(e.ID, "Vite")
+		b.ok(b.Finish(e.ID, ended(slow.N, relay.StateDelivered, 200, "ok"), "")) // an earlier attempt that ends later
+		check(e.ID, "Vite")
+		replayed(e.ID, 200, "ok")
+		check(e.ID, "")
+		again, err := b.BeginReplay(b.Context(), b.alice, e.ID, true)
+		b.must(err)
+		replayed(e.ID, 200, "ok")
+		b.ok(b.Finish(e.ID, ended(again.N, relay.StateDelivered, 403, page), "")) // likewise
+		check(e.ID, "")
 	}
 }

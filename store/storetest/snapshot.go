@@ -26,6 +26,7 @@ func (b *fixture) snapshots() {
 	upgraded.ResponseState = relay.ResponseUpgraded
 	fault := ended(1, relay.StateFailed, 0, "")
 	fault.Error.Message, fault.Connection, fault.Identical = strange, strange, nil
+	refusedHost := ended(1, relay.StateDelivered, 403, "Invalid Host header")
 	timeless := ended(1, relay.StateInterrupted, 500, "x")
 	timeless.Timing, timeless.HasTiming, timeless.SentHead = relay.Timing{}, false, []byte("POST / HTTP/1.1\r\n\r\n")
 	for name, c := range map[string]struct {
@@ -40,6 +41,7 @@ func (b *fixture) snapshots() {
 		"upgraded":        {plain(relay.StateDelivering, "/upgraded"), upgraded, "", true},
 		"incomplete":      {half, ended(1, relay.StateFailed, 0, ""), relay.StateIncomplete, true},
 		"large head":      {plain(relay.StateDelivering, "/large"), large, "", false},
+		"host refused":    {plain(relay.StateDelivering, "/host"), refusedHost, "", true},
 		"ended later":     {plain(relay.StateDelivering, "/later"), ended(1, relay.StateDelivered, 200, "x"), "", true},
 		"queued":          {plain(relay.StateQueued, "/queued"), nil, "", false},
 		"delivering":      {plain(relay.StateDelivering, "/delivering"), nil, "", false},
