@@ -93,6 +93,24 @@ func TestHostHeaderSetting(t *testing.T) {
 	}
 }
 
+// TestRefusedHostWarning: what the API says of a refused Host header is the same in a list
+// and in the record.
+func TestRefusedHostWarning(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	h.tunnel("demo", newLocal(t, "HTTP/1.1 403 Forbidden\r\nContent-Length: 19\r\n\r\nInvalid Host header").addr)
+	h.send(ask)
+	listed := h.newest("demo")
+	w := listed.HostRefused()
+	if w == nil || !strings.Contains(w.Message, "alias set demo hostHeader=") {
+		t.Fatalf("warnings of the list: %+v", listed.Warnings)
+	}
+	e := h.event(listed.ID)
+	if whole := e.HostRefused(); whole == nil || *whole != *w {
+		t.Errorf("the record says %+v, the list %+v", whole, *w)
+	}
+}
+
 // forwarded appends three lines, computed at capture: a replay has the same ones, also
 // after the setting was switched off.
 func TestForwardedSetting(t *testing.T) {
