@@ -176,9 +176,6 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 // because of its Host header.
 const WarningHostRefused = "host-refused"
 
-// refusalBytes is how much of an answer is searched for the text of a refused Host header.
-const refusalBytes = 16 << 10
-
 // HostRefused returns the warning that the local server refused the Host header, nil if it
 // did not.
 func (s *Summary) HostRefused() *Warning {
@@ -187,6 +184,9 @@ func (s *Summary) HostRefused() *Warning {
 	}
 	return nil
 }
+
+// refusalBytes is how much of an answer is searched for the text of a refused Host header.
+const refusalBytes = 16 << 10
 
 // HostRefusedBy names the framework whose development server refused a request because of
 // its Host header, recognised by the text at the beginning of its answer; "" if none did.

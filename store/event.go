@@ -18,7 +18,8 @@ const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 // listColumns are those of eventFields.
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
-	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL, e.attempts, e.blocker, e.host_refused_by, e.req_size, al.name AS alias`
+	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL,
+	e.attempts, e.blocker, e.host_refused_by, e.req_size, al.name AS alias`
 
 // markedColumns are listColumns with what a person noted about the event. They need marksJoin.
 const (
@@ -152,13 +153,14 @@ var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 		FROM v WHERE id = v.vid {id}`)
 
 // setHostRefusedBy says of events which framework refused the Host header in the attempt of a
-// number, unless a later one has ended. Few answers do that, so endEvent and the statements
-// that insert events have no value for it.
+// number, unless a later attempt has ended. It runs after endEvent, which clears the name, and
+// after the insert of an event with its end: few answers are refusals, so neither of those has
+// a parameter for it.
 var setHostRefusedBy = newStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
 // hostRefusedBy names the framework that refused the Host header in an attempt, "" if none
-// did. Such an answer is small: one that was stored in parts is none.
+// did. An answer that is stored in parts is too large to be such a refusal.
 func hostRefusedBy(a *relay.Attempt) string {
 	return record.HostRefusedBy(a.Status, a.Response.Body.Data)
 }

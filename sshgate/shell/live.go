@@ -264,6 +264,6 @@ func (v *live) tell(notices []Notice) {
 func (v *live) warnHostRefused(e *record.Summary) {
 	if w := e.HostRefused(); w != nil && !v.hostWarned {
 		v.hostWarned = true
-		v.out.line("warning: " + w.Message)
+		v.out.line("warning: " + record.SafeText(w.Message))
 	}
 }
