@@ -57,10 +57,14 @@ func (x *exchange) enqueue() relay.Outcome {
 }
 
 // growReservation reserves more room in the queue for a body that has grown. It returns
-// false when there is none.
+// false when there is none. Without a reservation it reads nothing of the event: the request
+// is then sent, and the goroutine that answers may be changing the event.
 func (x *exchange) growReservation() bool {
+	if x.queueBytes == 0 {
+		return true
+	}
 	more := int64(len(x.event.Request.Head)) + x.rec.cost() - x.queueBytes
-	if x.queueBytes == 0 || more <= 0 {
+	if more <= 0 {
 		return true
 	}
 	if !x.st.Queue.Reserve(0, more, 0, x.d.opt.QueueBytes) {
