@@ -113,7 +113,7 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 	m.observed, m.early = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.ended, m.others, m.cut = make(chan struct{}), map[string]*nodeSeen{}, map[string]bool{}
 	m.mu.Unlock()
-	if err := s.enter(ctx, gone); err != nil || !s.d.isPostgres {
+	if err := whileLocked(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.d.isPostgres {
 		return err
 	}
 	_, err := s.beat(ctx) // measures the clock before anything gets a time

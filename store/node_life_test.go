@@ -449,3 +449,64 @@ func TestConnectionsElsewhere(t *testing.T) {
 	}
 	eventually(t, "the connections of the stopped node are forgotten", func() bool { return second.ConnectionsElsewhere(1) == 0 })
 }
+
+// A start ended with "canceling statement due to lock timeout" when another node that had lost
+// its connection still had locks on what the predecessor left. It waits for the locks.
+func TestStartBesideAnAbandonedLock(t *testing.T) {
+	t.Parallel()
+	for name, lock := range map[string]string{
+		"node":    `SELECT 1 FROM nodes FOR UPDATE`,
+		"tunnel":  `SELECT 1 FROM tunnels FOR UPDATE`,
+		"attempt": `SELECT 1 FROM events FOR UPDATE`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t), NodeName: "a", Version: "v1"}
+			first := mustServe(t, o)
+			alias, db := withAlias(t, first), database(t, o)
+			e := eventAt(first, alias, time.Now(), relay.StateDelivering, "x")
+			settled(t, first.Accept(e))
+			id := first.NodeID()
+			if err := first.Close(); err != nil {
+				t.Fatal(err)
+			}
+			// The rows are those of a node that was killed.
+			addNode(t, o, id, "a", time.Now())
+			for _, query := range []string{
+				`UPDATE events SET state = 1`,
+				`UPDATE attempts SET state = 1, claim_node = '` + id + `'`,
+				`INSERT INTO tunnels VALUES (1, 't1', '` + id + `', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`,
+			} {
+				if _, err := db.Exec(query); err != nil {
+					t.Fatal(query, err)
+				}
+			}
+			abandoned := begun(t, db, lock)
+			next := mustOpen(t, o)
+			if _, _, err := next.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			served := make(chan error, 1)
+			go func() { served <- next.Serve(t.Context(), func([]relay.Change) {}) }()
+			eventually(t, "the start waits for the lock", func() bool { return blocks(t, db, abandoned, "") || len(served) > 0 })
+			select {
+			case err := <-served:
+				t.Fatalf("the start did not wait for the lock: %v", err)
+			case <-time.After(4 * time.Second): // twice the lock_timeout of a statement
+			}
+			if err := abandoned.Rollback(); err != nil {
+				t.Fatal(err)
+			}
+			if err := <-served; err != nil {
+				t.Fatal(err)
+			}
+			if list := nodesByName(t, next); len(list) != 1 || list["a"].ID != next.NodeID() || list["a"].Tunnels != 0 {
+				t.Errorf("the nodes after the start: %+v", list)
+			}
+			got, err := next.Event(t.Context(), relay.System(), e.ID, 0)
+			if err != nil || got.State != relay.StateInterrupted {
+				t.Errorf("the event of the predecessor: %+v, %v", got, err)
+			}
+		})
+	}
+}

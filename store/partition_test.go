@@ -44,7 +44,7 @@ func today(d int) pastDay {
 func makePartitions(t *testing.T, s *Store) {
 	t.Helper()
 	err := s.makePartitions(t.Context(), time.Now())
-	for late := time.Now().Add(time.Minute); tablesInUse(err) && time.Now().Before(late); {
+	for late := time.Now().Add(time.Minute); isLocked(err) && time.Now().Before(late); {
 		err = s.makePartitions(t.Context(), time.Now())
 	}
 	if err != nil {
@@ -82,7 +82,7 @@ func TestPartitionsBesideAReader(t *testing.T) {
 	if took := time.Since(began); took > 5*time.Second {
 		t.Errorf("the start took %v", took)
 	}
-	if err := s.makePartitions(t.Context(), time.Now()); !tablesInUse(err) {
+	if err := s.makePartitions(t.Context(), time.Now()); !isLocked(err) {
 		t.Errorf("partitions beside a reader: %v", err)
 	}
 	insertsBeside(t, s)

@@ -263,6 +263,15 @@ func retriable(err error) bool {
 	return code == "40001" || code == "40P01" // serialization failure, deadlock
 }
 
+// isLocked reports whether a statement gave up waiting for a lock of another session.
+func isLocked(err error) bool {
+	switch sqlState(err) {
+	case "55P03", "57014", "40P01": // lock_not_available, query_canceled by statement_timeout, deadlock_detected
+		return true
+	}
+	return false
+}
+
 // connectionError wraps an error of connecting, or of beginning or ending a transaction. No
 // row caused it, whatever its code.
 type connectionError struct{ cause error }

@@ -65,15 +65,6 @@ func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// tablesInUse reports whether a statement gave up waiting for the lock on a table.
-func tablesInUse(err error) bool {
-	switch sqlState(err) {
-	case "55P03", "57014", "40P01": // lock_not_available, query_canceled by statement_timeout, deadlock_detected
-		return true
-	}
-	return false
-}
-
 // days lists the days that have partitions. The partitions of a day are made in one transaction,
 // so it is enough to look at one table.
 func (q session) days() (days []pastDay, err error) {
@@ -185,7 +176,7 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 		}
 		n, err := s.dropDay(ctx, day, now)
 		switch {
-		case tablesInUse(err): // tried again in a minute
+		case isLocked(err): // tried again in a minute
 			s.log.Debug("a day is in use and not dropped yet", "day", day.String())
 		case ctx.Err() != nil:
 			return total, err

@@ -40,17 +40,22 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.recoverSpool(ctx); err != nil {
 		return fmt.Errorf("store what waits in the spool: %w", err)
 	}
-	if err := s.sweepPredecessor(ctx, before); err != nil {
-		return err
+	swept := 0
+	err = whileLocked(ctx, func() error { return s.sweepPredecessor(ctx, before) })
+	if err == nil {
+		err = whileLocked(ctx, func() error {
+			n, err := s.sweep(ctx)
+			swept += n
+			return err
+		})
 	}
-	swept, err := s.sweep(ctx)
 	if err != nil {
 		return err
 	}
 	if swept > 0 {
 		s.log.Warn("attempts were under way when the relay stopped; they are marked interrupted", "attempts", swept)
 	}
-	if err := s.clearTunnels(ctx); err != nil {
+	if err := whileLocked(ctx, func() error { return s.clearTunnels(ctx) }); err != nil {
 		return err
 	}
 	if err := s.raiseIDs(ctx); err != nil {
@@ -89,6 +94,18 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	s.wait.Go(func() { s.evictionLoop(run) })
 	s.wait.Go(func() { s.reconcileLoop(run) })
 	return nil
+}
+
+// whileLocked does a step of the start again while another session keeps a lock that the step
+// needs. A node that lost its connection leaves its transaction and the locks of that behind,
+// until Postgres ends the session: see sessionSettings.
+func whileLocked(ctx context.Context, step func() error) error {
+	for began := time.Now(); ; {
+		err := step()
+		if !isLocked(err) || time.Since(began) > 3*opTimeout || pause(ctx, retryPause) != nil {
+			return err
+		}
+	}
 }
 
 // pause waits for a time, or until ctx ends, and returns the error of ctx.
