@@ -35,15 +35,13 @@ func TestBrowserBurst(t *testing.T) {
 	// Without it Chromium draws a tab in the background about once a second, and what the
 	// idle window lost would excuse any standstill of the stream.
 	call(idle, emulation.SetFocusEmulationEnabled, emulation.SetFocusEmulationEnabledParams{Enabled: true})
-	best := 1e9
-	for n := range 8 {
-		if best = min(best, b.burst(idle, s, n)); best < longestGap {
-			break
-		}
+	stop := b.traceTasks()
+	best := b.burst(idle, s, 0)
+	task := stop()
+	for n := 1; best > longestGap && n < 8 && !isBusy(t); n++ {
+		best = min(best, b.burst(idle, s, n))
 	}
-	if best >= longestGap {
-		t.Errorf("the page stood still for %.0f ms", best)
-	}
+	judgeStall(t, best, task, longestGap)
 	shown := value[[]string](b, `[...document.querySelectorAll("#rows > li")].slice(0, 100).map(r => r.id)`)
 	b.open("/aliases/stripe-dev")
 	fresh := value[[]string](b, `[...document.querySelectorAll("#rows > li")].map(r => r.id)`)
@@ -61,7 +59,7 @@ func TestBrowserBurst(t *testing.T) {
 }
 
 // longestStall is how long an open event may keep the browser from drawing, in ms, while
-// other events arrive.
+// other events arrive, and how much processor time a task of a page may take.
 const longestStall = 100
 
 // TestBrowserOpenEventStaysStill reads one event while 100 others arrive in a second: its
@@ -109,15 +107,7 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("longest task of a page: %.0f ms of processor time", task)
-	if task > longestStall {
-		t.Errorf("a task of the page took %.0f ms of processor time", task)
-	}
-	if best > longestStall && isBusy(t) {
-		t.Logf("not judged: a machine with more to run than it has processors stretches %.0f ms many times", best)
-	} else if best > longestStall {
-		t.Errorf("beside an open event the page stood still for %.0f ms", best)
-	}
+	judgeStall(t, best, task, longestStall)
 	if after := value[string](b, still); after != before {
 		t.Errorf("the open event moved:\n%s\n%s", before, after)
 	}
@@ -178,6 +168,23 @@ func (b *browser) traceTasks() (stop func() float64) {
 			b.t.Fatal("the trace of Chromium has no task of a page")
 		}
 		return longest
+	}
+}
+
+// judgeStall fails the test when a task of the page took too much processor time, or the page
+// kept the browser from drawing for longer than most. gap is what passed on the clock, and all
+// are in ms. A machine with more to run than it has processors stretches the gap many times, so
+// that there the processor time alone is judged.
+func judgeStall(t *testing.T, gap, task, most float64) {
+	t.Helper()
+	t.Logf("longest task of a page: %.0f ms of processor time", task)
+	if task > longestStall {
+		t.Errorf("a task of the page took %.0f ms of processor time", task)
+	}
+	if gap > most && isBusy(t) {
+		t.Logf("not judged, because the machine is busy: the page stood still for %.0f ms", gap)
+	} else if gap > most {
+		t.Errorf("the page stood still for %.0f ms", gap)
 	}
 }
 
