@@ -25,7 +25,7 @@ const longestGap = 500
 // TestBrowserBurst sends 1,001 events at once to the relayd program, built without
 // the race detector, whose tunnel is ssh's: what is measured is the page in Chromium.
 // A busy machine steals frames from every page: what a window with nothing to do lost
-// meanwhile is not the stream's, and the best of some bursts counts.
+// meanwhile is not the stream's, and the best of some bursts counts: see judgeStall.
 func TestBrowserBurst(t *testing.T) {
 	relayd := relaytest.Program(t, "relayd")
 	s := newDemoServer(t, relayd, false)

@@ -455,9 +455,9 @@ func TestConnectionsElsewhere(t *testing.T) {
 func TestStartBesideAnAbandonedLock(t *testing.T) {
 	t.Parallel()
 	for name, lock := range map[string]string{
-		"node":    `SELECT 1 FROM nodes FOR UPDATE`,
-		"tunnel":  `SELECT 1 FROM tunnels FOR UPDATE`,
-		"attempt": `SELECT 1 FROM events FOR UPDATE`,
+		"node":   `SELECT 1 FROM nodes FOR UPDATE`,
+		"tunnel": `SELECT 1 FROM tunnels FOR UPDATE`,
+		"event":  `SELECT 1 FROM events FOR UPDATE`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -472,14 +472,11 @@ func TestStartBesideAnAbandonedLock(t *testing.T) {
 			}
 			// The rows are those of a node that was killed.
 			addNode(t, o, id, "a", time.Now())
-			for _, query := range []string{
-				`UPDATE events SET state = 1`,
-				`UPDATE attempts SET state = 1, claim_node = '` + id + `'`,
-				`INSERT INTO tunnels VALUES (1, 't1', '` + id + `', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`,
-			} {
-				if _, err := db.Exec(query); err != nil {
-					t.Fatal(query, err)
-				}
+			if err := begun(t, db, `UPDATE events SET state = 1`,
+				`UPDATE attempts SET state = 1, claim_node = '`+id+`'`,
+				`INSERT INTO tunnels VALUES (1, 't1', '`+id+`', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`,
+			).Commit(); err != nil {
+				t.Fatal(err)
 			}
 			abandoned := begun(t, db, lock)
 			next := mustOpen(t, o)

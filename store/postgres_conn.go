@@ -115,25 +115,14 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)
-	if err := firstPing(ctx, db, func(err error) bool { // the server is starting, or too busy for a login
+	busy := func(err error) bool { // the server is starting, or too busy for a login
 		var network net.Error
 		return errors.As(err, &network) && network.Timeout() || sqlState(err) == "57P03" // cannot_connect_now
-	}); err != nil {
+	}
+	if err := tryAgain(ctx, 2*opTimeout, busy, func() error { return db.PingContext(ctx) }); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
-}
-
-// firstPing makes the first connection. It is tried again for a while when the database is busy: no
-// caller waits at this time.
-func firstPing(ctx context.Context, db *sqlx.DB, busy func(error) bool) error {
-	for began := time.Now(); ; {
-		err := db.PingContext(ctx)
-		if err == nil || !busy(err) || ctx.Err() != nil || time.Since(began) > 2*opTimeout {
-			return err
-		}
-		_ = pause(ctx, retryPause)
-	}
 }
 
 // postgresSession is a connection that is dropped after the server refused a statement for

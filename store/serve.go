@@ -40,22 +40,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.recoverSpool(ctx); err != nil {
 		return fmt.Errorf("store what waits in the spool: %w", err)
 	}
-	swept := 0
-	err = whileLocked(ctx, func() error { return s.sweepPredecessor(ctx, before) })
-	if err == nil {
-		err = whileLocked(ctx, func() error {
-			n, err := s.sweep(ctx)
-			swept += n
-			return err
-		})
-	}
-	if err != nil {
-		return err
-	}
-	if swept > 0 {
-		s.log.Warn("attempts were under way when the relay stopped; they are marked interrupted", "attempts", swept)
-	}
-	if err := whileLocked(ctx, func() error { return s.clearTunnels(ctx) }); err != nil {
+	if err := s.endDeadNodes(ctx, before); err != nil {
 		return err
 	}
 	if err := s.raiseIDs(ctx); err != nil {
@@ -100,9 +85,15 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 // needs. A node that lost its connection leaves its transaction and the locks of that behind,
 // until Postgres ends the session: see sessionSettings.
 func whileLocked(ctx context.Context, step func() error) error {
+	return tryAgain(ctx, 3*opTimeout, isLocked, step)
+}
+
+// tryAgain does a step of the start again, for up to limit, while mayPass says of its error that
+// it may pass: no caller waits at this time. It returns the last error of the step.
+func tryAgain(ctx context.Context, limit time.Duration, mayPass func(error) bool, step func() error) error {
 	for began := time.Now(); ; {
 		err := step()
-		if !isLocked(err) || time.Since(began) > 3*opTimeout || pause(ctx, retryPause) != nil {
+		if !mayPass(err) || time.Since(began) > limit || pause(ctx, retryPause) != nil {
 			return err
 		}
 	}

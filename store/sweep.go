@@ -28,6 +28,29 @@ func (s *Store) sweepLoop(ctx context.Context) {
 	}
 }
 
+// endDeadNodes ends, at the start of this node, what nodes that are gone have left: attempts under
+// way and tunnels. predecessor is the id of the node that this data dir was before, or "".
+func (s *Store) endDeadNodes(ctx context.Context, predecessor string) error {
+	swept := 0
+	for _, step := range []func() error{
+		func() error { return s.sweepPredecessor(ctx, predecessor) },
+		func() error {
+			n, err := s.sweep(ctx)
+			swept += n
+			return err
+		},
+		func() error { return s.clearTunnels(ctx) },
+	} {
+		if err := whileLocked(ctx, step); err != nil {
+			return err
+		}
+	}
+	if swept > 0 {
+		s.log.Warn("attempts were under way when the relay stopped; they are marked interrupted", "attempts", swept)
+	}
+	return nil
+}
+
 // sweepPredecessor sweeps the node that an earlier process of this data dir was, without
 // waiting until its beat has stood still.
 func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
