@@ -319,11 +319,13 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 	return w.finish(finishes)
 }
 
-// amend replaces the request of an event.
+// amend replaces the request of an event. A request whose parts are not all stored stays as it
+// was accepted.
 func (w *writer) amend(st *step) error {
 	m := st.Message
 	if ok, err := w.partsStored(st.ID, 0, m.Body.Parts); err != nil || !ok {
 		st.err = errPartsLost
+		w.endReceiving(st.ID)
 		return err
 	}
 	var alias []int64

@@ -70,10 +70,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 			continue
 		}
 		err := s.update(ctx, "end an attempt that nobody runs", func(c *writeTx) error {
-			if err := c.lockEvents([]relay.ID{claims[i].EventID}); err != nil {
-				return err
-			}
-			return c.interrupt(&claims[i], lostEndFault)
+			return c.interruptAll(claims[i:i+1], lostEndFault)
 		})
 		if err != nil {
 			return err

@@ -25,8 +25,8 @@ const (
 // lockedTime is how long an open waits for a file that another process keeps locked.
 const lockedTime = 9 * time.Second
 
-// OpenSQLite opens a handle on a file with up to conns connections. vfs is the name of the file system of SQLite, "" for that of the
-// operating system.
+// OpenSQLite opens a handle on a file with up to conns connections. vfs is the name of the file
+// system of SQLite, "" for that of the operating system.
 func OpenSQLite(ctx context.Context, path string, conns int, pragmas []string, vfs string) (*sqlx.DB, error) {
 	q := url.Values{"_txlock": {"immediate"}, "_pragma": pragmas}
 	if vfs != "" {
