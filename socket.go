@@ -92,6 +92,13 @@ func SourceOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
+// IsLoopback reports whether a host, in lower case and without brackets, is localhost (RFC 6761,
+// section 6.3) or a loopback address.
+func IsLoopback(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
 // ContainsAddr tells whether an address is in one of the networks, in whatever zone.
 func ContainsAddr(networks []netip.Prefix, a netip.Addr) bool {
 	a = a.WithZone("") // networks have none

@@ -12,6 +12,8 @@ import (
 	"strings"
 
 	"github.com/kevinburke/ssh_config"
+
+	"relay"
 )
 
 // DefaultServer is used when neither flag, environment, configuration nor login names a
@@ -129,10 +131,6 @@ func SameServer(a, b string) bool {
 // LoopbackName reports whether a host name or address means this machine: a loopback
 // address, localhost or a name below it.
 func LoopbackName(host string) bool {
-	host = strings.ToLower(strings.TrimSuffix(host, "."))
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") {
-		return true
-	}
-	ip := net.ParseIP(strings.Trim(host, "[]"))
-	return ip != nil && ip.IsLoopback()
+	host = strings.Trim(strings.ToLower(strings.TrimSuffix(host, ".")), "[]")
+	return relay.IsLoopback(host) || strings.HasSuffix(host, ".localhost")
 }

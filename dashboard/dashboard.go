@@ -18,7 +18,6 @@ import (
 	"errors"
 	"log/slog"
 	"math"
-	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -139,7 +138,7 @@ func (p *pages) securityHeaders(next http.Handler) http.Handler {
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 	// Elsewhere browsers ignore that header, and say so in the console as an error.
-	isolates := p.secure() || p.Site.Base.Hostname() == "localhost" || net.ParseIP(p.Site.Base.Hostname()).IsLoopback()
+	isolates := p.secure() || relay.IsLoopback(p.Site.Base.Hostname())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)

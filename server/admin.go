@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
-	"net/netip"
 	"os"
 	"runtime"
 
@@ -90,17 +89,10 @@ func Admin(o AdminOptions) http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if name, ok := splitHost(r.Host); o.Loopback && !(ok && isLoopbackName(name)) {
+		if name, ok := splitHost(r.Host); o.Loopback && !(ok && relay.IsLoopback(name)) {
 			writeProblem(w, relay.Errorf(relay.CodeHostUnknown, "the admin listener answers only to localhost and loopback addresses"))
 			return
 		}
 		mux.ServeHTTP(w, r)
 	})
-}
-
-// isLoopbackName tells whether a name that splitHost returned is localhost or a loopback
-// address.
-func isLoopbackName(name string) bool {
-	ip, err := netip.ParseAddr(name)
-	return name == "localhost" || (err == nil && ip.IsLoopback())
 }

@@ -218,12 +218,7 @@ func (c *Config) loopback() bool {
 // isLoopback tells whether only this machine can reach an address.
 func isLoopback(addr string) bool {
 	host, _, _ := net.SplitHostPort(addr)
-	return loopbackName(host)
-}
-
-func loopbackName(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
+	return relay.IsLoopback(host)
 }
 
 // site says where the relay is reached.

@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+
+	"relay"
 )
 
 // logger returns a logger with the form and level of the settings.
@@ -86,7 +88,7 @@ func (a *app) withLog(admin http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)
 	mux.HandleFunc("GET /debug/log", func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) && !loopbackName(r.Host) {
+		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) && !relay.IsLoopback(r.Host) {
 			http.Error(w, "the log is for this machine only", http.StatusForbidden)
 			return
 		}
