@@ -208,17 +208,24 @@ func (x *exchange) panicked() {
 			x.rec.release()
 		}
 	}()
-	defer x.releaseChannel()
 	x.timer.Stop()
 	x.stopReading.Store(true)
 	x.signalContinue(false)
+	x.releaseChannel()
 	if x.caller != nil {
-		x.caller.Abort() // ends an upload that runs
+		x.caller.Abort()
 	}
 	if x.event == nil {
 		return
 	}
 	defer x.d.underWay.remove(x.ref())
+	if x.uploading {
+		select {
+		case x.reqEnd = <-x.uploadDone:
+			x.uploading = false
+		case <-time.After(partWait): // it may wait for the store
+		}
+	}
 	if x.accepted == notAccepted {
 		x.sendAccept()
 	}

@@ -221,6 +221,26 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.FreshConnections = true })
 }
 
+// A request whose rest was still coming when its exchange panicked kept its reserved bytes, and
+// stayed in the state receiving.
+func TestPanicBesideAnUpload(t *testing.T) {
+	budget := relay.NewBudget(0)
+	run(t, func(l *local) {
+		l.until("xxx")
+		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe first part")
+		l.ended()
+	}, func(b *fixture) {
+		in, c := b.inbound("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 60000))
+		in.Caller = panickingCaller{c}
+		b.wantPanic(in)
+		b.s.wg.Wait()
+		b.want("reserved", budget.Stats().Used, 0)
+		e := b.event()
+		b.wantInternal(e.Attempts[0])
+		b.want("body", words(e.Request.Body.State, e.Request.Body.Size), "aborted 60000")
+	}, func(b *fixture) { b.opt.Budget = budget })
+}
+
 // What was reserved for the answer of an exchange that panicked was missing in the budget
 // from then on.
 func TestPanicLeavesNothingReserved(t *testing.T) {
