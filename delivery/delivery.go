@@ -207,7 +207,7 @@ func (d *Delivery) Alias(label string) (*relay.Alias, bool) {
 	if st == nil {
 		return nil, false
 	}
-	return st.Now(), true
+	return st.Current(), true
 }
 
 // WasOnline reports whether the alias of a lower-case label ever had a tunnel, and returns

@@ -164,7 +164,7 @@ func (q *dispatcher) run() {
 // dispatchQueued starts the dispatcher after an inbound event was queued, if it may be
 // delivered: the tunnel may be attached by now.
 func dispatchQueued(st *registry.Alias, released bool) {
-	if released || st.Now().Settings.AutoDeliver {
+	if released || st.Current().Settings.AutoDeliver {
 		st.StartDispatch()
 	}
 }
@@ -269,7 +269,7 @@ func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool)
 	if h == nil || h.Remote() || closed(d.stop) {
 		return next, false
 	}
-	return relay.NextClaim{Alias: st.ID, Auto: st.Now().Settings.AutoDeliver, Tunnel: h.Info.ID}, true
+	return relay.NextClaim{Alias: st.ID, Auto: st.Current().Settings.AutoDeliver, Tunnel: h.Info.ID}, true
 }
 
 // Release lets the inbound events that were queued while the alias was offline be

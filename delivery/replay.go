@@ -93,7 +93,7 @@ func costOf(e *relay.Event) int64 {
 // panicked. next is the attempt that was claimed together with the end of a queued one.
 // deliver logs a panic and returns.
 func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
-	x := d.exchange(st, st.Now())
+	x := d.exchange(st, st.Current())
 	defer func() {
 		p := asPanic(recover())
 		next = x.nextClaimed()

@@ -48,8 +48,8 @@ func (c *MinuteCount) Add() int {
 	return c.n
 }
 
-// Now returns the alias with its present settings.
-func (st *Alias) Now() *relay.Alias { return st.alias.Load() }
+// Current returns the alias with its present settings.
+func (st *Alias) Current() *relay.Alias { return st.alias.Load() }
 
 // WasOnline reports whether the alias of a lower-case label ever had a tunnel, and returns
 // its owner. It answers from memory.
