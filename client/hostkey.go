@@ -178,13 +178,42 @@ func (h *hostKeys) store(addr string, keys ...ssh.PublicKey) error {
 	})
 }
 
-// Pin stores the host keys of the server, which the caller has from a trusted source. A
-// different key in the person's own known_hosts still fails the check: only a person
-// can tell which one is right.
-func (d *Dialer) Pin(keys []ssh.PublicKey) error {
+// stored returns the keys of an address that this program stored before.
+func (h *hostKeys) stored(addr string) (keys []ssh.PublicKey, err error) {
+	text, err := os.ReadFile(h.own)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	for line := range bytes.Lines(text) {
+		if bytes.HasPrefix(line, []byte(knownhosts.Normalize(addr)+" ")) {
+			if _, _, key, _, _, bad := ssh.ParseKnownHosts(line); bad == nil {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys, err
+}
+
+// Pin stores the host keys of the server, as its base URL tells them. Keys that this program
+// stored before are replaced only with replace, which says that they came from the same base
+// URL: any site can name any SSH address as its own. A different key in the person's own
+// known_hosts still fails the check: only a person can tell which one is right.
+func (d *Dialer) Pin(keys []ssh.PublicKey, replace bool) error {
 	addr, err := d.Addr()
 	if err != nil {
 		return err
 	}
-	return d.hostKeys().store(addr, keys...)
+	h := d.hostKeys()
+	before, err := h.stored(addr)
+	if err != nil || replace || len(before) == 0 {
+		return errors.Join(err, h.store(addr, keys...))
+	}
+	isStored := func(key ssh.PublicKey) bool {
+		return slices.ContainsFunc(before, func(b ssh.PublicKey) bool { return bytes.Equal(b.Marshal(), key.Marshal()) })
+	}
+	if slices.ContainsFunc(keys, isStored) {
+		return nil
+	}
+	return Errorf(ExitRefused, "the known host key of %s is %s, but the base URL tells another", addr, ssh.FingerprintSHA256(before[0])).
+		WithHint("if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s", knownhosts.Normalize(addr), h.own)
 }

@@ -48,6 +48,30 @@ func Private(base string) bool {
 	return err == nil && (u.Scheme == "https" || LoopbackName(u.Hostname()))
 }
 
+// SameSite reports whether two base URLs have the same host; all names of this machine are
+// equal. A relay answers at its base URL only to that host, whatever the port outside is.
+func SameSite(a, b string) bool {
+	one, errA := url.Parse(a)
+	two, errB := url.Parse(b)
+	return errA == nil && errB == nil && (strings.EqualFold(one.Hostname(), two.Hostname()) ||
+		LoopbackName(one.Hostname()) && LoopbackName(two.Hostname()))
+}
+
+// IsOf asks a relay, over SSH, whether its base URL has the host of base. The error says why
+// not, or that it could not be asked; then asked is false. Any site can name the SSH address of
+// another one as its own.
+func (a *API) IsOf(ctx context.Context, base string) (asked bool, err error) {
+	var told record.SSH
+	if err := a.Get(ctx, "/ssh", &told); err != nil {
+		return false, err
+	}
+	if !SameSite(told.BaseURL, base) {
+		return true, Errorf(ExitRefused, "the relay at the SSH address %s is %s, not %s", a.Endpoint().Addr, told.BaseURL, base).
+			WithHint("relay login %s logs in there; --server names another SSH address", told.BaseURL)
+	}
+	return true, nil
+}
+
 // Discover asks the base URL of a relay for its SSH address and host keys; both are
 // empty if the relay does not tell them.
 func Discover(ctx context.Context, base, version string) (*Site, error) {

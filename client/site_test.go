@@ -72,7 +72,10 @@ func TestDiscoverPinsTheHostKey(t *testing.T) {
 	if err := writePrivate(own, []byte(old+other)); err != nil {
 		t.Fatal(err)
 	}
-	if err := dialer.Pin(site.HostKeys); err != nil {
+	if err := dialer.Pin(site.HostKeys, false); exitOfError(err) != ExitRefused {
+		t.Errorf("another site has replaced a key that was known: %v", err)
+	}
+	if err := dialer.Pin(site.HostKeys, true); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(own)

@@ -143,8 +143,22 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 		}
 	}
 	dialer := p.dialerTo(server, p.identity)
-	if len(site.HostKeys) > 0 && p.hostKey == "" {
-		if err := dialer.Pin(site.HostKeys); err != nil {
+	addr, err := dialer.Addr()
+	if err != nil {
+		return nil, err
+	}
+	before, err := p.loginAt(dialer)
+	if err != nil {
+		return nil, err
+	}
+	if before != nil && !client.SameSite(before.BaseURL, site.BaseURL) {
+		return nil, client.Errorf(client.ExitRefused, "the SSH address %s belongs to the login at %s, not to %s", addr, before.BaseURL, site.BaseURL).
+			WithHint("if the relay has moved: relay logout --server %s, then log in again", addr)
+	}
+	// The keys of a site are no keys of an address that only the environment names.
+	isItsOwn := p.server != "" || server == site.SSHAddr || client.SameServer(addr, site.SSHAddr)
+	if len(site.HostKeys) > 0 && p.hostKey == "" && isItsOwn {
+		if err := dialer.Pin(site.HostKeys, before != nil); err != nil {
 			return nil, err
 		}
 	}
@@ -188,9 +202,15 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	if err == nil {
 		err = api.RegisterKey(ctx, name, key)
 	}
+	registered := err == nil || client.Conflict(err)
+	byKey := client.NewSSHAPI(dialer)
+	defer byKey.Close()
+	if registered {
+		if asked, wrong := byKey.IsOf(ctx, login.BaseURL); asked && wrong != nil {
+			return wrong
+		}
+	}
 	if client.Conflict(err) {
-		byKey := client.NewSSHAPI(dialer)
-		defer byKey.Close()
 		if me, refused := byKey.Me(ctx); refused == nil { // it belongs to another account
 			err = nil
 			if me.User != login.User {
@@ -219,6 +239,9 @@ func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *
 		me, err = api.Me(ctx)
 	}
 	if err != nil {
+		return err
+	}
+	if _, err := api.IsOf(ctx, login.BaseURL); err != nil { // which gets the token with each command
 		return err
 	}
 	token, err := api.MakeToken(ctx, f.name)
