@@ -91,7 +91,7 @@ func (c *conn) request(req *ssh.Request) {
 		case relay.TargetRequest:
 			ok = c.target(req.Payload)
 		case hostKeysProve:
-			ok, payload = c.srv.proveHostKeys(c.sc.SessionID(), req.Payload)
+			ok, payload = c.srv.proveHostKeys(c.sc.Conn, req.Payload)
 		}
 		_ = req.Reply(ok, payload)
 		then()

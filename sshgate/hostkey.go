@@ -98,7 +98,7 @@ func (c *conn) announceHostKeys() {
 
 // proveHostKeys signs the session with each key that the client names, to show that
 // it is ours. A key that is not makes the whole answer a refusal.
-func (srv *Server) proveHostKeys(session, payload []byte) (ok bool, reply []byte) {
+func (srv *Server) proveHostKeys(session ssh.ConnMetadata, payload []byte) (ok bool, reply []byte) {
 	for n := 0; len(payload) > 0; n++ {
 		var next struct {
 			Key  []byte
@@ -112,15 +112,30 @@ func (srv *Server) proveHostKeys(session, payload []byte) (ok bool, reply []byte
 		if at < 0 {
 			return false, nil
 		}
-		sig, err := srv.o.HostKeys[at].Sign(rand.Reader, ssh.Marshal(struct {
+		sig, err := signProof(srv.o.HostKeys[at], session, ssh.Marshal(struct {
 			What    string
 			Session []byte
 			Key     []byte
-		}{hostKeysProve, session, next.Key}))
+		}{hostKeysProve, session.SessionID(), next.Key}))
 		if err != nil {
 			return false, nil
 		}
 		reply = append(reply, ssh.Marshal(struct{ Sig []byte }{ssh.Marshal(sig)})...)
 	}
 	return len(reply) > 0, reply
+}
+
+// signProof signs with a host key. With an RSA key x/crypto would use SHA-1, which OpenSSH
+// refuses: it wants the algorithm of the key exchange, or one with SHA-2 where that used a key
+// of another type.
+func signProof(key ssh.Signer, session ssh.ConnMetadata, data []byte) (*ssh.Signature, error) {
+	withAlgorithm, ok := key.(ssh.AlgorithmSigner)
+	if !ok || key.PublicKey().Type() != ssh.KeyAlgoRSA {
+		return key.Sign(rand.Reader, data)
+	}
+	algorithm := ssh.KeyAlgoRSASHA512
+	if c, ok := session.(ssh.AlgorithmsConnMetadata); ok && c.Algorithms().HostKey == ssh.KeyAlgoRSASHA256 {
+		algorithm = ssh.KeyAlgoRSASHA256
+	}
+	return withAlgorithm.SignWithAlgorithm(rand.Reader, data, algorithm)
 }

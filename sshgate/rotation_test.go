@@ -3,6 +3,7 @@ package sshgate
 import (
 	"crypto/ed25519"
 	"crypto/rand"
+	"crypto/rsa"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"relay/relaytest"
 )
 
 // newHostKey makes the key that shall follow.
@@ -107,6 +110,57 @@ func TestHostKeyProof(t *testing.T) {
 	}
 }
 
+// fakeSession is a session before any algorithm was agreed on.
+type fakeSession struct{ ssh.ConnMetadata }
+
+func (fakeSession) SessionID() []byte { return []byte("session") }
+
+// With an RSA key the proof was signed with SHA-1, so that OpenSSH learned no key.
+func TestOpenSSHLearnsRSAHostKeys(t *testing.T) {
+	t.Parallel()
+	newRSA := func() ssh.Signer {
+		private, err := rsa.GenerateKey(rand.Reader, 2048)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, err := ssh.NewSignerFromKey(private)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return key
+	}
+	for name, current := range map[string]ssh.Signer{"from ed25519": newHostKey(t), "from RSA": newRSA()} {
+		for _, algorithms := range []string{"", "ssh-ed25519,rsa-sha2-256"} {
+			t.Run(name+" "+algorithms, func(t *testing.T) {
+				next := newRSA()
+				b := newFixture(t, func(o *Options) { o.HostKeys = []ssh.Signer{current, next} })
+				known := filepath.Join(b.dir, "known")
+				line := knownhosts.Line([]string{"[127.0.0.1]:" + b.port}, current.PublicKey()) + "\n"
+				if err := os.WriteFile(known, []byte(line), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				options := []string{"-o", "StrictHostKeyChecking=yes", "-o", "UpdateHostKeys=yes", "-R", "a:80:127.0.0.1:1"}
+				if algorithms != "" {
+					options = append(options, "-o", "HostKeyAlgorithms="+algorithms)
+				}
+				p := b.openssh(b.alice, append(options, "127.0.0.1")...)
+				b.online("a")
+				var text []byte
+				learned := relaytest.Poll(30*time.Second, func() bool {
+					text, _ = os.ReadFile(known)
+					return strings.Contains(string(text), authorizedKey(next.PublicKey()))
+				})
+				if !learned {
+					t.Errorf("known hosts %q; ssh said %s", text, p.err)
+				}
+				_ = p.stdin.Close()
+				_ = p.cmd.Process.Kill()
+				<-p.exited
+			})
+		}
+	}
+}
+
 func FuzzHostKeyProof(f *testing.F) {
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
@@ -122,7 +176,7 @@ func FuzzHostKeyProof(f *testing.F) {
 	f.Add(append(mine, mine...))
 	f.Add(mine[:7])
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		ok, reply := srv.proveHostKeys([]byte("session"), payload)
+		ok, reply := srv.proveHostKeys(fakeSession{}, payload)
 		if ok != (len(reply) > 0) || ok && len(payload)%len(mine) != 0 {
 			t.Errorf("%q: %v, %q", payload, ok, reply)
 		}
