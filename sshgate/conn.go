@@ -134,17 +134,20 @@ const loginProgress = 2 * time.Second
 func (c *conn) loginTimedOut() {
 	c.mu.Lock()
 	late := !c.loggedIn && !time.Now().Before(c.loginDeadline)
-	log := c.log
+	log, refused := c.log, c.result == resultRefused
 	c.mu.Unlock()
-	if late {
-		log.Debug("ssh login took too long")
-		result := resultTimeout
-		if c.Silent() < loginProgress {
-			result = resultUnavailable
-		}
-		c.setResult(result)
-		_ = c.sock.Close()
+	if !late {
+		return
 	}
+	log.Debug("ssh login took too long")
+	switch {
+	case refused: // a client could wait after its refused keys and go on with nothing, at no cost
+	case c.Silent() < loginProgress:
+		c.setResult(resultUnavailable)
+	default:
+		c.setResult(resultTimeout)
+	}
+	_ = c.sock.Close()
 }
 
 // extendLogin gives the rest of the login this much time. The whole login takes at most
