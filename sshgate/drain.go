@@ -22,12 +22,12 @@ var stopped = closeReason{exit: shell.ExitUnreachable, graceful: true}
 
 // drain ends the connection: it notifies the sessions, starts no new requests, lets
 // those on open channels end until ctx does, then closes the socket. Only the first
-// call does something.
-func (c *conn) drain(ctx context.Context, why closeReason) {
+// call does something; the others return false.
+func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	c.mu.Lock()
 	if c.draining || c.dead {
 		c.mu.Unlock()
-		return
+		return false
 	}
 	c.draining = true
 	c.drained = make(chan struct{})
@@ -51,6 +51,7 @@ func (c *conn) drain(ctx context.Context, why closeReason) {
 	}
 	c.endSessions(why.exit)
 	_ = c.sock.Close()
+	return true
 }
 
 // checkDrained closes drained when no channel is in use and no request waits for one. mu is

@@ -123,7 +123,7 @@ func (a *revalidator) revalidate(due scope) bool {
 	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }
 	for _, c := range a.srv.all() {
 		c.mu.Lock()
-		skip := !c.started || c.dead || c.draining // before the start who is not known
+		skip := !c.started || c.dead // before the start who is not known
 		c.mu.Unlock()
 		if skip {
 			continue
@@ -177,9 +177,15 @@ func (c *conn) removeForward(f *forward) {
 	}
 }
 
-// closeRevoked gives a connection up whose key is not good any more.
+// closeRevoked gives a connection up whose key is not good any more. One that drains already
+// does not wait any longer for the requests on its channels.
 func (c *conn) closeRevoked() {
 	c.log.Info("ssh connection dismissed", "why", shell.KeyRemovedText)
 	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: shell.ExitRefused}
-	c.spawn(func() { c.drain(c.ctx, why) })
+	c.spawn(func() {
+		if !c.drain(c.ctx, why) {
+			c.endSessions(why.exit)
+			_ = c.sock.Close()
+		}
+	})
 }

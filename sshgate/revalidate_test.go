@@ -1,7 +1,12 @@
 package sshgate
 
 import (
+	"bufio"
+	"io"
+	"net/http"
+	"net/netip"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -225,4 +230,40 @@ func TestChecksAskOnlyAboutWhatChanged(t *testing.T) {
 		}
 		b.store.mu.Unlock()
 	}
+}
+
+// A key that was removed kept the API on a connection that was draining, until that ended.
+func TestRemovedKeyEndsAConnectionThatDrains(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t, withAPI(new(atomic.Int64), func(w http.ResponseWriter, _ *http.Request, who relay.Actor) {
+		_, _ = io.WriteString(w, "hello "+who.AccountName)
+	}), func(o *Options) { o.TakeoverDrain = time.Hour })
+	c := b.mustDial(b.alice)
+	offers := c.HandleChannelOpen("forwarded-tcpip")
+	go func() {
+		for o := range offers {
+			if ch, reqs, err := o.Accept(); err == nil {
+				go ssh.DiscardRequests(reqs)
+				go func() { _, _ = io.Copy(io.Discard, ch) }()
+			}
+		}
+	}()
+	forwards(t, c, "a", 80)
+	request, err := b.online("a").Open(t.Context(), netip.MustParseAddrPort("203.0.113.9:1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer request.Close()
+	api := mustOpenAPI(t, c)
+	if status, body := exchange(t, api, bufio.NewReader(api), "GET / HTTP/1.1\r\nHost: relay\r\n\r\n"); status != 200 || body != "hello alice" {
+		t.Fatal(status, body)
+	}
+	held := b.store.hold("a")
+	forwards(t, b.mustDial(b.alice), "a", 80) // takes the alias over
+	eventually(t, 30*time.Second, "the takeover", func() bool { return b.store.hold("a") != held })
+	b.store.mu.Lock()
+	clear(b.store.keys)
+	b.store.mu.Unlock()
+	b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+	_ = c.Wait() // it would have lasted an hour
 }
