@@ -1,10 +1,12 @@
 package sshgate
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
 
+	"relay"
 	"relay/sshgate/shell"
 )
 
@@ -44,6 +46,29 @@ func TestFollowedListIsFiltered(t *testing.T) {
 	hit := live(4, "/hook", "the Needle")
 	eventually(t, 30*time.Second, "the event that fits", func() bool { return contains(out, hit) })
 	_ = s.Close()
+}
+
+// slowSearch finds nothing at first: the time of the search was up before it came to an event.
+type slowSearch struct{ shell.Reader }
+
+func (r slowSearch) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
+	if f.Cursor == "" {
+		return relay.Page{Next: "further back"}, nil
+	}
+	f.Cursor = ""
+	return r.Reader.Events(ctx, who, f)
+}
+
+// A search that takes longer than one page of it may was shown as if nothing had been found.
+func TestEventsOfASlowSearch(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t, func(o *Options) { o.Read = slowSearch{o.Read} })
+	id := b.store.event(1, b.store.alias("a", 1)).ID.String()
+	for _, command := range []string{"events a needle", "events a --json"} {
+		if out, _, code := runs(t, b.mustDial(b.alice), command); code != 0 || !strings.Contains(out, id) {
+			t.Errorf("%s: %d, %q", command, code, out)
+		}
+	}
 }
 
 func TestDiffCommand(t *testing.T) {

@@ -39,7 +39,8 @@ func (k *call) events() error {
 	if _, follow := k.flags["f"]; follow {
 		return k.followEvents(newest)
 	}
-	page, err := k.s.Read.Events(k.s.Ctx, k.s.Who, newest)
+	k.interruptible()
+	page, err := k.list(newest)
 	if err != nil {
 		return err
 	}
@@ -54,6 +55,24 @@ func (k *call) events() error {
 	})
 }
 
+// list returns as many events as f allows, newest first. A page has fewer when the search for
+// them took too long.
+func (k *call) list(f relay.Filter) (relay.Page, error) {
+	var all relay.Page
+	for n := f.Limit; ; {
+		f.Limit = n - len(all.Events)
+		page, err := k.s.Read.Events(k.s.Ctx, k.s.Who, f)
+		if err != nil {
+			return all, err
+		}
+		page.Events = append(all.Events, page.Events...)
+		if all = page; all.Next == "" || len(all.Events) >= n {
+			return all, nil
+		}
+		f.Cursor = all.Next
+	}
+}
+
 // followEvents prints the list, then what ends from now on; with --json one
 // summary a line, whenever an event changes.
 func (k *call) followEvents(newest relay.Filter) error {
@@ -65,7 +84,7 @@ func (k *call) followEvents(newest relay.Filter) error {
 	if feed == nil {
 		return relay.Errorf(relay.CodeStoreUnavailable, "the live feed cannot be had right now; try again")
 	}
-	page, err := k.s.Read.Events(k.s.Ctx, k.s.Who, newest)
+	page, err := k.list(newest)
 	if err != nil {
 		return err
 	}
