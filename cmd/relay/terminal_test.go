@@ -350,6 +350,40 @@ func TestCtrlCAtAPassphrase(t *testing.T) {
 	a.leaves("exit status 130")
 }
 
+// A second Ctrl+C, while a request was under way, left the terminal without echo.
+func TestTerminalIsPutBackAtTheSecondCtrlC(t *testing.T) {
+	t.Parallel()
+	r := useSharedRelay(t)
+	came, hold := make(chan bool, 1), make(chan bool)
+	local := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { came <- true; <-hold }))
+	defer local.Close()
+	defer close(hold)
+	_, port, _ := net.SplitHostPort(local.Listener.Addr().String())
+	a := runAtTerminal(t, nil, "up", "--port", port, "--alias", "held-dev", "--server", r.ssh, "--identity", r.key)
+	a.sees(`Press Ctrl\+C to disconnect`)
+	if !poll(a.single) {
+		t.Fatal("keys are not read one by one")
+	}
+	answered := make(chan bool)
+	go func() {
+		defer close(answered)
+		q, _ := http.NewRequest("POST", "http://"+r.http+"/", nil)
+		_, port, _ := net.SplitHostPort(r.http)
+		q.Host = "held-dev.localhost:" + port
+		if res, err := http.DefaultClient.Do(q); err == nil {
+			res.Body.Close()
+		}
+	}()
+	<-came
+	a.press("\x03")
+	if !poll(func() bool { return a.modes() == a.was }) {
+		t.Error("the terminal was not put back at the first Ctrl+C")
+	}
+	a.press("\x03")
+	a.leaves("") // by the signal, or by itself if that took longer than it waits for the request
+	<-answered
+}
+
 func TestTerminalIsPutBackAtEveryEnd(t *testing.T) {
 	t.Parallel()
 	r := useSharedRelay(t)

@@ -114,6 +114,8 @@ func (p *program) keepUp(ctx context.Context, up *client.Up) error {
 				p.release(ctx, up)
 			}
 		})
+		// The first Ctrl+C waits for requests under way; a second one ends the program at once.
+		context.AfterFunc(ctx, keys.close)
 	}
 	err := up.Run(ctx)
 	keys.close()
