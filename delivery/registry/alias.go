@@ -156,12 +156,14 @@ func (st *Alias) StartDispatch() {
 // changed applies a new value of an alias.
 func (r *Registry) changed(a *relay.Alias) {
 	var before relay.Settings
-	if st := r.ByID(a.ID); st != nil {
-		before = st.alias.Load().Settings
-	} else {
-		r.ReadTunnel(a.ID)
+	known := r.ByID(a.ID)
+	if known != nil {
+		before = known.alias.Load().Settings
 	}
 	st := r.put(a)
+	if known == nil {
+		r.ReadTunnel(a.ID) // the read leaves out an alias that is not there yet
+	}
 	now := a.Settings
 	if before.Paused && !now.Paused || now.AutoDeliver && !before.AutoDeliver {
 		st.StartDispatch()
