@@ -185,7 +185,8 @@ func (c *conn) Buffered() int { return c.w - c.r }
 
 // Read returns the buffered bytes first, then reads from the connection. It fails with
 // request-timeout when no byte comes for StallTimeout, or when the body comes slower
-// than MinRate, and may be called again then.
+// than MinRate. It may be called again then, and measures the rate anew: the caller may
+// have waited for a 100 Continue.
 func (c *conn) Read(p []byte) (int, error) {
 	if c.fromBuf = c.r < c.w; c.fromBuf {
 		n := copy(p, c.buf[c.r:c.w])
@@ -213,6 +214,7 @@ func (c *conn) Read(p []byte) (int, error) {
 	case !errors.Is(err, os.ErrDeadlineExceeded) || c.aborted.Load():
 		return 0, err
 	case slow:
+		c.body = bodyMeter{}
 		return 0, relay.Errorf(relay.CodeRequestTimeout, "the request body comes slower than %d bytes a second", c.srv.opt.MinRate)
 	}
 	return 0, relay.Errorf(relay.CodeRequestTimeout, "no byte of the request came for %v", stall)

@@ -116,6 +116,38 @@ func testOptionsFor(t testing.TB, capture Capturer) Options {
 	return o
 }
 
+// Once the time for a body was over, each further read failed at once. A caller that waits for
+// a 100 Continue, meanwhile, kept a processor busy, and its body was refused when it came.
+func TestMinimumRateStartsAnew(t *testing.T) {
+	t.Parallel()
+	u, failed, got := &upstream{}, 0, 0
+	piped(t, func(o *Options) { o.Capture, o.MinRate, o.MinRateGrace = u, 1<<10, 30*time.Second }, func(t *testing.T, dial func() net.Conn) {
+		u.answer = func(_ context.Context, in *relay.Inbound) (relay.Outcome, bool) {
+			for b := make([]byte, 10); got < 10 && failed < 10; {
+				n, err := in.Caller.Read(b)
+				if got += n; err != nil {
+					failed++
+				}
+			}
+			_, _ = io.WriteString(in.Caller, "HTTP/1.1 204 No Content\r\n\r\n")
+			return relay.Outcome{}, true
+		}
+		c := dial()
+		var sender sync.WaitGroup
+		defer sender.Wait()
+		defer func() { _ = c.Close() }()
+		sender.Go(func() {
+			_, _ = io.WriteString(c, "POST / HTTP/1.1\r\nHost: shop.hooks.test\r\nContent-Length: 10\r\n\r\n")
+			time.Sleep(100 * time.Second)
+			_, _ = c.Write(make([]byte, 10))
+		})
+		resp, _ := readAnswer(t, bufio.NewReader(c), "POST")
+		if resp.StatusCode != 204 || got != 10 {
+			t.Errorf("got %d after %d reads without a byte and %d bytes", resp.StatusCode, failed, got)
+		}
+	})
+}
+
 // A body that drips fails with request-timeout once its average is below the rate.
 // One that comes faster, waits within the grace, or is held up by its reader, does not.
 func TestMinimumRateOfABody(t *testing.T) {
