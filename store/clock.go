@@ -48,9 +48,9 @@ func (c *clock) measure(database, wall time.Time, took time.Duration) {
 	}
 }
 
-// arrival returns the wall-clock time of an event, adjusted so that later events never get
-// earlier times: queues are ordered by it. After the clock is set back, times advance at
-// half speed from the latest one until the wall clock has caught up.
+// arrival returns the time t of this process by the clock of Postgres, adjusted so that later
+// events never get earlier times: queues are ordered by it. After the clock is set back, times
+// advance at half speed from the latest one until the wall clock has caught up.
 func (c *clock) arrival(t time.Time) time.Time {
 	mono := time.Since(c.base)
 	if t != t.Round(0) { // Round(0) drops the monotonic reading

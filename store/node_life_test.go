@@ -195,6 +195,16 @@ func TestTwoNodes(t *testing.T) {
 		settled(t, second.Finish(id, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
 	}
 	settled(t, first.Finish(under.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""))
+	for _, s := range []*store.Store{first, second} { // the clock of the second one was corrected twice
+		c, err := s.BeginReplay(t.Context(), relay.System(), queued[0], false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := s.Event(t.Context(), relay.System(), queued[0], 0)
+		if err != nil || e.Attempts[c.N-1].ReceivedAt.Sub(time.Now()).Abs() > time.Minute {
+			t.Errorf("a replay of now arrived at %v, %v", e.Attempts[c.N-1].ReceivedAt, err)
+		}
+	}
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}

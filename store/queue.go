@@ -30,7 +30,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		if e.Blocker != "" {
 			return notReplayable(&e)
 		}
-		now, state, started, node := s.clock.arrival(s.now()), queued, time.Time{}, ""
+		now, state, started, node := s.clock.arrival(s.clock.wall()), queued, time.Time{}, ""
 		if deliver {
 			state, started, node = delivering, now, s.NodeID()
 		}
