@@ -42,7 +42,7 @@ func (w *writer) finish(steps []*step) error {
 			fromQueue = append(fromQueue, []any{st.ID, st.Attempt.N})
 		}
 	}
-	if err := w.storeEnds(ours); err != nil {
+	if err := w.storeEnds(ours, byID); err != nil {
 		return err
 	}
 	if err := w.run(dequeueAttempts, fromQueue); err != nil {
@@ -102,14 +102,21 @@ func (w *writer) explainMissedFinish(st *step) error {
 	return nil
 }
 
-// storeEnds stores the bytes of ended attempts and copies their outcome to the events.
-func (w *writer) storeEnds(steps []*step) error {
+// storeEnds stores the bytes of ended attempts, whose rows are those of their events, and copies
+// their outcome to the events.
+func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 	var payloads, ends, refused [][]any
 	for _, st := range steps {
 		a := st.Attempt
 		if hasPayload(a) {
 			if a.ResponseState == relay.ResponseUpgraded { // the second Finish replaces what the first one stored at the 101
-				w.do(`DELETE FROM payloads WHERE event_id = ? AND n = ?`, st.ID, a.N)
+				var before []int64
+				if err := w.all(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+payloadBytes, st.ID, a.N); err != nil {
+					return err
+				}
+				for _, bytes := range before {
+					w.addUsage(rows[st.ID].AliasID, -bytes)
+				}
 			}
 			payloads = append(payloads, responseValues(st.ID, a))
 		}
