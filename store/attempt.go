@@ -176,19 +176,12 @@ func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
 	if err := c.runOne(endEvent, []any{row.EventID, row.N, interrupted, fault.Code, fault.Message, 0, nil, ""}); err != nil {
 		return err
 	}
-	c.endReceiving(row.EventID)
 	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})
 	if row.FromQueue == 0 {
 		return nil
 	}
 	c.dequeueAttempt(row.EventID, row.N)
 	return c.requeue(row)
-}
-
-// endReceiving notes that no more of the request of an event will come, if it was still being
-// received.
-func (c *writeTx) endReceiving(id relay.ID) {
-	c.do(`UPDATE payloads SET state = ? WHERE event_id = ? AND n = 0 AND state = ?`, relay.BodyAborted, id, relay.BodyReceiving)
 }
 
 const maxRequeues = 3

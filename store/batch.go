@@ -325,7 +325,6 @@ func (w *writer) amend(st *step) error {
 	m := st.Message
 	if ok, err := w.partsStored(st.ID, 0, m.Body.Parts); err != nil || !ok {
 		st.err = errPartsLost
-		w.endReceiving(st.ID)
 		return err
 	}
 	var alias []int64

@@ -217,6 +217,9 @@ func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
 	return e, err
 }
 
+// receivingTime is how long after its answer a request is said to be still received.
+const receivingTime = time.Minute
+
 // fill adds request and attempts to the row of an event, and reads the bodies.
 func (q session) fill(e *relay.Event, attempts []storedAttempt, list []payload, maxBody int) error {
 	if err := q.fillBodies(e.ID, list, maxBody, budgetOf(maxBody)); err != nil {
@@ -228,6 +231,13 @@ func (q session) fill(e *relay.Event, attempts []storedAttempt, list []payload, 
 	}
 	if p := byN[0]; p != nil {
 		e.Request, e.ForwardedLines = p.Message, p.extra
+	}
+	// The end of a request is stored soon after its answer, unless its node was killed, or could
+	// not store it. Nobody receives it any more then.
+	if b := &e.Request.Body; b.State == relay.BodyReceiving && len(attempts) > 0 {
+		if ended := attempts[0].EndedAt; !ended.IsZero() && q.now().Sub(ended) > receivingTime {
+			b.State = relay.BodyAborted
+		}
 	}
 	var waiting []relay.AttemptRef
 	for _, a := range attempts {
