@@ -56,7 +56,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	var claims []attemptRow
 	err := s.view(ctx, "read claims", func(q session) error {
 		return q.all(&claims, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?, ?)
-			ORDER BY started_at LIMIT 1000`, node, former)
+			AND started_at < ? ORDER BY started_at`, node, former, micros(before))
 	})
 	if err != nil {
 		return err
@@ -66,7 +66,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		return nil
 	}
 	for i := range claims {
-		if claims[i].StartedAt >= micros(before) || running[claims[i].ref()] {
+		if running[claims[i].ref()] {
 			continue
 		}
 		err := s.update(ctx, "end an attempt that nobody runs", func(c *writeTx) error {
