@@ -46,6 +46,9 @@ func (s *Server) newBase() *http.Server {
 			return ctx
 		},
 		ConnState: s.trackState,
+		// net/http would answer OPTIONS * itself, also to aliases, and keep it as a request that
+		// was not served: see handedConn.
+		DisableGeneralOptionsHandler: true,
 	}
 }
 

@@ -115,6 +115,8 @@ func TestHandover(t *testing.T) {
 		"no alias":     {[]string{baseGet, unknown}, "200 404"},
 		"foreign host": {[]string{hello, baseGet, strings.Replace(hello, "Shop.hooks", "example", 1)}, "200 200 421"},
 		"deeper":       {[]string{hello, baseGet, strings.Replace(hello, "Shop", "a.shop", 1)}, "200 200 421"},
+		"asterisk":     {[]string{strings.Replace(baseGet, "GET /", "OPTIONS *", 1)}, "400"},
+		"to nobody":    {[]string{baseGet, strings.Replace(unknown, "GET /", "OPTIONS *", 1)}, "200 404"},
 		"chunked":      {[]string{strings.Replace(post, "Content-Length: 9\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n", 1)}, "200 close"},
 	} {
 		t.Run(name, func(t *testing.T) {

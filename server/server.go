@@ -168,7 +168,11 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-s.drained:
 	case <-ctx.Done():
-		err = errOverdue
+		s.mu.Lock()
+		if s.busy > 0 { // else both were so
+			err = errOverdue
+		}
+		s.mu.Unlock()
 		s.cancel()
 		select { // captures whose context has ended record that they were cut
 		case <-s.drained:

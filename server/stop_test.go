@@ -171,6 +171,12 @@ func TestStopBreaksOffWhatDoesNotHear(t *testing.T) {
 	<-begun
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
+	for range 20 { // one without requests has nothing to cut, although no time is left
+		idle := New(testOptions(t, &upstream{}))
+		if err := idle.Shutdown(ctx); err != nil {
+			t.Errorf("shutdown of an idle server: %v", err)
+		}
+	}
 	if err := s.Shutdown(ctx); !errors.Is(err, errOverdue) {
 		t.Errorf("shutdown: %v", err)
 	}
