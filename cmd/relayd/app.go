@@ -111,7 +111,10 @@ func (a *app) Start(ctx context.Context) (err error) {
 		a.serveHTTP()
 	}
 	a.log.Info("serving", "store", a.store.Describe())
-	return saveSiteFile(a.cfg, a.site)
+	if err := saveSiteFile(a.cfg, a.site); err != nil { // as on a full disk, on which requests are still served or refused
+		a.log.Warn("the addresses are not kept for operator commands, which need them as flags", "err", err)
+	}
+	return nil
 }
 
 // open opens the store and the host key. It creates the data dir, the schema and the key

@@ -181,6 +181,14 @@ func (c *cli) withSettings(cmd *cobra.Command, all bool, do func(ctx context.Con
 	return cmd
 }
 
+// defaultConfig returns the settings of which none is given.
+func defaultConfig() (c Config) {
+	for _, s := range c.settings() {
+		_ = s.set(s.def)
+	}
+	return c
+}
+
 // settingFlags adds every setting to a command as a flag; all shows them in its
 // help. The result loads the settings once the command runs.
 func (c *cli) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*setting, error) {

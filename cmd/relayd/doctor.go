@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -148,8 +149,10 @@ func checkDataDir(cfg Config) relay.Finding {
 		return finding(check, relay.VerdictFail, fix, "%v", err)
 	case !info.IsDir():
 		return finding(check, relay.VerdictFail, fix, "%s is not a folder", cfg.DataDir)
-	case info.Mode().Perm()&0o022 != 0:
+	case info.Mode().Perm()&0o002 != 0:
 		return finding(check, relay.VerdictFail, "chmod 700 "+quote(cfg.DataDir), "others may write to %s", cfg.DataDir)
+	case info.Mode().Perm()&0o020 != 0: // as Kubernetes makes it for fsGroup
+		return finding(check, relay.VerdictWarn, "chmod 700 "+quote(cfg.DataDir)+", unless the group has no other members", "its group may write to %s", cfg.DataDir)
 	}
 	return passed(check, "%s", cfg.DataDir)
 }
@@ -178,8 +181,15 @@ func checkHostKey(file string) relay.Finding {
 
 // checkListeners: each port is free, or it is a relay that answers there.
 func checkListeners(ctx context.Context, cfg Config) (list []relay.Finding) {
-	if known, ok := loadSiteFile(cfg); ok { // no addresses were given: those of the last server count
-		cfg.HTTPAddr, cfg.SSHAddr, cfg.AdminAddr = known.HTTPAddr, cmp.Or(known.SSHListener, cfg.SSHAddr), ""
+	if known, ok := loadSiteFile(cfg); ok { // no site was given: the addresses of the last server count
+		defaults := defaultConfig()
+		cfg.HTTPAddr = known.HTTPAddr
+		if cfg.SSHAddr == defaults.SSHAddr {
+			cfg.SSHAddr = cmp.Or(known.SSHListener, cfg.SSHAddr)
+		}
+		if cfg.AdminAddr == defaults.AdminAddr { // the file does not tell whether the last server had one
+			cfg.AdminAddr = ""
+		}
 	}
 	for _, l := range []struct {
 		flag, addr string
@@ -202,8 +212,18 @@ func checkListeners(ctx context.Context, cfg Config) (list []relay.Finding) {
 		ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 		answer := l.probe(ctx, dialable(l.addr))
 		cancel()
-		if answer == nil {
+		var refused *net.OpError
+		switch {
+		case answer == nil:
 			list = append(list, passed(l.flag, "a relay answers at %s", l.addr))
+			continue
+		case errors.Is(err, syscall.EACCES) && errors.Is(answer, syscall.ECONNREFUSED):
+			list = append(list, finding(l.flag, relay.VerdictWarn, "start relayd with the right to it (CAP_NET_BIND_SERVICE), as the packaged service does",
+				"nothing listens on %s, and this user may not: ports below 1024 need more rights", l.addr))
+			continue
+		case cfg.TLS == "acme" && l.flag == "https-addr" && errors.As(answer, &refused) && refused.Op == "remote error":
+			list = append(list, finding(l.flag, relay.VerdictWarn, "see the check certificate",
+				"what listens on %s has no certificate for %s yet", l.addr, cfg.site().Base.Host))
 			continue
 		}
 		list = append(list, finding(l.flag, relay.VerdictFail, "stop what listens there, or choose another with --"+l.flag,

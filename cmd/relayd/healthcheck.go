@@ -65,7 +65,7 @@ func getLocal(ctx context.Context, cfg Config, trusted []netip.Prefix, address s
 		if errors.As(err, &cause) {
 			err = cause.Err
 		}
-		return nil, fmt.Errorf("no relayd answers at %s (%v); start it with `relayd serve`, or pass the --http-addr or --data-dir of the one that runs", address, err)
+		return nil, fmt.Errorf("no relayd answers at %s (%w); start it with `relayd serve`, or pass the --http-addr or --data-dir of the one that runs", address, err)
 	}
 	defer res.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(res.Body, 4<<20))

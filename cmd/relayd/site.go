@@ -43,10 +43,7 @@ func saveSiteFile(cfg Config, site relay.Site) error {
 // this command.
 func loadSiteFile(cfg Config) (siteFile, bool) {
 	var known siteFile
-	var defaults Config
-	for _, s := range defaults.settings() {
-		_ = s.set(s.def)
-	}
+	defaults := defaultConfig()
 	given := cfg.BaseURL != "" || cfg.HTTPSAddr != "" || cfg.AliasDomain != defaults.AliasDomain ||
 		cfg.HTTPAddr != defaults.HTTPAddr && port(cfg.HTTPAddr) != "0"
 	text, err := os.ReadFile(filepath.Join(cfg.DataDir, siteFileName))
