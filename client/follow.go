@@ -170,6 +170,9 @@ func (f *follower) missed(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if f.listed && len(all.Data) >= n && idOf(all.Data[len(all.Data)-1]) > f.newest {
+		f.say("more events came meanwhile than are shown here; the dashboard has them all")
+	}
 	for _, data := range slices.Backward(all.Data) {
 		var e record.Summary
 		_ = json.Unmarshal(data, &e)

@@ -11,6 +11,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -233,5 +234,45 @@ func TestFollowerRemembersABoundedNumber(t *testing.T) {
 	}
 	if len(f.known) != maxKnownEvents || len(f.order) != maxKnownEvents {
 		t.Errorf("%d and %d", len(f.known), len(f.order))
+	}
+}
+
+// A follower that missed more events than it lists said nothing about the others.
+func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
+	var newest atomic.Int64
+	newest.Store(1003)
+	listed := make(chan bool, 1)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+		var list []string
+		for i := range n {
+			list = append(list, fmt.Sprintf(`{"id":"evt_%d"}`, newest.Load()-int64(i)))
+		}
+		_, _ = io.WriteString(w, `{"data":[`+strings.Join(list, ",")+`],"nextCursor":"more"}`)
+		if n == 3 {
+			listed <- true
+		}
+	})
+	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, ": hello\n\n")
+		_ = http.NewResponseController(w).Flush()
+		<-listed // only once
+		newest.Store(1003 + catchUp + 1)
+		_, _ = io.WriteString(w, "id: s1\nevent: resync\ndata: {}\n\n")
+	})
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	defer close(listed)
+	api, err := NewAPI(server.URL, "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, talk, err := following(t, api, 3+catchUp)
+	if !errors.Is(err, context.Canceled) || strings.Contains(out, "evt_1004") || !strings.Contains(out, "evt_1005") {
+		t.Errorf("%s%v", out, err)
+	}
+	if got := talk.String(); strings.Count(got, "more events came meanwhile than are shown here") != 1 {
+		t.Errorf("said %q", got)
 	}
 }
