@@ -249,11 +249,15 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	case *time.Time:
 		return setTime(to, n.Name, value)
 	case *[]relay.FieldFilter:
-		path, want, found := strings.Cut(value, "=")
-		steps, ok := splitPath(path)
-		if !found || !ok {
+		parts := fieldAndValue.FindStringSubmatch(value)
+		if parts == nil {
+			parts = make([]string, 3)
+		}
+		steps, ok := splitPath(parts[1])
+		if !ok {
 			return filterError(n.Name, "expected a field and its value such as data.object.id=pi_1", value)
 		}
+		want := parts[2]
 		if inner, err := strconv.Unquote(want); err == nil && strings.HasPrefix(want, `"`) {
 			want = inner
 		}
@@ -281,6 +285,9 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 	}
 	return nil
 }
+
+// fieldAndValue divides data["a=b"].id=pi_1 at the first = outside the quotes of a step.
+var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(.*)$`)
 
 var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-9](?:xx|[0-9][0-9]))$`)
 

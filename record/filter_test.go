@@ -65,6 +65,29 @@ func TestFilterWords(t *testing.T) {
 	}
 }
 
+// A name with = in quotes is a part of the path.
+func TestFieldFilterWithAnEqualsSign(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]relay.FieldFilter{
+		`["a=b"]=x=y`:        {Path: []string{"a=b"}, Value: "x=y"},
+		`d["\"=\"]="].n=1=2`: {Path: []string{"d", `"="]=`, "n"}, Value: "1=2"},
+		`a.b=`:               {Path: []string{"a", "b"}},
+	} {
+		f, err := record.ParseFilter(url.Values{"json": {text}})
+		if d := cmp.Diff(relay.Filter{JSON: []relay.FieldFilter{want}}, f); d != "" || err != nil {
+			t.Errorf("%s: %v\n%s", text, err, d)
+		}
+		if again, err := record.ParseFilter(record.FilterValues(f)); err != nil || !cmp.Equal(f, again) {
+			t.Errorf("%s again: %+v, %v", text, again, err)
+		}
+	}
+	for _, text := range []string{`["a=b"]`, `=x`, `a["b=c=d`} {
+		if f, err := record.ParseFilter(url.Values{"json": {text}}); err == nil {
+			t.Errorf("%s is %+v", text, f)
+		}
+	}
+}
+
 // A misspelled filter is an error that names it and what was meant.
 func TestFilterMistakes(t *testing.T) {
 	t.Parallel()

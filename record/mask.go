@@ -42,9 +42,12 @@ func secretName(name string) bool {
 	return slices.ContainsFunc(secretParts, func(part string) bool { return strings.Contains(name, part) })
 }
 
-// secretField tells whether the value of a query, form or JSON field looks secret.
+// secretField tells whether the value of a query, form or JSON field looks secret. Of a name
+// such as card[cvc] or user.pass the last part counts too.
 func secretField(name string) bool {
-	return secretName(name) || slices.Contains(secretFields, plainName(name))
+	parts := strings.FieldsFunc(name, func(r rune) bool { return r == '[' || r == ']' || r == '.' })
+	return secretName(name) || slices.Contains(secretFields, plainName(name)) ||
+		len(parts) > 1 && slices.Contains(secretFields, plainName(parts[len(parts)-1]))
 }
 
 // maskHeaders hides values that are secrets, and those that contain the owner's host,
@@ -54,7 +57,7 @@ func maskHeaders(headers []Header, host string) {
 		switch {
 		case secretName(h.Name()), slices.Contains(secretHeaders, plainName(h.Name())), host != "" && strings.Contains(strings.ToLower(h.Value()), host):
 			headers[i] = Header{h.Name(), Masked}
-		case strings.Contains(h.Value(), "?"):
+		case strings.ContainsAny(h.Value(), "?#"):
 			if masked := maskTarget(h.Value()); masked != h.Value() {
 				headers[i] = Header{h.Name(), masked}
 			}
@@ -62,18 +65,20 @@ func maskHeaders(headers []Header, host string) {
 	}
 }
 
-// maskTarget hides the secret values in the query of a request-target or an address.
+// maskTarget hides the secret values in the query and fragment of a request-target or an
+// address.
 func maskTarget(target string) string {
-	path, query, found := strings.Cut(target, "?")
-	if !found {
+	at := strings.IndexAny(target, "?#") + 1
+	masked, _ := maskForm(target[at:])
+	if at == 0 {
 		return target
 	}
-	masked, _ := maskForm(query)
-	return path + "?" + masked
+	return target[:at] + masked
 }
 
 // maskForm hides the secret values of a query or of a URL-encoded form, also inside
-// JSON that is the value of a field. Everything else keeps its spelling.
+// JSON that is the value of a field. Everything else keeps its spelling. A secret value may
+// contain ; and # and ends with &, but elsewhere these separate fields too.
 func maskForm(form string) (masked string, changed bool) {
 	var out strings.Builder
 	for i := 0; i < len(form); {
@@ -82,7 +87,7 @@ func maskForm(form string) (masked string, changed bool) {
 		switch plain, json := unescapeForm(value), ""; {
 		case given && value != "" && secretField(unescapeForm(name)):
 			out.WriteString(name + "=" + Masked)
-			changed = true
+			changed, end = true, i+strings.Index(form[i:]+"&", "&")
 		case startsJSON(plain):
 			var inner bool
 			if json, inner = maskJSON(plain); inner {
@@ -165,22 +170,39 @@ func maskJSON(text string) (masked string, changed bool) {
 
 var partName = regexp.MustCompile(`(?i)\bname="?([^";\r\n]*)`)
 
-// maskMultipart hides the contents of parts whose field names look secret.
-func maskMultipart(text, boundary string) (masked string, changed bool) {
+var blankLine = regexp.MustCompile(`\r?\n\r?\n`)
+
+// maskMultipart hides the contents of parts whose field names look secret, and secret fields
+// of parts that are JSON. ok is false where the boundary does not divide the text.
+func maskMultipart(text, boundary string) (masked string, changed, ok bool) {
+	if boundary == "" || !strings.Contains(text, "--"+boundary) {
+		return "", true, false
+	}
 	parts := strings.Split(text, "--"+boundary)
 	for i, part := range parts {
-		head, content, found := strings.Cut(part, "\r\n\r\n")
-		name := partName.FindStringSubmatch(head)
-		if found && content != "" && name != nil && secretField(name[1]) {
-			parts[i], changed = head+"\r\n\r\n"+Masked+"\r\n", true
+		blank := blankLine.FindStringIndex(part)
+		if blank == nil {
+			continue
+		}
+		head, content := part[:blank[1]], part[blank[1]:]
+		value := strings.TrimRight(content, "\r\n")
+		switch name := partName.FindStringSubmatch(head); {
+		case value == "":
+		case name != nil && secretField(name[1]):
+			parts[i], changed = head+Masked+content[len(value):], true
+		case startsJSON(value):
+			if json, inner := maskJSON(value); inner {
+				parts[i], changed = head+json+content[len(value):], true
+			}
 		}
 	}
-	return strings.Join(parts, "--"+boundary), changed
+	return strings.Join(parts, "--"+boundary), changed, true
 }
 
-// maskBody hides the secret fields of a body that is JSON, a form or multipart. Of a
-// compressed body nothing is shown, because its fields are not read here. The SHA-256
-// of a body that was changed is left out: short secrets can be guessed from it.
+// maskBody hides the secret fields of a body that is JSON, a form or multipart. Of a body
+// that is compressed, or multipart with no boundary that divides it, nothing is shown, because
+// its fields are not read here. The SHA-256 of a body that was changed is left out: short secrets
+// can be guessed from it.
 func maskBody(b *Body, headers []Header) {
 	if b == nil || b.Data == "" {
 		return
@@ -191,15 +213,21 @@ func maskBody(b *Body, headers []Header) {
 		b.Data, b.Truncated, b.SHA256 = "", true, ""
 		return
 	}
-	kind, options, _ := mime.ParseMediaType(headerValue(headers, "content-type"))
+	label := headerValue(headers, "content-type")
+	_, options, _ := mime.ParseMediaType(label)
+	kind, _, _ := strings.Cut(label, ";") // also of a label with parameters that cannot be read
+	kind = strings.ToLower(strings.TrimSpace(kind))
 	text, changed := string(raw), false
 	switch {
+	case startsJSON(text): // whatever the label says: curl says that its data is a form
+		text, changed = maskJSON(text)
 	case kind == "application/x-www-form-urlencoded":
 		text, changed = maskForm(text)
-	case strings.HasPrefix(kind, "multipart/") && options["boundary"] != "":
-		text, changed = maskMultipart(text, options["boundary"])
-	case startsJSON(text):
-		text, changed = maskJSON(text)
+	case strings.HasPrefix(kind, "multipart/"):
+		var ok bool
+		if text, changed, ok = maskMultipart(text, options["boundary"]); !ok {
+			b.Truncated = true
+		}
 	}
 	if !changed {
 		return

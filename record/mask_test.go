@@ -40,6 +40,21 @@ func TestSharedViewMasksSecretFields(t *testing.T) {
 			"multipart", "/", "multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns3cret\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n",
 			"--B\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n[masked]\r\n--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nkept\r\n--B--\r\n",
 		},
+		{"JSON called a form, as curl does", "/", "application/x-www-form-urlencoded", `{"password":"s3cret","a":1}`, `{"password": "[masked]","a":1}`},
+		{"secret with a separator", "/hook?token=ab;s3cret&a=1", "application/x-www-form-urlencoded", "password=ab;s3cret&a=1&token=ab#s3cret", "password=[masked]&a=1&token=[masked]"},
+		{"names in brackets", "/", "application/x-www-form-urlencoded", "user[pass]=s3cret&card[cvc]=s3cret&a[key][]=s3cret&user.pin=s3cret&a[b]=1", "user[pass]=[masked]&card[cvc]=[masked]&a[key][]=[masked]&user.pin=[masked]&a[b]=1"},
+		{"label that cannot be read", "/", "application/x-www-form-urlencoded; charset=a; charset=b", "token=s3cret", "token=[masked]"},
+		{
+			"JSON in multipart", "/", "multipart/form-data; boundary=B", "--B\r\nContent-Disposition: form-data; name=\"payload_json\"\r\n\r\n{\"token\":\"s3cret\"}\r\n--B--\r\n",
+			"--B\r\nContent-Disposition: form-data; name=\"payload_json\"\r\n\r\n{\"token\": \"[masked]\"}\r\n--B--\r\n",
+		},
+		{
+			"multipart with bare LF", "/", "multipart/form-data; boundary=B", "--B\nContent-Disposition: form-data; name=\"token\"\n\ns3cret\n--B--\n",
+			"--B\nContent-Disposition: form-data; name=\"token\"\n\n[masked]\n--B--\n",
+		},
+		{"multipart of no boundary", "/", "multipart/form-data; boundary=----=_Part_1", "------=_Part_1\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns3cret\r\n------=_Part_1--\r\n", ""},
+		{"multipart of another boundary", "/", "multipart/form-data; boundary=B", "--C\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns3cret\r\n--C--\r\n", ""},
+		{"fragment of a redirect", "/", "text/plain\r\nLocation: https://app.test/cb#access_token=s3cret", "hello", ""},
 		{"compressed", "/", "application/json\r\nContent-Encoding: gzip", "s3cret in gzip", ""},
 	} {
 		shown, all := sharedView(t, c.line, c.kind, c.body)
