@@ -102,7 +102,7 @@ func TestBrowserSearch(t *testing.T) {
 	value[any](b, `history.back()`)
 	b.until(`document.querySelector("#alias") && document.querySelector("#search").value === "NEEDLE"`)
 	value[any](b, `history.back()`)
-	b.until(`document.querySelectorAll("#rows > li").length === 4 && location.search === ""`)
+	b.until(`document.querySelectorAll("#rows > li").length === 4 && location.search === "" && document.querySelector("#search").value === ""`)
 	if !value[bool](b, `Boolean(window.samePage)`) {
 		t.Error("the search loaded the page again")
 	}

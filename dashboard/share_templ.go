@@ -40,7 +40,7 @@ func sharesPanel(v eventView) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if v.Shares.NewURL != "" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<div class=\"panel\" id=\"made\" role=\"status\">")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<div class=\"panel\" id=\"made\" role=\"status\" data-keep=\"1\">")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

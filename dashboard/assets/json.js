@@ -88,7 +88,7 @@ function jsonPath(json, i) {
 		let parent = i - 1, index = 0;
 		for (; indentOf(parent) >= indent; parent--) if (indentOf(parent) === indent && !/^\s*[}\]]/.test(json.lines[parent])) index++;
 		const name = key && JSON.parse(key[1]);
-		path = (key ? (/^[\w-]+$/.test(name) ? `.${name}` : `[${key[1]}]`) : `[${index}]`) + path;
+		path = (key ? (/^[\w-]+$/.test(name) ? `.${name}` : `[${JSON.stringify(name)}]`) : `[${index}]`) + path;
 		i = parent;
 	}
 	return path.replace(/^\./, "");

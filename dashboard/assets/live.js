@@ -83,13 +83,13 @@ async function open(url, push = true) {
 	const isEvent = url.pathname.startsWith("/events/"), id = isEvent ? url.pathname.split("/")[2] : "";
 	markRow(id);
 	const content = await fetchPart(url);
-	if (!content && !isEvent) return location.assign(url); // the page says what is wrong
+	if (!content && !isEvent) return url.hash && url.href === location.href ? undefined : location.assign(url); // the page says what is wrong; the same address with a fragment would come back here
 	if (!content || opening !== url.href) return;
 	if (isEvent) await followFilter($("[rel=up]", content));
 	const another = id !== currentID(), listChanged = !isEvent && content.getElementById("stream")?.dataset.self !== $("#stream")?.dataset.self;
 	if (!swap(content, listChanged ? ["list", "detail"] : ["detail"])) return;
 	if (push) history.pushState(null, "", url);
-	if (listChanged) connect("");
+	if (listChanged) showFilter(), connect("");
 	if (another && !isWide.matches) scrollTo(0, 0);
 	if (url.hash) document.getElementById(url.hash.slice(1))?.scrollIntoView({ block: "nearest" });
 	if (id && changed === id) rereadEvent();
@@ -100,7 +100,13 @@ const filterKey = href => { const url = new URL(href, location.href); for (const
 async function followFilter(up) {
 	if (filterKey(up.href) === filterKey($("#stream").dataset.self)) return;
 	swap(await fetchPart(up.href), ["list"]);
+	showFilter();
 	connect("");
+}
+// showFilter puts the filter of another list into the search box, whatever was typed there.
+function showFilter() {
+	const box = $("#search");
+	if (box) box.value = box.getAttribute("value") ?? "";
 }
 async function send(url, body) {
 	const before = latestAttempt(), content = await fetchPart(url, { method: "POST", body });
@@ -316,7 +322,7 @@ document.addEventListener("visibilitychange", () => {
 	if (source?.readyState !== EventSource.OPEN || !isWatching && !wantsNotices()) connect();
 });
 addEventListener("scroll", () => { if ((pendingRows.size || listIsStale) && !isHeld()) schedule(); }, { passive: true, capture: true });
-addEventListener("popstate", () => open(new URL(location.href), false));
+addEventListener("popstate", () => { if ($("#list")) open(new URL(location.href), false); });
 
 // Clicks and forms.
 document.addEventListener("click", e => {
@@ -421,6 +427,7 @@ document.addEventListener("keydown", e => {
 	if (e.key === "Escape" && e.target.closest("input")) return e.target.blur();
 	if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable], dialog[open]")) return;
 	if (jsonKey(e)) return e.preventDefault();
+	if (e.repeat && !"jk[]".includes(e.key)) return; // one replay, however long its key is held
 	if (e.key === "a" && e.timeStamp - lastG < 2000) return location.assign("/");
 	lastG = e.key === "g" ? e.timeStamp : -1e4;
 	if (!Object.hasOwn(keys, e.key) || e.key === " " && !(focusedRow() && $("#rows input") && e.target.localName === "a")) return;
