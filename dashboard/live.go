@@ -64,12 +64,16 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 		return p.Events.Matches(ctx, who, id, filter.Filter)
 	}}
 	err = record.ServeStream(w, r, func(l *record.EventStream) error { return p.liveStart(r, a, l) }, func(l *record.EventStream, from int, items []relay.FeedItem) error {
-		for i := range items {
+		for _, item := range items {
 			var err error
-			if from == 0 {
-				err = p.sidebarItem(r, l, &items[i])
-			} else {
-				err = p.streamItem(r, who, l, filter, match, &items[i])
+			switch {
+			case from > 0:
+				err = p.streamItem(r, who, l, filter, match, &item)
+			case a != nil:
+				item.ID = "" // a page goes on behind the last item of its alias: one of the sidebar may come before an earlier one of that
+				fallthrough
+			default:
+				err = p.sidebarItem(r, l, &item)
 			}
 			if err != nil {
 				return err

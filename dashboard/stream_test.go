@@ -260,6 +260,31 @@ func TestLiveGoesOnFromItsStart(t *testing.T) {
 	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(strings.TrimSpace(id))), "event: row", "/missed")
 }
 
+// The live updates of a page are two feeds, of the sidebar and of the alias. A browser that went
+// on behind an item of the sidebar missed an earlier one of the alias that had not been sent.
+func TestLiveGoesOnFromItsAlias(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	messages := r.listen("/aliases/hook/live")
+	r.hear(messages, ": connected")
+	r.online()
+	for seen := 0; seen < 2; {
+		m := r.hear(messages, "event: ")
+		switch hasID := strings.Contains("\n"+m, "\nid: "); {
+		case strings.Contains(m, "event: side\n"):
+			seen++
+			if hasID {
+				t.Errorf("an item of the sidebar has an id: %s", m)
+			}
+		case strings.Contains(m, "event: alias\n"):
+			seen++
+			if !hasID {
+				t.Errorf("an item of the alias has no id: %s", m)
+			}
+		}
+	}
+}
+
 // A viewer who leaves while the first updates are made is no failed page: their status
 // has gone out, and a second one cannot be sent.
 func TestLiveSendsOneStatus(t *testing.T) {
