@@ -120,9 +120,9 @@ func startsJSON(text string) bool {
 	return strings.HasPrefix(text, "{") || strings.HasPrefix(text, "[")
 }
 
-// maskJSON hides the values of secret fields, objects and arrays included, and keeps
-// the bytes of everything else. Text after the first fault is left out, because its
-// fields are not known.
+// maskJSON hides the values of secret fields, objects and arrays included, also inside JSON
+// that is the value of a string, and keeps the bytes of everything else. Text after the first
+// fault is left out, because its fields are not known.
 func maskJSON(text string) (masked string, changed bool) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	d := json.NewDecoder(strings.NewReader(text))
@@ -133,6 +133,7 @@ func maskJSON(text string) (masked string, changed bool) {
 	names := false            // the next string of an object is a name
 	secret, depth := false, 0 // inside the value of a secret field, that began at this depth
 	for {
+		before := int(d.InputOffset())
 		token, err := d.Token()
 		at := int(d.InputOffset())
 		if errors.Is(err, io.EOF) && len(objects) == 0 {
@@ -146,13 +147,20 @@ func maskJSON(text string) (masked string, changed bool) {
 			return out.String(), true
 		}
 		inObject := len(objects) > 0 && objects[len(objects)-1]
-		if name, ok := token.(string); ok && inObject && names {
+		switch s, isString := token.(string); {
+		case isString && inObject && names:
 			names = false
-			if !secret && secretField(name) {
+			if !secret && secretField(s) {
 				out.WriteString(text[kept:at] + ": ")
 				secret, depth, kept = true, len(objects), at
 			}
 			continue
+		case isString && !secret && startsJSON(s) && json.Valid([]byte(s)):
+			if inner, hidden := maskJSON(s); hidden {
+				quoted, _ := MarshalSafe(inner)
+				out.WriteString(text[kept:before+strings.IndexByte(text[before:], '"')] + quoted)
+				changed, kept = true, at
+			}
 		}
 		switch token {
 		case json.Delim('{'), json.Delim('['):
