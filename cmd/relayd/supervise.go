@@ -146,11 +146,11 @@ func (a *app) status() string {
 
 // tellStopping tells systemd that a stop has begun and how long it may take.
 func (a *app) tellStopping() {
-	state := "STOPPING=1\nSTATUS=stopping"
-	if a.cfg.Drain >= 0 {
-		state += fmt.Sprintf("\nEXTEND_TIMEOUT_USEC=%d", (a.cfg.Drain + a.cfg.DrainDelay + stopMargin).Microseconds())
+	limit := a.cfg.Drain
+	if limit < 0 { // off: systemd knows no time without an end
+		limit = 30 * 24 * time.Hour
 	}
-	a.tell(state)
+	a.tell(fmt.Sprintf("STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC=%d", (limit + a.cfg.DrainDelay + stopMargin).Microseconds()))
 }
 
 // stopMargin is what a stop takes besides the drain time, at most.
