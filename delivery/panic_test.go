@@ -237,7 +237,7 @@ func TestPanicBesideAnUpload(t *testing.T) {
 		b.want("reserved", budget.Stats().Used, 0)
 		e := b.event()
 		b.wantInternal(e.Attempts[0])
-		b.want("body", words(e.Request.Body.State, e.Request.Body.Size), "aborted 60000")
+		b.want("body", e.Request.Body.State, relay.BodyAborted)
 	}, func(b *fixture) { b.opt.Budget = budget })
 }
 

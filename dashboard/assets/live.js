@@ -104,10 +104,7 @@ async function followFilter(up) {
 	connect("");
 }
 // showFilter puts the filter of another list into the search box, whatever was typed there.
-function showFilter() {
-	const box = $("#search");
-	if (box) box.value = box.getAttribute("value") ?? "";
-}
+const showFilter = () => { const box = $("#search"); if (box) box.value = box.getAttribute("value") ?? ""; };
 async function send(url, body) {
 	const before = latestAttempt(), content = await fetchPart(url, { method: "POST", body });
 	if (!content) return;
