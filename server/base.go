@@ -34,7 +34,7 @@ func (s *Server) newBase() *http.Server {
 		Handler:           http.HandlerFunc(s.serveBase),
 		ReadHeaderTimeout: s.opt.HeadTimeout,
 		IdleTimeout:       s.opt.IdleTimeout,
-		MaxHeaderBytes:    s.opt.MaxHead,
+		MaxHeaderBytes:    HeadLimit(s.opt.MaxHead),
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: 100, MaxReadFrameSize: 16 << 10},
 		ErrorLog:          log.New(baseLog{s.log}, "", 0),
@@ -50,6 +50,15 @@ func (s *Server) newBase() *http.Server {
 		// was not served: see handedConn.
 		DisableGeneralOptionsHandler: true,
 	}
+}
+
+// HeadLimit returns the limit of a head, 0 = none, as net/http takes it: it has one of 1 MiB for 0,
+// and adds to the number.
+func HeadLimit(maxHead int) int {
+	if maxHead <= 0 {
+		return math.MaxInt32
+	}
+	return min(maxHead, math.MaxInt32)
 }
 
 // baseLog logs the messages of net/http: panics of handlers as errors, everything else,
@@ -169,6 +178,9 @@ func (s *Server) serveSite(w http.ResponseWriter, r *http.Request) {
 	if stall := s.opt.StallTimeout; stall > 0 && r.ContentLength != 0 && r.Body != nil {
 		body := &stallReader{ReadCloser: r.Body, control: http.NewResponseController(w), stall: stall}
 		body.setDeadline()
+		// In a copy of r: net/http looks at the type of its own r.Body to see whether the caller waits
+		// for a 100 Continue, and else reads what the handler left before it sends the head.
+		r = r.WithContext(r.Context())
 		r.Body = body
 	}
 	// An HTTP/2 request whose body is shorter or longer than declared is malformed (RFC 9113,

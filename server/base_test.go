@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -193,6 +194,56 @@ func TestHandoverInsideABody(t *testing.T) {
 	go func() { _, _ = c.Write(bytes.Repeat([]byte("x"), 99995)) }()
 	if _, body := readAnswer(t, bufio.NewReader(c), "POST"); body != "first"+strings.Repeat("x", 99995) {
 		t.Errorf("got %d bytes", len(body))
+	}
+}
+
+// A caller that waits for a 100 Continue got the answer of a handler that does not read the body
+// once the body had stalled.
+func TestBaseAnswersBeforeTheBody(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.StallTimeout = time.Hour
+	o.Base = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/read" {
+			_, _ = io.Copy(w, r.Body)
+			return
+		}
+		w.WriteHeader(http.StatusUnauthorized)
+	})
+	_, addr := start(t, o)
+	for _, head := range []string{"Content-Length: 30\r\nExpect: 100-continue\r\n\r\n", "Content-Length: 5000000\r\n\r\n"} {
+		c := dial(t, addr)
+		send(t, c, "POST / HTTP/1.1\r\nHost: relay.test\r\n"+head)
+		if resp, _ := readAnswer(t, bufio.NewReader(c), "POST"); resp.StatusCode != http.StatusUnauthorized {
+			t.Errorf("%q: %d", head, resp.StatusCode)
+		}
+	}
+	c := dial(t, addr)
+	send(t, c, "POST /read HTTP/1.1\r\nHost: relay.test\r\nContent-Length: 2\r\nExpect: 100-continue\r\n\r\n")
+	r := bufio.NewReader(c)
+	if line, err := r.ReadString('\n'); line != "HTTP/1.1 100 Continue\r\n" {
+		t.Fatalf("%q, %v", line, err)
+	}
+	_, _ = r.ReadString('\n')
+	send(t, c, "ok")
+	if _, body := readAnswer(t, r, "POST"); body != "ok" {
+		t.Errorf("body %q", body)
+	}
+}
+
+// Without a limit of heads the base site had one of 1 MiB, and with a very large one it answered
+// nothing but 431.
+func TestBaseHeadLimit(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{0, math.MaxInt} {
+		o := testOptions(t, &upstream{})
+		o.MaxHead = limit
+		_, addr := start(t, o)
+		c := dial(t, addr)
+		go func() { _, _ = io.WriteString(c, strings.Replace(baseGet, "\r\n\r\n", "\r\nX: "+strings.Repeat("x", 2<<20)+"\r\n\r\n", 1)) }()
+		if resp, _ := readAnswer(t, bufio.NewReader(c), "GET"); resp.StatusCode != http.StatusOK {
+			t.Errorf("limit %d: %d", limit, resp.StatusCode)
+		}
 	}
 }
 
