@@ -344,6 +344,7 @@ func TestInput(t *testing.T) {
 		`PATCH /api/v1/aliases/shop 3`:                      "422 validation-failed",
 		`POST /api/v1/tokens {"scopes":["all"]}`:            "422 validation-failed",
 		`POST /api/v1/tokens {"expiresIn":"0s"}`:            "422 validation-failed",
+		`POST /api/v1/tokens {"alias":""}`:                  "422 validation-failed",
 		`POST /api/v1/tokens {"alias":"nope"}`:              "404 not-found",
 		`POST /api/v1/keys {"key":"not a key"}`:             "422 validation-failed",
 		`POST /api/v1/users {"name":"No Good"}`:             "422 validation-failed",

@@ -13,7 +13,7 @@ import (
 type tokenBody struct {
 	Name      string   `json:"name,omitempty" maxLength:"100"`
 	Scopes    []string `json:"scopes,omitempty" doc:"if empty, all scopes of the creator"`
-	Alias     string   `json:"alias,omitempty" nullable:"true" doc:"limits the token to one alias"`
+	Alias     *string  `json:"alias,omitempty" nullable:"true" doc:"limits the token to one alias"`
 	ExpiresIn *string  `json:"expiresIn,omitempty" nullable:"true" doc:"such as 30d; null = never"`
 	Renew     bool     `json:"renew,omitempty" doc:"expiresIn counts from the last use of the token"`
 }
@@ -44,6 +44,12 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 			return out, invalid("body.scopes", relay.AsError(err).Detail, nil)
 		}
 	}
+	alias := ""
+	if b.Alias != nil {
+		if alias = *b.Alias; alias == "" { // as from a script whose variable is not set: it would get a token for all aliases
+			return out, invalid("body.alias", "is empty; leave it out for a token of all aliases", nil)
+		}
+	}
 	expires, err := parseExpiry(b.ExpiresIn)
 	if err != nil {
 		return out, err
@@ -61,7 +67,7 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 		return out, err
 	}
 	token, secret, err := s.Accounts.CreateToken(ctx, c.who, relay.Token{
-		Account: c.who.Account, AccountName: c.who.AccountName, Name: b.Name, Scopes: scopes, Alias: b.Alias, ExpiresAt: expires, Renewal: renewal,
+		Account: c.who.Account, AccountName: c.who.AccountName, Name: b.Name, Scopes: scopes, Alias: alias, ExpiresAt: expires, Renewal: renewal,
 	})
 	return record.OfToken(token, secret), err
 }

@@ -207,6 +207,9 @@ func maskMultipart(text, boundary string) (masked string, changed, ok bool) {
 	return strings.Join(parts, "--"+boundary), changed, true
 }
 
+// isForm matches what looks like a URL-encoded form, whatever its label says.
+var isForm = regexp.MustCompile(`^[\w.%+\[\]-]+=[^\s"<>]*\s*$`)
+
 // maskBody hides the secret fields of a body that is JSON, a form or multipart. Of a body
 // that is compressed, or multipart with no boundary that divides it, nothing is shown, because
 // its fields are not read here. The SHA-256 of a body that was changed is left out: short secrets
@@ -229,7 +232,7 @@ func maskBody(b *Body, headers []Header) {
 	switch {
 	case startsJSON(text): // whatever the label says: curl says that its data is a form
 		text, changed = maskJSON(text)
-	case kind == "application/x-www-form-urlencoded":
+	case kind == "application/x-www-form-urlencoded", isForm.MatchString(text):
 		text, changed = maskForm(text)
 	case strings.HasPrefix(kind, "multipart/"):
 		var ok bool

@@ -42,6 +42,8 @@ func TestSharedViewMasksSecretFields(t *testing.T) {
 		},
 		{"JSON called a form, as curl does", "/", "application/x-www-form-urlencoded", `{"password":"s3cret","a":1}`, `{"password": "[masked]","a":1}`},
 		{"JSON in a string", "/", "application/json", `{"Type": "Notification", "Message" : "{\"token\":\"s3cret\",\"a\":1}", "n": "{x}"}`, `{"Type": "Notification", "Message" : "{\"token\": \"[masked]\",\"a\":1}", "n": "{x}"}`},
+		{"form without a label", "/", "", "a=1&password=s3cret", "a=1&password=[masked]"},
+		{"form called JSON", "/", "application/json", "a=1&password=s3cret\n", "a=1&password=[masked]"},
 		{"secret with a separator", "/hook?token=ab;s3cret&a=1", "application/x-www-form-urlencoded", "password=ab;s3cret&a=1&token=ab#s3cret", "password=[masked]&a=1&token=[masked]"},
 		{"names in brackets", "/", "application/x-www-form-urlencoded", "user[pass]=s3cret&card[cvc]=s3cret&a[key][]=s3cret&user.pin=s3cret&a[b]=1", "user[pass]=[masked]&card[cvc]=[masked]&a[key][]=[masked]&user.pin=[masked]&a[b]=1"},
 		{"label that cannot be read", "/", "application/x-www-form-urlencoded; charset=a; charset=b", "token=s3cret", "token=[masked]"},
