@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"path"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -291,8 +292,18 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	return nil
 }
 
-// baseSite returns the handler of API and dashboard. Every path that begins with /api
-// goes to the API, also an unclean one such as //api: http.ServeMux would redirect it.
+// isAPIPath tells whether a path begins with /api, or would without dots and double slashes.
+func isAPIPath(p string) bool {
+	for _, p := range []string{"/" + strings.TrimLeft(p, "/"), path.Clean("/" + p)} {
+		if p == "/api" || strings.HasPrefix(p, "/api/") {
+			return true
+		}
+	}
+	return false
+}
+
+// baseSite returns the handler of API and dashboard. The API gets unclean paths too, which
+// are 404 there: http.ServeMux would redirect them.
 func (a *app) baseSite(apiHandler http.Handler) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
@@ -300,8 +311,7 @@ func (a *app) baseSite(apiHandler http.Handler) http.Handler {
 		Enrolments: a.store,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		path := "/" + strings.TrimLeft(r.URL.Path, "/")
-		if path == "/api" || strings.HasPrefix(path, "/api/") {
+		if isAPIPath(r.URL.Path) {
 			apiHandler.ServeHTTP(w, r)
 			return
 		}
@@ -319,7 +329,7 @@ func (a *app) apiOverSSH(apiHandler http.Handler) func(relay.Actor) *http.Server
 			}),
 			ReadHeaderTimeout: a.cfg.HeadTimeout,
 			IdleTimeout:       a.cfg.IdleTimeout,
-			MaxHeaderBytes:    int(a.cfg.MaxHead),
+			MaxHeaderBytes:    server.HeadLimit(int(a.cfg.MaxHead)),
 			ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),
 		}
 	}

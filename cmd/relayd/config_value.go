@@ -173,12 +173,23 @@ func parseBaseURL(text string) (any, error) {
 		return "", nil
 	}
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
-		u.Path != "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || !isHost(u) ||
+		u.Path != "" || u.User != nil || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
 		return nil, fmt.Errorf("%q is not a base URL such as https://relay.example.com, without a path", s)
 	}
 	u.Host = strings.ToLower(u.Host)
 	return u.String(), nil
+}
+
+// isHost tells whether the host of a URL is an address or a DNS name, with a port or without one.
+func isHost(u *url.URL) bool {
+	if _, err := netip.ParseAddr(u.Hostname()); err != nil {
+		if _, err := parseDomain(u.Hostname()); err != nil {
+			return false
+		}
+	}
+	port, err := strconv.ParseUint(u.Port(), 10, 16)
+	return err == nil && port > 0 || u.Port() == "" && !strings.HasSuffix(u.Host, ":")
 }
 
 // parseDatabaseURL reads postgres://…; its errors never repeat the text, which may hold a
