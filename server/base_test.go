@@ -6,8 +6,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"math"
 	"log/slog"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -240,7 +240,9 @@ func TestBaseHeadLimit(t *testing.T) {
 		o.MaxHead = limit
 		_, addr := start(t, o)
 		c := dial(t, addr)
-		go func() { _, _ = io.WriteString(c, strings.Replace(baseGet, "\r\n\r\n", "\r\nX: "+strings.Repeat("x", 2<<20)+"\r\n\r\n", 1)) }()
+		go func() {
+			_, _ = io.WriteString(c, strings.Replace(baseGet, "\r\n\r\n", "\r\nX: "+strings.Repeat("x", 2<<20)+"\r\n\r\n", 1))
+		}()
 		if resp, _ := readAnswer(t, bufio.NewReader(c), "GET"); resp.StatusCode != http.StatusOK {
 			t.Errorf("limit %d: %d", limit, resp.StatusCode)
 		}
