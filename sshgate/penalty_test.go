@@ -97,28 +97,6 @@ func TestFailingSourceIsKeptOut(t *testing.T) {
 	}
 }
 
-// A source whose keys were refused paid nothing if it then waited for the end of the time,
-// sending something now and then.
-func TestRefusedKeysCountWhenTheTimeRunsOut(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t, func(o *Options) { o.HandshakeTimeout = loginProgress / 2 })
-	port := b.serveFrom("203.0.113.9:5000")
-	stranger := b.newKey("stranger", 0)
-	for range 4 {
-		_, err := ssh.Dial("tcp", "127.0.0.1:"+port, &ssh.ClientConfig{
-			User: "x", HostKeyCallback: ssh.InsecureIgnoreHostKey(), Auth: []ssh.AuthMethod{
-				ssh.PublicKeys(stranger.signer),
-				ssh.PasswordCallback(func() (string, error) { time.Sleep(loginProgress); return "", nil }),
-				ssh.KeyboardInteractive(func(string, string, []string, []bool) ([]string, error) { time.Sleep(loginProgress); return nil, nil }),
-			},
-		})
-		if err == nil {
-			t.Fatal("a stranger logged in")
-		}
-	}
-	eventually(t, 30*time.Second, "penalty", func() bool { return b.srv.Stats().Penalised == 1 })
-}
-
 // TestKnocksCostNothing: a health check that connects and leaves is not punished.
 func TestKnocksCostNothing(t *testing.T) {
 	t.Parallel()
