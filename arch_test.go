@@ -28,9 +28,10 @@ var allowedImports = map[string][]string{
 	"relay/record":            {"relay", "relay/wire"},
 	"relay/server":            {"relay", "relay/wire", "relay/record"},
 	"relay/server/certs":      {"relay"},
-	"relay/sshgate":           {"relay", "relay/wire", "relay/record", "relay/sshgate/admission", "relay/sshgate/shell"},
+	"relay/cli":               {"relay", "relay/record"},
+	"relay/sshgate":           {"relay", "relay/wire", "relay/record", "relay/cli", "relay/sshgate/admission", "relay/sshgate/shell"},
 	"relay/sshgate/admission": {},
-	"relay/sshgate/shell":     {"relay", "relay/record"},
+	"relay/sshgate/shell":     {"relay", "relay/record", "relay/cli"},
 	"relay/delivery":          {"relay", "relay/wire", "relay/record", "relay/delivery/feed", "relay/delivery/pool", "relay/delivery/registry"},
 	"relay/delivery/feed":     {"relay", "relay/record"},
 	"relay/delivery/pool":     {"relay"},
@@ -47,9 +48,9 @@ var allowedImports = map[string][]string{
 	"relay/dashboard":         {"relay", "relay/wire", "relay/record", "relay/dashboard/body"},
 	"relay/dashboard/body":    {"relay", "relay/record"},
 	"relay/dashboard/assets":  {},
-	"relay/client":            {"relay", "relay/wire", "relay/record"},
+	"relay/client":            {"relay", "relay/wire", "relay/record", "relay/cli"},
 	"relay/manual":            {"relay"},
-	"relay/cmd/relay":         {"relay", "relay/record", "relay/client", "relay/manual"},
+	"relay/cmd/relay":         {"relay", "relay/record", "relay/cli", "relay/client", "relay/manual"},
 	"relay/cmd/relayd":        nil, // it wires all packages together, but no test package
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/kevinburke/ssh_config"
 
 	"relay"
+	"relay/cli"
 )
 
 // DefaultServer is used when neither flag, environment, configuration nor login names a
@@ -49,7 +50,7 @@ func SplitServer(s string) (user, host, port string, err error) {
 	}
 	n, convErr := strconv.ParseUint(cmp.Or(port, defaultPort), 10, 16)
 	if host == "" || strings.ContainsAny(host, " /\\\t\r\n") || convErr != nil || n == 0 {
-		return "", "", "", Errorf(ExitUsage, "%q is no server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
+		return "", "", "", cli.Errorf(cli.ExitUsage, "%q is no server address", s).WithHint("write HOST:PORT, such as %s", DefaultServer)
 	}
 	return user, host, port, nil
 }

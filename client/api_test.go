@@ -14,6 +14,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"relay/cli"
 )
 
 // apiServer serves a handler as the API, over HTTP and over SSH, and counts what is asked.
@@ -29,7 +31,7 @@ func (s *apiServer) requests() []string {
 }
 
 // eachTransport runs a test over HTTP with a token and over SSH with a key.
-func eachTransport(t *testing.T, handler http.Handler, test func(t *testing.T, api *API, s *apiServer)) {
+func eachTransport(t *testing.T, handler http.Handler, test func(t *testing.T, api *cli.API, s *apiServer)) {
 	t.Helper()
 	counted := func(s *apiServer, token string) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -96,16 +98,16 @@ func TestAnswersAndErrors(t *testing.T) {
 		"POST /events/odd/replay": `409 {"code":"event-not-replayable","detail":"no"}`,
 		"GET /text":               "no JSON",
 	})
-	type question func(context.Context, *API) (json.RawMessage, error)
+	type question func(context.Context, *cli.API) (json.RawMessage, error)
 	get := func(path string) question {
-		return func(ctx context.Context, a *API) (json.RawMessage, error) {
+		return func(ctx context.Context, a *cli.API) (json.RawMessage, error) {
 			return a.Call(ctx, http.MethodGet, path, nil)
 		}
 	}
 	replay := func(id string) question {
-		return func(ctx context.Context, a *API) (json.RawMessage, error) { return a.Replay(ctx, id) }
+		return func(ctx context.Context, a *cli.API) (json.RawMessage, error) { return a.Replay(ctx, id) }
 	}
-	eachTransport(t, handler, func(t *testing.T, api *API, _ *apiServer) {
+	eachTransport(t, handler, func(t *testing.T, api *cli.API, _ *apiServer) {
 		for name, c := range map[string]struct {
 			ask      question
 			out, err string
@@ -113,16 +115,16 @@ func TestAnswersAndErrors(t *testing.T) {
 		}{
 			"answer":           {get("/me"), `{"user":"alice","new":1}` + "\n", "", -1},
 			"delivered replay": {replay("ok"), `{"id":"ok","state":"delivered"}`, "", -1},
-			"failed replay":    {replay("e"), `{"id":"e","state":"failed"}`, "", ExitFailure},
-			"unauthorized":     {get("/aliases"), "", "who are you", ExitRefused},
-			"not found":        {get("/events/none"), "", "nothing; path.id: bad", ExitNotFound},
-			"invalid":          {get("/events/odd"), "", "odd", ExitUsage},
-			"rate limit":       {get("/events/busy"), "", "later", ExitFailure},
-			"conflict":         {replay("odd"), "", "no", ExitFailure},
-			"no relay":         {get("/x"), "", "answered 502", ExitFailure},
-			"no JSON": {func(ctx context.Context, a *API) (json.RawMessage, error) {
+			"failed replay":    {replay("e"), `{"id":"e","state":"failed"}`, "", cli.ExitFailure},
+			"unauthorized":     {get("/aliases"), "", "who are you", cli.ExitRefused},
+			"not found":        {get("/events/none"), "", "nothing; path.id: bad", cli.ExitNotFound},
+			"invalid":          {get("/events/odd"), "", "odd", cli.ExitUsage},
+			"rate limit":       {get("/events/busy"), "", "later", cli.ExitFailure},
+			"conflict":         {replay("odd"), "", "no", cli.ExitFailure},
+			"no relay":         {get("/x"), "", "answered 502", cli.ExitFailure},
+			"no JSON": {func(ctx context.Context, a *cli.API) (json.RawMessage, error) {
 				return nil, a.Get(ctx, "/text", &struct{}{})
-			}, "", "cannot be read", ExitFailure},
+			}, "", "cannot be read", cli.ExitFailure},
 		} {
 			out, err := c.ask(t.Context(), api)
 			if string(out) != c.out || exitOfError(err) != c.exit || err != nil && !strings.Contains(err.Error(), c.err) {
@@ -140,7 +142,7 @@ func TestOneConnectionForAllRequests(t *testing.T) {
 	api := NewSSHAPI(dialer)
 	defer api.Close()
 	var wg sync.WaitGroup
-	for range 3 * apiChannels {
+	for range 3 * 3 {
 		wg.Go(func() {
 			if err := api.Get(t.Context(), "/ssh", &struct{}{}); err != nil {
 				t.Error(err)
@@ -158,32 +160,32 @@ func TestOneConnectionForAllRequests(t *testing.T) {
 // TestServerGoneInTheMiddle: a relay that ends while it answers is unreachable, whatever was
 // asked, and the next request makes a new connection.
 func TestServerGoneInTheMiddle(t *testing.T) {
-	for name, ask := range map[string]func(*API, context.Context) error{
-		"answer": func(a *API, ctx context.Context) error {
+	for name, ask := range map[string]func(*cli.API, context.Context) error{
+		"answer": func(a *cli.API, ctx context.Context) error {
 			_, err := a.Call(ctx, http.MethodGet, "/half", nil)
 			return err
 		},
-		"get": func(a *API, ctx context.Context) error { return a.Get(ctx, "/half", &struct{}{}) },
-		"nothing": func(a *API, ctx context.Context) error {
+		"get": func(a *cli.API, ctx context.Context) error { return a.Get(ctx, "/half", &struct{}{}) },
+		"nothing": func(a *cli.API, ctx context.Context) error {
 			_, err := a.Call(ctx, http.MethodPost, "/none", nil)
 			return err
 		},
-		"list": func(a *API, ctx context.Context) error {
+		"list": func(a *cli.API, ctx context.Context) error {
 			_, err := a.Events(ctx, url.Values{}, 5)
 			return err
 		},
-		"wait": func(a *API, ctx context.Context) error {
+		"wait": func(a *cli.API, ctx context.Context) error {
 			_, err := a.Wait(ctx, url.Values{}, time.Hour)
 			return err
 		},
-		"follow": func(a *API, ctx context.Context) error {
+		"follow": func(a *cli.API, ctx context.Context) error {
 			return a.Follow(ctx, url.Values{"alias": {"a"}}, 5, func(string) {}, ignore)
 		},
-		"export": func(a *API, ctx context.Context) error {
+		"export": func(a *cli.API, ctx context.Context) error {
 			_, _, err := a.Export(ctx, "e", "go")
 			return err
 		},
-		"replay": func(a *API, ctx context.Context) error {
+		"replay": func(a *cli.API, ctx context.Context) error {
 			_, err := a.Replay(ctx, "e")
 			return err
 		},
@@ -207,7 +209,7 @@ func TestServerGoneInTheMiddle(t *testing.T) {
 			dialer, _ := newDialer(t, d.listen())
 			api := NewSSHAPI(dialer)
 			defer api.Close()
-			if err := ask(api, t.Context()); exitOfError(err) != ExitUnreachable {
+			if err := ask(api, t.Context()); exitOfError(err) != cli.ExitUnreachable {
 				t.Errorf("over SSH: exit %d, %v", exitOfError(err), err)
 			}
 			if err := api.Get(t.Context(), "/ssh", &struct{}{}); err != nil {
@@ -228,7 +230,7 @@ func TestServerGoneInTheMiddle(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer byToken.Close()
-			if err := ask(byToken, t.Context()); exitOfError(err) != ExitUnreachable {
+			if err := ask(byToken, t.Context()); exitOfError(err) != cli.ExitUnreachable {
 				t.Errorf("over HTTP: exit %d, %v", exitOfError(err), err)
 			}
 		})
@@ -242,7 +244,7 @@ func TestRequestEndsWithItsContext(t *testing.T) {
 		asked <- struct{}{}
 		<-r.Context().Done()
 	})
-	eachTransport(t, handler, func(t *testing.T, api *API, _ *apiServer) {
+	eachTransport(t, handler, func(t *testing.T, api *cli.API, _ *apiServer) {
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			<-asked
@@ -261,12 +263,12 @@ func TestAPIThatIsNotThere(t *testing.T) {
 		t.Fatal(err)
 	}
 	dialer, _ := newDialer(t, addr)
-	for _, a := range []*API{api, NewSSHAPI(dialer)} {
-		if _, err := a.Me(t.Context()); exitOfError(err) != ExitUnreachable {
+	for _, a := range []*cli.API{api, NewSSHAPI(dialer)} {
+		if _, err := a.Me(t.Context()); exitOfError(err) != cli.ExitUnreachable {
 			t.Error(err)
 		}
 	}
-	if _, err := NewAPI("relay.example.com", "", ""); exitOfError(err) != ExitUsage {
+	if _, err := NewAPI("relay.example.com", "", ""); exitOfError(err) != cli.ExitUsage {
 		t.Error(err)
 	}
 	for host, want := range map[string]string{
@@ -284,7 +286,7 @@ func TestTokenIsNotSentInTheClear(t *testing.T) {
 		"http://relay.example.com": false, "https://relay.example.com": true, "http://127.0.0.1:8080": true,
 		"http://localhost": true, "http://relay.localhost:8080": true, "http://192.0.2.1": false,
 	} {
-		if _, err := NewAPI(base, "rly_x", "test"); (err == nil) != ok || err != nil && exitOfError(err) != ExitRefused {
+		if _, err := NewAPI(base, "rly_x", "test"); (err == nil) != ok || err != nil && exitOfError(err) != cli.ExitRefused {
 			t.Errorf("%s: %v", base, err)
 		}
 		if _, err := NewAPI(base, "", "test"); err != nil {
@@ -314,7 +316,7 @@ func TestRedirectSaysWhereTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var e *Error
+	var e *cli.Error
 	if _, err := api.Me(t.Context()); !errors.As(err, &e) || !strings.Contains(e.Hint, "https://relay.test") {
 		t.Errorf("%+v", e)
 	}
@@ -328,7 +330,7 @@ func TestAccount(t *testing.T) {
 		"DELETE /tokens/tok_1": "204 ", "DELETE /tokens/gone": `404 {"code":"not-found","detail":"no"}`,
 		"DELETE /tokens/narrow": `403 {"code":"forbidden","detail":"no"}`,
 	}
-	eachTransport(t, answers(list), func(t *testing.T, api *API, s *apiServer) {
+	eachTransport(t, answers(list), func(t *testing.T, api *cli.API, s *apiServer) {
 		token, err := api.MakeToken(t.Context(), "relay on my box")
 		if err != nil || token.Token != "rly_x" || token.ID != "tok_1" || s.requests()[0] != `POST /api/v1/tokens {"expiresIn":"90d","name":"relay on my box","renew":true}` {
 			t.Error(token, err, s.requests())
@@ -343,11 +345,11 @@ func TestAccount(t *testing.T) {
 		}
 	})
 	refused := map[string]string{"GET /keys": `403 {"code":"forbidden","detail":"no"}`, "POST /tokens": "{}"}
-	eachTransport(t, answers(refused), func(t *testing.T, api *API, _ *apiServer) {
-		if err := api.RemoveKey(t.Context(), newSigner(t).PublicKey()); exitOfError(err) != ExitFailure {
+	eachTransport(t, answers(refused), func(t *testing.T, api *cli.API, _ *apiServer) {
+		if err := api.RemoveKey(t.Context(), newSigner(t).PublicKey()); exitOfError(err) != cli.ExitFailure {
 			t.Errorf("removed: %v", err)
 		}
-		if _, err := api.MakeToken(t.Context(), "x"); exitOfError(err) != ExitFailure {
+		if _, err := api.MakeToken(t.Context(), "x"); exitOfError(err) != cli.ExitFailure {
 			t.Error(err)
 		}
 	})
@@ -355,12 +357,12 @@ func TestAccount(t *testing.T) {
 
 // TestRefusedTokenFromElsewhere: whoever named the token says what to do.
 func TestRefusedTokenFromElsewhere(t *testing.T) {
-	eachTransport(t, answers(map[string]string{"GET /me": `401 {"code":"unauthorized","detail":"no"}`}), func(t *testing.T, api *API, _ *apiServer) {
+	eachTransport(t, answers(map[string]string{"GET /me": `401 {"code":"unauthorized","detail":"no"}`}), func(t *testing.T, api *cli.API, _ *apiServer) {
 		for _, want := range []string{"relay login URL", "unset it"} {
-			if api.overSSH() {
+			if api.OverSSH() {
 				want = ""
 			}
-			var e *Error
+			var e *cli.Error
 			if _, err := api.Me(t.Context()); !errors.As(err, &e) || !strings.Contains(e.Hint, want) || want == "" && e.Hint != "" {
 				t.Errorf("%q is not the hint of %+v", want, e)
 			}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay/cli"
 )
 
 // TestBannerIsBounded: a relay can say what it likes before the login, as much as it
@@ -52,7 +54,7 @@ func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 	broken := filepath.Join(dir, "broken")
 	keep(t, broken, "no key")
 	for _, file := range []string{unreadable, broken} {
-		if _, err := MakeKey(file, "x"); exitOfError(err) != ExitFailure {
+		if _, err := MakeKey(file, "x"); exitOfError(err) != cli.ExitFailure {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
@@ -67,7 +69,7 @@ func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 // TestBaseURLWithALogin: a password in it would stand in every message.
 func TestBaseURLWithALogin(t *testing.T) {
 	_, err := NewAPI("https://me:secret@relay.test", "rly_x", "test")
-	if exitOfError(err) != ExitUsage || strings.Contains(err.Error(), "secret") {
+	if exitOfError(err) != cli.ExitUsage || strings.Contains(err.Error(), "secret") {
 		t.Errorf("%v", err)
 	}
 }
@@ -89,7 +91,7 @@ func TestSilentPeerIsNamed(t *testing.T) {
 				go func() { _, _ = io.Copy(io.Discard, there) }()
 				return here, nil
 			}
-			if _, err := dialer.Dial(t.Context()); exitOfError(err) != ExitUnreachable {
+			if _, err := dialer.Dial(t.Context()); exitOfError(err) != cli.ExitUnreachable {
 				t.Errorf("%v", err)
 			}
 			synctest.Wait()

@@ -15,6 +15,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -44,15 +45,15 @@ func FindConfig(dir string) string {
 	}
 }
 
-// ReadConfig reads and checks a configuration file. Errors are *Error that begin
+// ReadConfig reads and checks a configuration file. Errors are *cli.Error that begin
 // with file, line and column; name is how the file is called in them.
 func ReadConfig(path, name string) (*Config, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, &Error{Exit: ExitFailure, Text: "cannot read the configuration", Cause: err}
+		return nil, &cli.Error{Exit: cli.ExitFailure, Text: "cannot read the configuration", Cause: err}
 	}
 	c, err := parseConfig(content)
-	var e *Error
+	var e *cli.Error
 	if errors.As(err, &e) {
 		e.Text = name + ":" + e.Text
 		return nil, e
@@ -71,7 +72,7 @@ func parseConfig(yamlText []byte) (*Config, error) {
 	case errors.As(err, &found) && found.GetToken() != nil:
 		return nil, configError(found.GetToken(), "%s", found.GetMessage()).WithHint(wellFormed)
 	case err != nil:
-		return nil, Errorf(ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
+		return nil, cli.Errorf(cli.ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
 	}
 	var file *ast.MappingNode
 	for _, doc := range tree.Docs {
@@ -96,7 +97,7 @@ func parseConfig(yamlText []byte) (*Config, error) {
 		return nil, err
 	}
 	if values["version"] == nil {
-		return nil, Errorf(ExitFailure, "1:1: version is missing").WithHint("begin the file with: version: 1")
+		return nil, cli.Errorf(cli.ExitFailure, "1:1: version is missing").WithHint("begin the file with: version: 1")
 	}
 	if version, err := number(values["version"]); err != nil {
 		return nil, err
@@ -187,7 +188,7 @@ func value[T any](n ast.Node, decode func(ast.Node) (T, error), parse func(T) (T
 		return Target{}, err
 	}
 	target, err := parse(v)
-	var e *Error
+	var e *cli.Error
 	if errors.As(err, &e) {
 		err = configError(n.GetToken(), "%s", e.Text).WithHint("%s", e.Hint)
 	}
@@ -211,6 +212,6 @@ func number(n ast.Node) (i int, err error) {
 }
 
 // configError is an error whose text begins with line and column.
-func configError(at *token.Token, format string, args ...any) *Error {
-	return Errorf(ExitFailure, "%d:%d: %s", at.Position.Line, at.Position.Column, fmt.Sprintf(format, args...))
+func configError(at *token.Token, format string, args ...any) *cli.Error {
+	return cli.Errorf(cli.ExitFailure, "%d:%d: %s", at.Position.Line, at.Position.Column, fmt.Sprintf(format, args...))
 }

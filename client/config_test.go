@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"relay/cli"
 )
 
 var update = flag.Bool("update", false, "write the golden files of this test anew")
@@ -24,7 +26,7 @@ func TestConfigFiles(t *testing.T) {
 	for _, file := range files {
 		name := filepath.Base(file)
 		c, err := ReadConfig(file, name)
-		if e, ok := err.(*Error); ok {
+		if e, ok := err.(*cli.Error); ok {
 			fmt.Fprintf(&out, "%s\n", e.Text)
 			if e.Hint != "" {
 				fmt.Fprintf(&out, "    hint: %s\n", e.Hint)
@@ -32,7 +34,7 @@ func TestConfigFiles(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			t.Errorf("%s: %v is no *Error", name, err)
+			t.Errorf("%s: %v is no *cli.Error", name, err)
 			continue
 		}
 		fmt.Fprintf(&out, "%s: server %q\n", name, c.Server)
@@ -77,7 +79,7 @@ func TestConfigIsFoundInTheNearestParent(t *testing.T) {
 }
 
 func TestMissingConfigFile(t *testing.T) {
-	if _, err := ReadConfig("/nonexistent.yaml", "x"); exitOfError(err) != ExitFailure {
+	if _, err := ReadConfig("/nonexistent.yaml", "x"); exitOfError(err) != cli.ExitFailure {
 		t.Error(err)
 	}
 }
@@ -96,7 +98,7 @@ func FuzzConfig(f *testing.F) {
 		if err == nil && c == nil {
 			t.Error("neither a configuration nor an error")
 		}
-		if err != nil && exitOfError(err) != ExitFailure {
+		if err != nil && exitOfError(err) != cli.ExitFailure {
 			t.Errorf("%v, exit %d", err, exitOfError(err))
 		}
 	})

@@ -11,6 +11,8 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+
+	"relay/cli"
 )
 
 // Login is a stored login at one relay.
@@ -50,16 +52,16 @@ func (l Logins) Read() ([]Login, error) {
 		return nil, nil
 	}
 	if err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		return nil, Errorf(ExitFailure, "others can read %s, which holds tokens (mode %04o)", l.Path(), info.Mode().Perm()).
+		return nil, cli.Errorf(cli.ExitFailure, "others can read %s, which holds tokens (mode %04o)", l.Path(), info.Mode().Perm()).
 			WithHint("chmod 600 '%s', then relay logout and relay login if somebody may have read it", l.Path())
 	}
 	text, err := os.ReadFile(l.Path())
 	if err != nil {
-		return nil, &Error{Exit: ExitFailure, Text: "cannot read the logins", Cause: err}
+		return nil, &cli.Error{Exit: cli.ExitFailure, Text: "cannot read the logins", Cause: err}
 	}
 	var file loginsFile
 	if err := json.Unmarshal(text, &file); err != nil || file.Version != 1 {
-		return nil, Errorf(ExitFailure, "%s is no file of this program's logins", l.Path()).
+		return nil, cli.Errorf(cli.ExitFailure, "%s is no file of this program's logins", l.Path()).
 			WithHint("remove it and run relay login again")
 	}
 	return file.Logins, nil
@@ -127,7 +129,7 @@ func ReadToken(r io.Reader) (string, error) {
 	}
 	token := strings.TrimSpace(text)
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", Errorf(ExitUsage, "there is no token on standard input").
+		return "", cli.Errorf(cli.ExitUsage, "there is no token on standard input").
 			WithHint("relay login URL --with-token < FILE")
 	}
 	return token, nil

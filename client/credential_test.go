@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/cli"
 )
 
 func TestLoginsAreKeptForOnePerson(t *testing.T) {
@@ -104,8 +106,8 @@ func TestLoginsThatOthersMayReadAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err := logins.Read()
-		var e *Error
-		if !errors.As(err, &e) || e.Exit != ExitFailure || !strings.HasPrefix(e.Hint, "chmod 600 ") || strings.Contains(e.Error()+e.Hint, "rly_") {
+		var e *cli.Error
+		if !errors.As(err, &e) || e.Exit != cli.ExitFailure || !strings.HasPrefix(e.Hint, "chmod 600 ") || strings.Contains(e.Error()+e.Hint, "rly_") {
 			t.Errorf("%04o: %v", mode, err)
 		}
 		if err := logins.Save(Login{Server: "b:1"}); err == nil {
@@ -120,7 +122,7 @@ func TestLoginsThatAreNoLogins(t *testing.T) {
 		if err := os.WriteFile(logins.Path(), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := logins.Read(); exitOfError(err) != ExitFailure {
+		if _, err := logins.Read(); exitOfError(err) != cli.ExitFailure {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 )
 
 const (
@@ -117,8 +118,8 @@ func (d *Dialer) hostKeys() *hostKeys {
 	}
 }
 
-// Dial connects, checks the host key and logs in. Errors are *Error: ExitUnreachable
-// when another try may help, ExitRefused when only a person can help.
+// Dial connects, checks the host key and logs in. Errors are *cli.Error: cli.ExitUnreachable
+// when another try may help, cli.ExitRefused when only a person can help.
 func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	d.once.Do(d.prepare)
 	if d.fail != nil {
@@ -130,10 +131,10 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 			person.timeout = enrolTimeout
 		}
 		conn, err := d.dial(ctx, person)
-		var e *Error
+		var e *cli.Error
 		// A person may take longer than the server waits. The next try uses the
 		// answers.
-		if errors.As(err, &e) && e.Exit == ExitUnreachable && person.asked && ctx.Err() == nil {
+		if errors.As(err, &e) && e.Exit == cli.ExitUnreachable && person.asked && ctx.Err() == nil {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -198,8 +199,8 @@ func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	return (&net.Dialer{Timeout: serverDialTimeout}).DialContext(ctx, "tcp", addr)
 }
 
-func unreachable(addr string, cause error) *Error {
-	return (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + addr, Cause: cause}).
+func unreachable(addr string, cause error) *cli.Error {
+	return (&cli.Error{Exit: cli.ExitUnreachable, Text: "cannot reach the relay at " + addr, Cause: cause}).
 		WithHint("is the address right, and is relayd serve running there? pass --server HOST:PORT or set RELAY_SERVER")
 }
 
@@ -274,13 +275,13 @@ func (l *loginAttempt) addBanner(text string) error {
 	return nil
 }
 
-// explain turns a failed handshake into an *Error. It distinguishes a broken connection
+// explain turns a failed handshake into an *cli.Error. It distinguishes a broken connection
 // from a refused login.
 func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	addr := l.where.String()
 	// The program prints the prefix of these lines itself.
 	told := strings.ReplaceAll("\n"+strings.TrimSpace(l.banner), "\nrelay: ", "\n")[1:]
-	var own *Error
+	var own *cli.Error
 	var algorithms *ssh.AlgorithmNegotiationError
 	var netErr net.Error
 	isNetErr := errors.As(err, &netErr)
@@ -290,12 +291,12 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.As(err, &algorithms) && len(l.hosts.wanted(addr)) > 0:
-		return (&Error{Exit: ExitRefused, Text: "the host key of " + addr + " may have changed: it has none of the known type", Cause: err}).
+		return (&cli.Error{Exit: cli.ExitRefused, Text: "the host key of " + addr + " may have changed: it has none of the known type", Cause: err}).
 			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", addr)
 	case !l.hosts.accepted && !(isNetErr && netErr.Timeout()):
 		return unreachable(addr, err).WithHint("is that the SSH address of the relay, and is relayd serve running there? its HTTP port is another one")
 	case l.hosts.accepted && l.approve != nil && told != "":
-		return Errorf(ExitRefused, "the key was not approved: %s", told[strings.LastIndexByte(told, '\n')+1:]).
+		return cli.Errorf(cli.ExitRefused, "the key was not approved: %s", told[strings.LastIndexByte(told, '\n')+1:]).
 			WithHint("run relay login again for a new link, or make a token in the dashboard and run: relay login URL --with-token")
 	case !l.hosts.accepted || isNetErr || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed):
 		// The connection broke before the login was decided. A relay that cannot look up keys
@@ -303,7 +304,7 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 		if told == "" {
 			return unreachable(addr, err)
 		}
-		return (&Error{Exit: ExitUnreachable, Text: addr + " has ended the login", Cause: errors.New(told)}).
+		return (&cli.Error{Exit: cli.ExitUnreachable, Text: addr + " has ended the login", Cause: errors.New(told)}).
 			WithHint("this does not mean that your key is refused; try again in a moment")
 	case l.keys.locked != nil: // otherwise the error would be that no key was offered
 		return l.keys.locked
@@ -312,7 +313,7 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	for _, s := range l.signers {
 		offered = append(offered, ssh.FingerprintSHA256(s.PublicKey()))
 	}
-	refused := Errorf(ExitRefused, "%s refused the login", addr).
+	refused := cli.Errorf(cli.ExitRefused, "%s refused the login", addr).
 		WithHint("relay login URL has a key approved in the browser; offered here: %s", strings.Join(offered, ", "))
 	if told != "" {
 		refused.Cause = errors.New(told)

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -31,7 +32,7 @@ const (
 type Doctor struct {
 	Dialer *Dialer
 	// API is what commands use. The doctor closes it.
-	API *API
+	API *cli.API
 	// APIErr is why commands cannot use any API, such as a token that would be sent over
 	// clear http; nil = they use API. It is the finding of the login check.
 	APIErr error
@@ -90,7 +91,7 @@ func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 		return relay.Findingf(relay.VerdictOK, "", "%s is %s", host, strings.Join(found[:min(len(found), 4)], ", "))
 	})
 	d.server(ctx)
-	if d.APIErr != nil || !d.API.overSSH() {
+	if d.APIErr != nil || !d.API.OverSSH() {
 		d.broken = false // what commands use is asked all the same
 	}
 	d.check("login", func() relay.Finding { return d.login(ctx) })
@@ -197,10 +198,10 @@ const loginFix = "relay login URL"
 // accepts only the host key that was shown before and stores nothing.
 func (d *Doctor) login(ctx context.Context) relay.Finding {
 	if d.APIErr != nil {
-		return relay.Findingf(relay.VerdictFail, HintOf(d.APIErr, loginFix), "%v", d.APIErr)
+		return relay.Findingf(relay.VerdictFail, cli.HintOf(d.APIErr, loginFix), "%v", d.APIErr)
 	}
-	way := "with a token at " + d.API.Endpoint().Addr
-	if d.API.overSSH() {
+	way := "with a token at " + d.API.Endpoint.Addr
+	if d.API.OverSSH() {
 		way = "with an SSH key"
 		d.Dialer.HostKey = ssh.FingerprintSHA256(d.shown) // d.API uses this dialer
 	}
@@ -209,9 +210,9 @@ func (d *Doctor) login(ctx context.Context) relay.Finding {
 	me, err := d.API.Me(ctx)
 	switch {
 	case err != nil:
-		return relay.Findingf(relay.VerdictFail, HintOf(err, loginFix), "%v", err)
+		return relay.Findingf(relay.VerdictFail, cli.HintOf(err, loginFix), "%v", err)
 	case me.User == "":
-		return relay.Findingf(relay.VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint().Addr)
+		return relay.Findingf(relay.VerdictFail, "set RELAY_URL to the address of the dashboard", "%s gave no answer of a relay", d.API.Endpoint.Addr)
 	}
 	return relay.Findingf(relay.VerdictOK, "", "you are %s, %s", me.User, way)
 }
@@ -227,7 +228,7 @@ func (d *Doctor) aliases(ctx context.Context) {
 	}
 	switch {
 	case err != nil:
-		d.check("alias", func() relay.Finding { return relay.Findingf(relay.VerdictFail, HintOf(err, loginFix), "%v", err) })
+		d.check("alias", func() relay.Finding { return relay.Findingf(relay.VerdictFail, cli.HintOf(err, loginFix), "%v", err) })
 	case d.broken || len(d.Forwards) == 0:
 		d.check("alias", func() relay.Finding {
 			return relay.Findingf(relay.VerdictSkip, "", "none is named here; the account has %d", len(list.Data))
@@ -240,7 +241,7 @@ func (d *Doctor) aliases(ctx context.Context) {
 }
 
 func aliasFinding(name string, list []record.Alias) relay.Finding {
-	at := slices.IndexFunc(list, func(a record.Alias) bool { return a.Name == AliasLabel(name) })
+	at := slices.IndexFunc(list, func(a record.Alias) bool { return a.Name == cli.AliasLabel(name) })
 	if at < 0 {
 		return relay.Findingf(relay.VerdictWarn, "relay up "+name+" claims it when the name is free; else have its owner make you a member",
 			"the account has no such alias")
@@ -289,8 +290,8 @@ func (d *Doctor) clock(ctx context.Context, host string) relay.Finding {
 	}
 	ctx, cancel := context.WithTimeout(ctx, d.timeout)
 	defer cancel()
-	from, asked := api.Endpoint().Addr, time.Now()
-	resp, err := api.request(ctx, http.MethodGet, "/ssh", nil, "")
+	from, asked := api.Endpoint.Addr, time.Now()
+	resp, err := api.Request(ctx, http.MethodGet, "/ssh", nil, "")
 	if err != nil {
 		return relay.Findingf(relay.VerdictSkip, where, "cannot ask %s: %v", from, err)
 	}

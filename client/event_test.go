@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"relay/cli"
 )
 
 // TestEventsOfSeveralPages: as many as wanted, with the filters on every page.
@@ -19,7 +21,7 @@ func TestEventsOfSeveralPages(t *testing.T) {
 		} else {
 			_, _ = io.WriteString(w, `{"data":[{"id":"evt_3"}],"nextCursor":null}`)
 		}
-	}), func(t *testing.T, api *API, s *apiServer) {
+	}), func(t *testing.T, api *cli.API, s *apiServer) {
 		out, err := api.Events(t.Context(), url.Values{"alias": {"a b"}, "json": {"a=1", "b=2"}}, 3)
 		if err != nil || string(out) != `{"data":[{"id":"evt_5"},{"id":"evt_4"},{"id":"evt_3"}],"nextCursor":null}` {
 			t.Errorf("%s, %v", out, err)
@@ -36,7 +38,7 @@ func TestExportIsNotTouched(t *testing.T) {
 	eachTransport(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Disposition", `attachment; filename="evt_1_test.go"`)
 		_, _ = io.WriteString(w, text)
-	}), func(t *testing.T, api *API, s *apiServer) {
+	}), func(t *testing.T, api *cli.API, s *apiServer) {
 		out, name, err := api.Export(t.Context(), "evt_1", "go")
 		if err != nil || string(out) != text || name != "evt_1_test.go" || s.requests()[0] != "GET /api/v1/events/evt_1/export?format=go" {
 			t.Errorf("%q, %s, %v, %s", out, name, err, s.requests())
@@ -135,22 +137,9 @@ func TestWaitRunsOut(t *testing.T) {
 			return
 		}
 		_, _ = io.WriteString(w, `{"data":[]}`)
-	}), func(t *testing.T, api *API, _ *apiServer) {
+	}), func(t *testing.T, api *cli.API, _ *apiServer) {
 		out, err := api.Wait(t.Context(), url.Values{"alias": {"a"}}, 30*time.Millisecond)
-		if len(out) > 0 || exitOfError(err) != ExitFailure || !strings.Contains(err.Error(), "within 30ms") {
-			t.Errorf("%q, %v", out, err)
-		}
-	})
-}
-
-// TestAnswersThatDoNotEnd: what is kept of an answer has a bound.
-func TestAnswersThatDoNotEnd(t *testing.T) {
-	eachTransport(t, answers(map[string]string{"GET /me": "abcdef", "GET /ssh": "abcde"}), func(t *testing.T, api *API, _ *apiServer) {
-		api.maxAnswer = 5
-		if _, err := api.Call(t.Context(), http.MethodGet, "/me", nil); exitOfError(err) != ExitFailure {
-			t.Error(err)
-		}
-		if out, err := api.Call(t.Context(), http.MethodGet, "/ssh", nil); string(out) != "abcde" || err != nil {
+		if len(out) > 0 || exitOfError(err) != cli.ExitFailure || !strings.Contains(err.Error(), "within 30ms") {
 			t.Errorf("%q, %v", out, err)
 		}
 	})

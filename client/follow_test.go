@@ -10,14 +10,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
-	"relay/record"
+	"relay/cli"
 )
 
 // lines collects whole lines; it ends a follower once enough have come.
@@ -45,7 +44,7 @@ func (l *lines) emit(event json.RawMessage) error {
 // ignore is an emit that takes everything.
 func ignore(json.RawMessage) error { return nil }
 
-func following(t *testing.T, api *API, want int) (out string, talk *sayRecorder, err error) {
+func following(t *testing.T, api *cli.API, want int) (out string, talk *sayRecorder, err error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -143,17 +142,17 @@ func TestFollowEnds(t *testing.T) {
 		}
 		answers(list).ServeHTTP(w, r)
 	})
-	eachTransport(t, handler, func(t *testing.T, api *API, _ *apiServer) {
+	eachTransport(t, handler, func(t *testing.T, api *cli.API, _ *apiServer) {
 		follow := func(emit func(json.RawMessage) error) error {
 			return api.Follow(t.Context(), url.Values{"alias": {"a"}}, 3, func(string) {}, emit)
 		}
 		notFound := `404 {"code":"not-found","detail":"y"}`
 		problem.Store(&notFound)
-		if err := follow(ignore); exitOfError(err) != ExitNotFound {
+		if err := follow(ignore); exitOfError(err) != cli.ExitNotFound {
 			t.Errorf("unknown alias: %v", err)
 		}
 		problem.Store(nil)
-		if err := follow(ignore); exitOfError(err) != ExitRefused {
+		if err := follow(ignore); exitOfError(err) != cli.ExitRefused {
 			t.Errorf("a token that is revoked meanwhile: %v", err)
 		}
 		full := errors.New("disk full")
@@ -198,45 +197,6 @@ func TestFollowWithFilters(t *testing.T) {
 	}
 }
 
-// TestLineWithoutEnd: what is kept of one line has a bound, and asking again would not
-// help.
-func TestLineWithoutEnd(t *testing.T) {
-	endless := io.MultiReader(strings.NewReader("data: "), bytes.NewReader(make([]byte, maxLine+1)))
-	err := readStream(endless, nil)
-	if exitOfError(err) != ExitFailure {
-		t.Errorf("stream: %v", err)
-	}
-	f := &follower{connectedOnce: true}
-	if f.retryable(err) {
-		t.Error("it is asked again")
-	}
-}
-
-// TestIDBeforeTheFirstItem: the relay says at the beginning of a stream where it begins.
-func TestIDBeforeTheFirstItem(t *testing.T) {
-	var got []string
-	err := readStream(strings.NewReader(": connected\nid: 40\n\n:\n\nid: 41\nevent: event\ndata: {}\n\n"), func(id, name string, data []byte) error {
-		got = append(got, id+" "+name+" "+string(data))
-		return nil
-	})
-	if want := []string{"40  ", "41 event {}"}; exitOfError(err) != ExitUnreachable || !slices.Equal(got, want) {
-		t.Errorf("got %q, %v, want %q", got, err, want)
-	}
-}
-
-func TestFollowerRemembersABoundedNumber(t *testing.T) {
-	f := &follower{emit: ignore, known: map[string]seen{}}
-	for i := range 3 * maxKnownEvents {
-		e := &record.Summary{ID: fmt.Sprintf("evt_%06d", i)}
-		if err := f.take([]byte("{}"), e, false); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if len(f.known) != maxKnownEvents || len(f.order) != maxKnownEvents {
-		t.Errorf("%d and %d", len(f.known), len(f.order))
-	}
-}
-
 // A follower that missed more events than it lists said nothing about the others.
 func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 	var newest atomic.Int64
@@ -258,7 +218,7 @@ func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 		_, _ = io.WriteString(w, ": hello\n\n")
 		_ = http.NewResponseController(w).Flush()
 		<-listed // only once
-		newest.Store(1003 + catchUp + 1)
+		newest.Store(1003 + 200 + 1)
 		_, _ = io.WriteString(w, "id: s1\nevent: resync\ndata: {}\n\n")
 	})
 	server := httptest.NewServer(mux)
@@ -268,7 +228,7 @@ func TestFollowTellsThatItLeavesEventsOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, talk, err := following(t, api, 3+catchUp)
+	out, talk, err := following(t, api, 3+200)
 	if !errors.Is(err, context.Canceled) || strings.Contains(out, "evt_1004") || !strings.Contains(out, "evt_1005") {
 		t.Errorf("%s%v", out, err)
 	}

@@ -18,6 +18,7 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/crypto/ssh"
 
+	"relay/cli"
 	"relay/relaytest"
 )
 
@@ -199,7 +200,7 @@ func online(t testing.TB, target Target) (*fakeConn, *upRun) {
 }
 
 func exitOfError(err error) int {
-	var e *Error
+	var e *cli.Error
 	if errors.As(err, &e) {
 		return e.Exit
 	}

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"relay/cli"
 )
 
 // hostKeys checks the identity of a server. The check cannot be skipped: a key is
@@ -40,7 +42,7 @@ func (h *hostKeys) load() error {
 	for _, file := range append(slices.Clone(h.files), h.own) {
 		text, err := os.ReadFile(file)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
-			return Errorf(ExitRefused, "cannot read the known host keys: %v", err)
+			return cli.Errorf(cli.ExitRefused, "cannot read the known host keys: %v", err)
 		}
 		for line := range bytes.Lines(text) {
 			if _, _, _, _, _, err := ssh.ParseKnownHosts(line); err == nil {
@@ -59,7 +61,7 @@ func (h *hostKeys) load() error {
 		return fmt.Errorf("read known hosts: %w", err)
 	}
 	if h.known, err = knownhosts.New(temp.Name()); err != nil {
-		return Errorf(ExitRefused, "cannot read the known host keys: %v", err)
+		return cli.Errorf(cli.ExitRefused, "cannot read the known host keys: %v", err)
 	}
 	return nil
 }
@@ -105,7 +107,7 @@ func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error 
 	switch {
 	case h.pin != "":
 		if strings.TrimRight(h.pin, "=") != shown {
-			return Errorf(ExitRefused, "the host key of %s is %s, not the pinned %s", addr, shown, h.pin).
+			return cli.Errorf(cli.ExitRefused, "the host key of %s is %s, not the pinned %s", addr, shown, h.pin).
 				WithHint("somebody may be listening in between; ask the operator of the relay for its fingerprint")
 		}
 	case err == nil:
@@ -118,11 +120,11 @@ func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error 
 		for _, k := range unknown.Want {
 			known = append(known, ssh.FingerprintSHA256(k.Key))
 		}
-		return Errorf(ExitRefused, "the host key of %s has changed: it shows %s, known is %s", addr, shown, strings.Join(known, " or ")).
+		return cli.Errorf(cli.ExitRefused, "the host key of %s has changed: it shows %s, known is %s", addr, shown, strings.Join(known, " or ")).
 			WithHint("somebody may be listening in between; if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s",
 				knownhosts.Normalize(addr), h.fileOf(addr))
 	default:
-		return &Error{Exit: ExitRefused, Text: "the host key of " + addr + " is not accepted", Cause: err}
+		return &cli.Error{Exit: cli.ExitRefused, Text: "the host key of " + addr + " is not accepted", Cause: err}
 	}
 	h.accepted = true
 	return nil
@@ -145,7 +147,7 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error 
 		h.say("accepted the host key " + shown + " of " + addr + ": first use, on this machine")
 	case h.prompter != nil && h.prompter.Confirm("the host key of "+addr+" is not known: "+shown+"\nis that the relay's fingerprint?"):
 	default:
-		return Errorf(ExitRefused, "the host key of %s is not known: it shows %s", addr, shown).
+		return cli.Errorf(cli.ExitRefused, "the host key of %s is not known: it shows %s", addr, shown).
 			WithHint("ask the operator of the relay for its fingerprint and pass --host-key %s", shown)
 	}
 	if err := h.store(addr, key); err != nil {
@@ -214,6 +216,6 @@ func (d *Dialer) Pin(keys []ssh.PublicKey, replace bool) error {
 	if slices.ContainsFunc(keys, isStored) {
 		return nil
 	}
-	return Errorf(ExitRefused, "the known host key of %s is %s, but the base URL tells another", addr, ssh.FingerprintSHA256(before[0])).
+	return cli.Errorf(cli.ExitRefused, "the known host key of %s is %s, but the base URL tells another", addr, ssh.FingerprintSHA256(before[0])).
 		WithHint("if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s", knownhosts.Normalize(addr), h.own)
 }

@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"relay/cli"
 )
 
 func dialOnce(t *testing.T, d *Dialer) error {
@@ -51,10 +53,10 @@ func TestChangedHostKeyStopsBeforeLogin(t *testing.T) {
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, newSigner(t).PublicKey()))
 	err := dialOnce(t, dialer)
-	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "changed") {
+	if exitOfError(err) != cli.ExitRefused || !strings.Contains(err.Error(), "changed") {
 		t.Errorf("%v", err)
 	}
-	if e := err.(*Error); !strings.Contains(e.Hint, filepath.Join(dialer.Home, ".ssh", "known_hosts")) {
+	if e := err.(*cli.Error); !strings.Contains(e.Hint, filepath.Join(dialer.Home, ".ssh", "known_hosts")) {
 		t.Errorf("hint %q", e.Hint)
 	}
 	d.close()
@@ -83,7 +85,7 @@ func TestPinnedHostKey(t *testing.T) {
 	}{
 		"right":   {ssh.FingerprintSHA256(key.PublicKey()), -1},
 		"padded":  {ssh.FingerprintSHA256(key.PublicKey()) + "=", -1},
-		"another": {ssh.FingerprintSHA256(newSigner(t).PublicKey()), ExitRefused},
+		"another": {ssh.FingerprintSHA256(newSigner(t).PublicKey()), cli.ExitRefused},
 	} {
 		dialer, _ := newDialer(t, addr)
 		dialer.HostKey = c.pin
@@ -125,7 +127,7 @@ func TestKnownTypeThatTheServerLacksIsAChange(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), knownhosts.Line([]string{addr}, old.PublicKey()))
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitRefused {
 		t.Error(err)
 	}
 	d.close()
@@ -157,8 +159,8 @@ func TestUnknownDistantHost(t *testing.T) {
 		ask  Prompter
 		exit int
 	}{
-		"nobody to ask": {nil, ExitRefused},
-		"says no":       {&fakePrompter{}, ExitRefused},
+		"nobody to ask": {nil, cli.ExitRefused},
+		"says no":       {&fakePrompter{}, cli.ExitRefused},
 		"says yes":      {&fakePrompter{yes: true}, -1},
 	} {
 		h := &hostKeys{own: filepath.Join(t.TempDir(), "state", "known_hosts"), prompter: c.ask, say: (&sayRecorder{}).say}
@@ -169,8 +171,8 @@ func TestUnknownDistantHost(t *testing.T) {
 		if exitOfError(err) != c.exit || h.accepted != (c.exit == -1) {
 			t.Errorf("%s: %v", name, err)
 		}
-		if c.exit != -1 && !strings.Contains(err.(*Error).Hint, "--host-key "+ssh.FingerprintSHA256(key)) {
-			t.Errorf("%s: hint %q", name, err.(*Error).Hint)
+		if c.exit != -1 && !strings.Contains(err.(*cli.Error).Hint, "--host-key "+ssh.FingerprintSHA256(key)) {
+			t.Errorf("%s: hint %q", name, err.(*cli.Error).Hint)
 		}
 		if err := h.load(); err != nil {
 			t.Fatal(err)
@@ -187,7 +189,7 @@ func TestRevokedHostKey(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), "@revoked * "+string(ssh.MarshalAuthorizedKey(key.PublicKey())))
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitRefused {
 		t.Error(err)
 	}
 }

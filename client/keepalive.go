@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
 )
 
 // Liveness of a connection. The relay uses spare channels only while it heard from the
@@ -59,21 +60,21 @@ func (c *Conn) keepalive(ctx context.Context) error {
 	var pings sync.WaitGroup
 	defer pings.Wait()
 	pings.Go(func() {
-		for wait(ctx, pingEvery) {
+		for cli.Wait(ctx, pingEvery) {
 			if _, _, err := c.SendRequest(keepaliveRequest, true, nil); err != nil {
 				return
 			}
 		}
 	})
 	silent, reads := 0, c.activity.reads.Load()
-	for wait(ctx, lookEvery) {
+	for cli.Wait(ctx, lookEvery) {
 		if n := c.activity.reads.Load(); n != reads {
 			silent, reads = 0, n
 			continue
 		}
 		if silent++; silent >= silentAfter {
 			c.Close() // also ends a ping that waits
-			return Errorf(ExitUnreachable, "the relay has been silent for %d s", int((silentAfter * lookEvery).Seconds()))
+			return cli.Errorf(cli.ExitUnreachable, "the relay has been silent for %d s", int((silentAfter * lookEvery).Seconds()))
 		}
 	}
 	return nil

@@ -17,6 +17,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"relay/cli"
 )
 
 // Prompter asks the person at the terminal.
@@ -48,7 +50,7 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	if k.identity != "" {
 		signer, err := k.open(k.identity)
 		if err != nil {
-			failed := &Error{Exit: ExitUsage, Text: "cannot use the key " + k.identity, Cause: err}
+			failed := &cli.Error{Exit: cli.ExitUsage, Text: "cannot use the key " + k.identity, Cause: err}
 			if private, ok := strings.CutSuffix(k.identity, ".pub"); ok {
 				failed = failed.WithHint("that is the public half; name the private one: %s", private)
 			}
@@ -71,7 +73,7 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 	}
 	if len(list) == 0 {
 		done()
-		return nil, func() {}, Errorf(ExitRefused, "there is no SSH key to log in with").
+		return nil, func() {}, cli.Errorf(cli.ExitRefused, "there is no SSH key to log in with").
 			WithHint("relay login URL makes one and has it approved; or pass --identity FILE")
 	}
 	return list, done, nil
@@ -114,7 +116,7 @@ func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
 				signer, err = ssh.ParsePrivateKey(text)
 			}
 			if err != nil { // it is not replaced
-				return &Error{Exit: ExitFailure, Text: "cannot use the key " + file, Cause: err}
+				return &cli.Error{Exit: cli.ExitFailure, Text: "cannot use the key " + file, Cause: err}
 			}
 			key = signer.PublicKey()
 			return nil
@@ -135,9 +137,9 @@ func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
 		}
 		return writePrivate(file+".pub", append(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)), " "+comment+"\n"...))
 	})
-	var own *Error
+	var own *cli.Error
 	if err != nil && !errors.As(err, &own) {
-		err = &Error{Exit: ExitFailure, Text: "cannot make a key", Cause: err}
+		err = &cli.Error{Exit: cli.ExitFailure, Text: "cannot make a key", Cause: err}
 	}
 	return key, err
 }
@@ -242,17 +244,17 @@ func (l *lockedSigner) SignWithAlgorithm(random io.Reader, data []byte, algorith
 
 // open asks for the passphrase until it is right.
 func (l *lockedSigner) open() error {
-	wrong := Errorf(ExitRefused, "that is not the passphrase of the key %s", l.file)
+	wrong := cli.Errorf(cli.ExitRefused, "that is not the passphrase of the key %s", l.file)
 	for try := range 3 {
 		if l.ring.prompter == nil {
-			return Errorf(ExitRefused, "the key %s is encrypted and there is no terminal to ask for its passphrase", l.file)
+			return cli.Errorf(cli.ExitRefused, "the key %s is encrypted and there is no terminal to ask for its passphrase", l.file)
 		}
 		if try > 0 {
 			l.ring.say(wrong.Text)
 		}
 		pass, err := l.ring.prompter.Passphrase(l.file)
 		if err != nil {
-			return Errorf(ExitRefused, "no passphrase for the key %s", l.file)
+			return cli.Errorf(cli.ExitRefused, "no passphrase for the key %s", l.file)
 		}
 		signer, err := ssh.ParsePrivateKeyWithPassphrase(l.text, pass)
 		if err != nil {

@@ -10,6 +10,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
+
+	"relay/cli"
 )
 
 func TestLoginRefused(t *testing.T) {
@@ -19,11 +21,11 @@ func TestLoginRefused(t *testing.T) {
 	}
 	dialer, _ := newDialer(t, d.listen())
 	err := dialOnce(t, dialer)
-	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "key is not registered") {
+	if exitOfError(err) != cli.ExitRefused || !strings.Contains(err.Error(), "key is not registered") {
 		t.Errorf("%v", err)
 	}
-	if !strings.Contains(err.(*Error).Hint, "SHA256:") {
-		t.Errorf("hint %q", err.(*Error).Hint)
+	if !strings.Contains(err.(*cli.Error).Hint, "SHA256:") {
+		t.Errorf("hint %q", err.(*cli.Error).Hint)
 	}
 }
 
@@ -39,7 +41,7 @@ func TestServerThatHangsUpIsUnreachable(t *testing.T) {
 		}
 	}()
 	dialer, _ := newDialer(t, ln.Addr().String())
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitUnreachable {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitUnreachable {
 		t.Error(err)
 	}
 }
@@ -49,7 +51,7 @@ func TestEncryptedKeyAsksOnceAndOnlyWhenWanted(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	dialer.Identity = newKeyFile(t, "secret")
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitUsage {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitUsage {
 		t.Errorf("without a terminal: %v", err)
 	}
 	dialer, _ = newDialer(t, addr)
@@ -76,7 +78,7 @@ func TestWrongPassphraseIsTheReason(t *testing.T) {
 	dialer, talk := newDialer(t, d.listen())
 	dialer.Identity, dialer.Prompter = newKeyFile(t, "secret"), &fakePrompter{pass: []string{"a", "b", "c"}}
 	err := dialOnce(t, dialer)
-	if exitOfError(err) != ExitRefused || !strings.HasPrefix(err.Error(), "that is not the passphrase of the key ") {
+	if exitOfError(err) != cli.ExitRefused || !strings.HasPrefix(err.Error(), "that is not the passphrase of the key ") {
 		t.Errorf("%v", err)
 	}
 	if strings.Count(talk.String(), "that is not the passphrase") != 2 {
@@ -88,8 +90,8 @@ func TestPublicHalfIsNoIdentity(t *testing.T) {
 	dialer, _ := newDialer(t, "127.0.0.1:1")
 	dialer.Identity += ".pub"
 	keep(t, dialer.Identity, "ssh-ed25519 AAAA x")
-	var e *Error
-	if err := dialOnce(t, dialer); !errors.As(err, &e) || e.Exit != ExitUsage || !strings.HasSuffix(e.Hint, strings.TrimSuffix(dialer.Identity, ".pub")) {
+	var e *cli.Error
+	if err := dialOnce(t, dialer); !errors.As(err, &e) || e.Exit != cli.ExitUsage || !strings.HasSuffix(e.Hint, strings.TrimSuffix(dialer.Identity, ".pub")) {
 		t.Errorf("%+v", e)
 	}
 }
@@ -101,7 +103,7 @@ func TestKeyThatIsNotWantedIsNotOpened(t *testing.T) {
 	}
 	dialer, _ := newDialer(t, d.listen())
 	dialer.Identity, dialer.Prompter = newKeyFile(t, "secret"), &fakePrompter{}
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitRefused {
 		t.Errorf("a key that is not registered: %v", err)
 	}
 }
@@ -111,7 +113,7 @@ func TestDefaultKeysAgentAndNone(t *testing.T) {
 	addr := d.listen()
 	dialer, _ := newDialer(t, addr)
 	dialer.Identity = ""
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "no SSH key") {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitRefused || !strings.Contains(err.Error(), "no SSH key") {
 		t.Errorf("without keys: %v", err)
 	}
 	text, _ := os.ReadFile(newKeyFile(t, ""))
@@ -126,7 +128,7 @@ func TestDefaultKeysAgentAndNone(t *testing.T) {
 	}
 	dialer, talk := newDialer(t, addr)
 	dialer.Identity, dialer.Agent = "", "/nonexistent/agent"
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitRefused || !strings.Contains(talk.String(), "agent") {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitRefused || !strings.Contains(talk.String(), "agent") {
 		t.Errorf("agent that is gone: %v, said %q", err, talk)
 	}
 }
@@ -164,7 +166,7 @@ func TestMissingIdentity(t *testing.T) {
 	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
 	dialer.Identity = "/nonexistent/key"
-	if err := dialOnce(t, dialer); exitOfError(err) != ExitUsage {
+	if err := dialOnce(t, dialer); exitOfError(err) != cli.ExitUsage {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"relay/cli"
 )
 
 // lockTimeout is how long to wait for other processes that change files of the
@@ -40,7 +42,7 @@ func withLockTimeout(timeout time.Duration, dir string, do func() error) error {
 		case err != unix.EWOULDBLOCK && err != unix.EINTR:
 			return &os.PathError{Op: "lock", Path: path, Err: err}
 		case time.Since(began) >= timeout:
-			return Errorf(ExitFailure, "another relay program holds %s", path).
+			return cli.Errorf(cli.ExitFailure, "another relay program holds %s", path).
 				WithHint("is one stopped in another terminal? end it, or let it go on, and try again")
 		}
 		time.Sleep(lockPause)

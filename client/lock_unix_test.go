@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"relay/cli"
 )
 
 // TestLockOfAStoppedProgram: who holds the lock and does not go on, as after Ctrl+Z, is
@@ -30,8 +32,8 @@ func TestLockOfAStoppedProgram(t *testing.T) {
 		called = true
 		return nil
 	}
-	var e *Error
-	if err := withLockTimeout(3*lockPause, dir, do); !errors.As(err, &e) || e.Exit != ExitFailure || e.Hint == "" || called {
+	var e *cli.Error
+	if err := withLockTimeout(3*lockPause, dir, do); !errors.As(err, &e) || e.Exit != cli.ExitFailure || e.Hint == "" || called {
 		t.Errorf("%v, called: %v", err, called)
 	}
 	released := make(chan struct{})

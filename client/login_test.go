@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/cli"
 )
 
 // enrolling makes a fake relay that asks for approval in its banner, and then lets in or
@@ -50,7 +52,7 @@ func TestEnrolThatNobodyApproves(t *testing.T) {
 	d, _ := enrolling(t, errors.New("no"))
 	dialer, _ := newDialer(t, d.listen())
 	err := dialer.Enrol(context.Background(), func(string, string) {})
-	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "the key was not approved: nobody approved the key in time") {
+	if exitOfError(err) != cli.ExitRefused || !strings.Contains(err.Error(), "the key was not approved: nobody approved the key in time") {
 		t.Error(err)
 	}
 }
@@ -78,7 +80,7 @@ func TestEnrolDoesNotTrustAnotherHost(t *testing.T) {
 	dialer, _ := newDialer(t, d.listen())
 	dialer.HostKey = ssh.FingerprintSHA256(newSigner(t).PublicKey())
 	err := dialer.Enrol(context.Background(), func(string, string) { t.Error("shown") })
-	if exitOfError(err) != ExitRefused || !strings.Contains(err.Error(), "not the pinned") || len(users) != 0 {
+	if exitOfError(err) != cli.ExitRefused || !strings.Contains(err.Error(), "not the pinned") || len(users) != 0 {
 		t.Error(err)
 	}
 }
@@ -110,7 +112,7 @@ func TestMakeKeyForWhoHasNone(t *testing.T) {
 	if err := os.WriteFile(file, []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := MakeKey(file, ""); exitOfError(err) != ExitFailure {
+	if _, err := MakeKey(file, ""); exitOfError(err) != cli.ExitFailure {
 		t.Error("a file that is no key was taken or written over", err)
 	}
 }
@@ -122,7 +124,7 @@ func TestReadToken(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"", "\n", "a b", "rly_\x1b[2J", "rly_é"} {
-		if token, err := ReadToken(strings.NewReader(text)); exitOfError(err) != ExitUsage {
+		if token, err := ReadToken(strings.NewReader(text)); exitOfError(err) != cli.ExitUsage {
 			t.Errorf("%q: %q, %v", text, token, err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -65,7 +66,7 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 
 // Transient reports whether a refused alias is asked for again, because the reason may
 // pass.
-func (m *Message) Transient() bool { return m.Type == TypeRefused && !permanent(m.Code) }
+func (m *Message) Transient() bool { return m.Type == TypeRefused && !cli.Permanent(m.Code) }
 
 // Superseded says for people how the alias of a superseded tunnel was lost.
 func (m *Message) Superseded() string {

@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
+	"relay/cli"
 	"relay/record"
 )
 
@@ -35,7 +36,7 @@ func CleanBase(typed string) (string, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Hostname() == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil || u.Path != "" && u.Path != "/" {
-		return "", Errorf(ExitUsage, "%q is no base URL", typed).
+		return "", cli.Errorf(cli.ExitUsage, "%q is no base URL", typed).
 			WithHint("give the address of the dashboard, such as https://relay.example.com")
 	}
 	return u.Scheme + "://" + u.Host, nil
@@ -57,16 +58,16 @@ func SameSite(a, b string) bool {
 		LoopbackName(one.Hostname()) && LoopbackName(two.Hostname()))
 }
 
-// IsOf asks a relay, over SSH, whether its base URL has the host of base. The error says why
+// CheckSite asks a relay, over SSH, whether its base URL has the host of base. The error says why
 // not, or that it could not be asked; then asked is false. Any site can name the SSH address of
 // another one as its own.
-func (a *API) IsOf(ctx context.Context, base string) (asked bool, err error) {
+func CheckSite(ctx context.Context, a *cli.API, base string) (asked bool, err error) {
 	var told record.SSH
 	if err := a.Get(ctx, "/ssh", &told); err != nil {
 		return false, err
 	}
 	if !SameSite(told.BaseURL, base) {
-		return true, Errorf(ExitRefused, "the relay at the SSH address %s is %s, not %s", a.Endpoint().Addr, told.BaseURL, base).
+		return true, cli.Errorf(cli.ExitRefused, "the relay at the SSH address %s is %s, not %s", a.Endpoint.Addr, told.BaseURL, base).
 			WithHint("relay login %s logs in there; --server names another SSH address", told.BaseURL)
 	}
 	return true, nil
@@ -79,15 +80,15 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 	if err != nil {
 		return nil, err
 	}
-	site := &Site{BaseURL: api.base}
+	site := &Site{BaseURL: api.Base}
 	var told record.SSH
 	defer api.Close()
 	err = api.Get(ctx, "/ssh", &told)
-	var e *Error
+	var e *cli.Error
 	switch {
-	case errors.As(err, &e) && (e.Exit == ExitNotFound || e.Exit == ExitRefused):
+	case errors.As(err, &e) && (e.Exit == cli.ExitNotFound || e.Exit == cli.ExitRefused):
 		return site, nil
-	case errors.As(err, &e) && e.Exit == ExitUnreachable:
+	case errors.As(err, &e) && e.Exit == cli.ExitUnreachable:
 		if strings.Contains(e.Error(), `"SSH-2.0-`) {
 			return nil, e.WithHint("that is an SSH port; give the address of the dashboard: relay login URL")
 		}
@@ -96,7 +97,7 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 		return nil, err
 	}
 	if _, _, _, err := SplitServer(told.Addr); err != nil || strings.Contains(told.Addr, "@") {
-		return nil, Errorf(ExitFailure, "%s tells %q as its SSH address, which is none", base, told.Addr)
+		return nil, cli.Errorf(cli.ExitFailure, "%s tells %q as its SSH address, which is none", base, told.Addr)
 	}
 	site.SSHAddr = told.Addr
 	for _, k := range told.HostKeys {
@@ -106,7 +107,7 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 			key, err = ssh.ParsePublicKey(raw)
 		}
 		if err != nil {
-			return nil, &Error{Exit: ExitFailure, Text: base + " tells a host key that cannot be read", Cause: err}
+			return nil, &cli.Error{Exit: cli.ExitFailure, Text: base + " tells a host key that cannot be read", Cause: err}
 		}
 		site.HostKeys = append(site.HostKeys, key)
 	}

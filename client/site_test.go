@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"relay/cli"
 )
 
 func TestBaseURLsAsTyped(t *testing.T) {
@@ -30,7 +32,7 @@ func TestBaseURLsAsTyped(t *testing.T) {
 		}
 	}
 	for _, typed := range []string{"", "ftp://x", "https://", "https://a/b", "https://u:p@a", "a b", "https://a/%zz", "\x1b"} {
-		if got, err := CleanBase(typed); exitOfError(err) != ExitUsage {
+		if got, err := CleanBase(typed); exitOfError(err) != cli.ExitUsage {
 			t.Errorf("%q: %s, %v", typed, got, err)
 		}
 	}
@@ -72,7 +74,7 @@ func TestDiscoverPinsTheHostKey(t *testing.T) {
 	if err := writePrivate(own, []byte(old+other)); err != nil {
 		t.Fatal(err)
 	}
-	if err := dialer.Pin(site.HostKeys, false); exitOfError(err) != ExitRefused {
+	if err := dialer.Pin(site.HostKeys, false); exitOfError(err) != cli.ExitRefused {
 		t.Errorf("another site has replaced a key that was known: %v", err)
 	}
 	if err := dialer.Pin(site.HostKeys, true); err != nil {
@@ -96,14 +98,14 @@ func TestDiscoverIsNotLedAstray(t *testing.T) {
 		exit   int // -1 = a site without SSH side
 	}{
 		"older relay":    {404, `{"code":"not-found","detail":"x"}`, -1},
-		"no relay":       {200, "<html>", ExitFailure},
-		"redirect":       {302, "", ExitFailure},
-		"no address":     {200, `{"addr":"","hostKeys":[]}`, ExitFailure},
-		"a user in it":   {200, `{"addr":"root@relay.test:22","hostKeys":[]}`, ExitFailure},
-		"an option":      {200, `{"addr":"-oProxyCommand=x y","hostKeys":[]}`, ExitFailure},
-		"no key":         {200, `{"addr":"relay.test:22","hostKeys":[{"key":"AAAA"}]}`, ExitFailure},
-		"line ends":      {200, `{"addr":"relay.test\n:22","hostKeys":[]}`, ExitFailure},
-		"gateway's page": {502, "bad", ExitFailure},
+		"no relay":       {200, "<html>", cli.ExitFailure},
+		"redirect":       {302, "", cli.ExitFailure},
+		"no address":     {200, `{"addr":"","hostKeys":[]}`, cli.ExitFailure},
+		"a user in it":   {200, `{"addr":"root@relay.test:22","hostKeys":[]}`, cli.ExitFailure},
+		"an option":      {200, `{"addr":"-oProxyCommand=x y","hostKeys":[]}`, cli.ExitFailure},
+		"no key":         {200, `{"addr":"relay.test:22","hostKeys":[{"key":"AAAA"}]}`, cli.ExitFailure},
+		"line ends":      {200, `{"addr":"relay.test\n:22","hostKeys":[]}`, cli.ExitFailure},
+		"gateway's page": {502, "bad", cli.ExitFailure},
 	} {
 		site, err := discoverFrom(t, c.status, c.body)
 		if exitOfError(err) != c.exit || err == nil && site.SSHAddr != "" {

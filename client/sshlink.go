@@ -5,43 +5,27 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/http"
 	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/cli"
 )
 
-const (
-	// apiSubsystem is the subsystem that serves the API as HTTP/1.1 on its channel.
-	apiSubsystem = "relay-api"
-	// apiChannels is how many API channels a connection has at a time: the relay accepts
-	// four sessions on one.
-	apiChannels = 3
-)
+// apiSubsystem is the subsystem that serves the API as HTTP/1.1 on its channel.
+const apiSubsystem = "relay-api"
 
 // NewSSHAPI returns the API of the relay of a dialer. It makes one SSH connection when it
 // is first needed, and a new one when that is lost.
-func NewSSHAPI(d *Dialer) *API {
+func NewSSHAPI(d *Dialer) *cli.API {
 	link := &sshLink{dialer: d}
 	addr, err := d.Addr()
 	if err != nil {
 		addr = d.Server
 	}
-	a := newSSHAPI(d.Version, addr, link.openAPI)
-	a.link = link
-	return a
-}
-
-// newSSHAPI returns the API of a relay on the channels that open opens.
-func newSSHAPI(version, addr string, open func() (net.Conn, error)) *API {
-	a := newAPI(sshBase, version, &http.Transport{
-		DialContext:     func(context.Context, string, string) (net.Conn, error) { return open() },
-		MaxConnsPerHost: apiChannels, MaxIdleConnsPerHost: apiChannels,
-	})
-	a.endpoint = Endpoint{Name: "ssh", Addr: addr}
-	return a
+	return cli.NewSSHAPI(d.Version, addr, link.openAPI, link)
 }
 
 // sshLink is the SSH connection of an API.
@@ -54,8 +38,8 @@ type sshLink struct {
 	reason    error          // why keepalive has ended conn, or nil; valid when it has ended
 }
 
-// connect makes the connection unless there is one.
-func (l *sshLink) connect(ctx context.Context) error {
+// Connect implements cli.Link.
+func (l *sshLink) Connect(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn != nil && l.conn.alive.Err() == nil {
@@ -82,10 +66,8 @@ func (l *sshLink) openAPI() (net.Conn, error) {
 	return conn.openAPI()
 }
 
-// lose ends the connection after a request on it has failed, so that the next request makes
-// a new one. It returns the reason why the connection was lost, or cause if nobody knows
-// better.
-func (l *sshLink) lose(cause error) error {
+// Lose implements cli.Link.
+func (l *sshLink) Lose(cause error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.conn == nil {
@@ -124,7 +106,7 @@ func (c *Conn) openAPI() (net.Conn, error) {
 		var requests <-chan *ssh.Request
 		var err error
 		if ch, requests, err = c.OpenChannel("session", nil); err != nil {
-			result <- lostConnection(err)
+			result <- cli.LostConnection(err)
 			return
 		}
 		go ssh.DiscardRequests(requests)
@@ -132,7 +114,7 @@ func (c *Conn) openAPI() (net.Conn, error) {
 		ok, err := ch.SendRequest("subsystem", !c.isRelay(), ssh.Marshal(struct{ Name string }{apiSubsystem}))
 		switch {
 		case err != nil:
-			err = lostConnection(err)
+			err = cli.LostConnection(err)
 		case !ok && !c.isRelay():
 			err = notARelay(c.Addr)
 		}
@@ -150,10 +132,10 @@ func (c *Conn) openAPI() (net.Conn, error) {
 		}
 		return &channelConn{Channel: ch, addr: c.RemoteAddr()}, nil
 	case <-c.alive.Done():
-		return nil, lostConnection(io.EOF)
+		return nil, cli.LostConnection(io.EOF)
 	case <-late.C:
 		c.Close()
-		return nil, Errorf(ExitUnreachable, "the relay has not opened a channel for %d s", int(loginTimeout.Seconds()))
+		return nil, cli.Errorf(cli.ExitUnreachable, "the relay has not opened a channel for %d s", int(loginTimeout.Seconds()))
 	}
 }
 
@@ -162,6 +144,6 @@ func (c *Conn) isRelay() bool {
 	return strings.HasPrefix(string(c.ServerVersion()), "SSH-2.0-relayd")
 }
 
-func notARelay(addr string) *Error {
-	return Errorf(ExitFailure, "%s speaks SSH but does not answer like a relay", addr)
+func notARelay(addr string) *cli.Error {
+	return cli.Errorf(cli.ExitFailure, "%s speaks SSH but does not answer like a relay", addr)
 }

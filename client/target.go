@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -34,7 +35,7 @@ type Target struct {
 // dialed first, then ::1.
 func PortTarget(port int) (Target, error) {
 	if port < 1 || port > 65535 {
-		return Target{}, Errorf(ExitUsage, "port %d is not between 1 and 65535", port)
+		return Target{}, cli.Errorf(cli.ExitUsage, "port %d is not between 1 and 65535", port)
 	}
 	p := strconv.Itoa(port)
 	return Target{URL: "http://127.0.0.1:" + p, addrs: bothLoopbacks(p)}, nil
@@ -77,7 +78,7 @@ func ParseTarget(s string) (Target, error) {
 }
 
 func targetError(s, what string) error {
-	e := Errorf(ExitUsage, "target %q %s", s, what)
+	e := cli.Errorf(cli.ExitUsage, "target %q %s", s, what)
 	port := strings.TrimPrefix(s, ":")
 	if _, err := strconv.ParseUint(port, 10, 16); err == nil {
 		return e.WithHint("did you mean http://127.0.0.1:%s", port)
@@ -93,7 +94,7 @@ func targetError(s, what string) error {
 func (t Target) WithHostHeader(v string) (Target, error) {
 	if v != "" {
 		if err := record.CheckHostHeader(v); err != nil {
-			return t, Errorf(ExitUsage, "host header %q: %s", v, err)
+			return t, cli.Errorf(cli.ExitUsage, "host header %q: %s", v, err)
 		}
 	}
 	t.HostHeader = v

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/cli"
 )
 
 func TestParseTarget(t *testing.T) {
@@ -41,7 +43,7 @@ func TestParseTarget(t *testing.T) {
 		if got.URL != want || (err != nil) != (want == "") {
 			t.Errorf("%q: %q, %v", in, got.URL, err)
 		}
-		if err != nil && (exitOfError(err) != ExitUsage || err.(*Error).Hint == "") {
+		if err != nil && (exitOfError(err) != cli.ExitUsage || err.(*cli.Error).Hint == "") {
 			t.Errorf("%q: %+v", in, err)
 		}
 	}
@@ -58,7 +60,7 @@ func TestTargetThatWasMeant(t *testing.T) {
 		"localhost:3000": "did you mean http://localhost:3000", "unix:/run/app.sock": "write it like http://127.0.0.1:3000",
 		"/run/app.sock": "write it like http://127.0.0.1:3000", "unix:///run/app.sock": "write it like http://127.0.0.1:3000",
 	} {
-		var e *Error
+		var e *cli.Error
 		if _, err := ParseTarget(in); !errors.As(err, &e) || e.Hint != want {
 			t.Errorf("%s: %+v", in, e)
 		}
@@ -81,7 +83,7 @@ func TestPortMeansBothLoopbacks(t *testing.T) {
 		}
 	}
 	for _, port := range []int{0, -1, 65536} {
-		if _, err := PortTarget(port); exitOfError(err) != ExitUsage {
+		if _, err := PortTarget(port); exitOfError(err) != cli.ExitUsage {
 			t.Errorf("port %d: %v", port, err)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -30,7 +31,7 @@ const (
 type tunnel struct {
 	up   *Up
 	conn *Conn
-	api  *API
+	api  *cli.API
 	work *relay.Workers
 	wg   sync.WaitGroup
 	open atomic.Int64  // channels
@@ -126,7 +127,7 @@ func (t *tunnel) announce() error {
 		}
 	}
 	if err != nil {
-		return lostConnection(err)
+		return cli.LostConnection(err)
 	}
 	return nil
 }
@@ -145,7 +146,7 @@ func (t *tunnel) forward(f Forward) error {
 // forwardLater requests an alias again that was refused for a transient reason.
 func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 	t.wg.Go(func() {
-		if !wait(ctx, forwardRetry) {
+		if !cli.Wait(ctx, forwardRetry) {
 			return
 		}
 		for _, f := range *t.up.active.Load() { // it may have been removed meanwhile
@@ -196,8 +197,8 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 func (t *tunnel) ask(ctx context.Context, path string, into any) error {
 	for {
 		err := t.api.Get(ctx, path, into)
-		var e *Error
-		if err == nil || errors.As(err, &e) && !e.transient && e.Exit != ExitUnreachable || !wait(ctx, askAgain) {
+		var e *cli.Error
+		if err == nil || errors.As(err, &e) && !e.Transient && e.Exit != cli.ExitUnreachable || !cli.Wait(ctx, askAgain) {
 			return err
 		}
 	}
@@ -223,13 +224,13 @@ func (t *tunnel) followLog(ctx context.Context) {
 	log := t.up.log
 	query := "" // several aliases: one stream of all that the account may see
 	if list := *t.up.active.Load(); len(list) == 1 {
-		query = "?" + url.Values{"alias": {AliasLabel(list[0].Alias)}}.Encode()
+		query = "?" + url.Values{"alias": {cli.AliasLabel(list[0].Alias)}}.Encode()
 	}
-	var tries backoff
+	var tries cli.Backoff
 	for resumed := false; ; {
-		err := t.api.stream(ctx, query, log.last, func() error {
+		err := t.api.Stream(ctx, query, log.last, func() error {
 			begin()
-			tries.reset()
+			tries.Reset()
 			return nil
 		}, func(id, name string, data []byte) error {
 			// The first item of a connection may be a resync only because the relay was
@@ -244,10 +245,10 @@ func (t *tunnel) followLog(ctx context.Context) {
 			return ctx.Err()
 		})
 		begin()
-		if errors.Is(err, errLongLine) {
+		if errors.Is(err, cli.ErrLongLine) {
 			log.last = ""
 		}
-		if !wait(ctx, max(askAgain, tries.next(0))) {
+		if !cli.Wait(ctx, max(askAgain, tries.Next(0))) {
 			return
 		}
 	}
@@ -266,9 +267,9 @@ func (t *tunnel) handleMessages(ctx context.Context) error {
 			case t.failed != nil:
 				return t.failed
 			case !heard:
-				return lostConnection(errors.New("it closed the connection without a word"))
+				return cli.LostConnection(errors.New("it closed the connection without a word"))
 			default:
-				return lostConnection(io.EOF)
+				return cli.LostConnection(io.EOF)
 			}
 			heard = true
 			if err := t.handle(ctx, m); err != nil {
@@ -278,7 +279,7 @@ func (t *tunnel) handleMessages(ctx context.Context) error {
 			switch {
 			case heard:
 			case t.conn.isRelay():
-				return lostConnection(fmt.Errorf("it has not answered for %d s", int(replyTimeout.Seconds())))
+				return cli.LostConnection(fmt.Errorf("it has not answered for %d s", int(replyTimeout.Seconds())))
 			default:
 				return notARelay(t.conn.Addr)
 			}
@@ -288,7 +289,7 @@ func (t *tunnel) handleMessages(ctx context.Context) error {
 
 // handle handles one message; an error ends the tunnel.
 func (t *tunnel) handle(ctx context.Context, m *Message) error {
-	var gone *Error // why an alias is removed for good
+	var gone *cli.Error // why an alias is removed for good
 	asked := min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute)
 	switch m.Type {
 	case TypeOnline:
@@ -300,7 +301,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 			return nil // of another connection of the account
 		}
 	case TypeSuperseded:
-		gone = Errorf(ExitTaken, "%s", m.Superseded())
+		gone = cli.Errorf(cli.ExitTaken, "%s", m.Superseded())
 		if m.Message == relay.TakenOver {
 			gone.Hint = "another relay up or ssh forwards it now; run this one again to take it back"
 		}
@@ -309,20 +310,20 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 			t.forwardLater(ctx, m.Alias)
 			break
 		}
-		gone = Errorf(ExitTaken, "alias %s was refused: %s", m.Alias, m.Message)
+		gone = cli.Errorf(cli.ExitTaken, "alias %s was refused: %s", m.Alias, m.Message)
 		switch m.Code {
 		case relay.CodeValidationFailed:
-			gone.Exit = ExitUsage
+			gone.Exit = cli.ExitUsage
 		case relay.CodeConflict: // the account has reached its limit of aliases
-			gone.Exit = ExitFailure
+			gone.Exit = cli.ExitFailure
 		}
 	case TypeStopping, TypeMoving:
 		t.noRetryBefore = time.Now().Add(asked)
 	case TypeRevoked:
 		if m.Alias == "" { // the login itself was revoked
-			return Errorf(ExitRefused, "the relay has ended this connection: %s", m.Message)
+			return cli.Errorf(cli.ExitRefused, "the relay has ended this connection: %s", m.Message)
 		}
-		gone = Errorf(ExitTaken, "%s", m.Message)
+		gone = cli.Errorf(cli.ExitTaken, "%s", m.Message)
 	}
 	t.up.Show(m)
 	if m.Type == TypeMoving {
@@ -331,7 +332,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	if gone != nil && t.up.remove(m.Alias) == 0 {
 		return gone
 	}
-	waits := func(f Forward) bool { return !t.online[AliasLabel(f.Alias)] }
+	waits := func(f Forward) bool { return !t.online[cli.AliasLabel(f.Alias)] }
 	if !t.readyCalled && m.Type != TypeHello && !slices.ContainsFunc(*t.up.active.Load(), waits) {
 		again := t.up.readyCalled
 		t.readyCalled, t.up.readyCalled = true, true

@@ -8,6 +8,8 @@ import (
 	"testing/synctest"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/cli"
 )
 
 // keysUnavailable makes the fake relay one that cannot judge keys while the result is set: it says
@@ -38,8 +40,8 @@ func TestRelayThatHangsUpAtLoginIsUnreachable(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
 		d.keysUnavailable().Store(true)
 		err := dialOnce(t, dialer)
-		var e *Error
-		if !errors.As(err, &e) || e.Exit != ExitUnreachable || !strings.HasSuffix(err.Error(), "has ended the login: keys cannot be looked up right now") {
+		var e *cli.Error
+		if !errors.As(err, &e) || e.Exit != cli.ExitUnreachable || !strings.HasSuffix(err.Error(), "has ended the login: keys cannot be looked up right now") {
 			t.Errorf("exit %d, %v", exitOfError(err), err)
 		} else if strings.Contains(e.Hint, "address") {
 			t.Errorf("hint %q", e.Hint)

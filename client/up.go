@@ -3,16 +3,15 @@ package client
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -56,34 +55,22 @@ type Up struct {
 	readyCalled bool          // Ready has been called
 }
 
-// NormalAlias returns an alias name in lower case and without a trailing dot. The name
-// may include the alias domain.
-func NormalAlias(name string) string {
-	return strings.ToLower(strings.TrimSuffix(name, "."))
-}
-
-// AliasLabel returns the alias of a bind string such as stripe-dev.example.com.
-func AliasLabel(bind string) string {
-	name, _, _ := strings.Cut(bind, ".")
-	return name
-}
-
 // SameAlias reports whether two names, with or without their domain, mean the same
 // alias.
-func SameAlias(a, b string) bool { return AliasLabel(a) == AliasLabel(b) }
+func SameAlias(a, b string) bool { return cli.AliasLabel(a) == cli.AliasLabel(b) }
 
 // Run keeps the aliases online until ctx ends, which is no error, or until another try
-// cannot help: then it returns an *Error. It waits for all goroutines that it started.
+// cannot help: then it returns an *cli.Error. It waits for all goroutines that it started.
 func (u *Up) Run(ctx context.Context) error {
 	if len(u.Forwards) == 0 {
-		return Errorf(ExitUsage, "no alias is named")
+		return cli.Errorf(cli.ExitUsage, "no alias is named")
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer u.leaving.Wait()
 	defer cancel()
 	u.active.Store(&u.Forwards)
 	u.monitor, u.log = newTargetMonitor(u.Local), &requestLog{logged: map[attemptKey]bool{}}
-	var tries backoff
+	var tries cli.Backoff
 	for {
 		begun := time.Now()
 		held, pause, err := u.connect(ctx)
@@ -92,8 +79,8 @@ func (u *Up) Run(ctx context.Context) error {
 			return nil
 		case !retryable(err):
 			return err
-		case u.reached && held >= healthyAfter, errors.Is(err, errMoving):
-			tries.reset()
+		case u.reached && held >= cli.HealthyAfter, errors.Is(err, errMoving):
+			tries.Reset()
 		}
 		next := pause
 		if !errors.Is(err, errMoving) {
@@ -101,34 +88,23 @@ func (u *Up) Run(ctx context.Context) error {
 				begun = time.Now()
 			}
 			// The time that a try took counts as waiting.
-			next = max(pause, tries.next(u.lossSpread)-time.Since(begun))
-			if !u.reached && tries.tries > firstTries {
+			next = max(pause, tries.Next(u.lossSpread)-time.Since(begun))
+			if !u.reached && tries.Tries > firstTries {
 				return err
 			}
-			if u.reached || tries.tries > 1 {
+			if u.reached || tries.Tries > 1 {
 				u.Lost(err, next)
 			}
 		}
-		if !wait(ctx, next) {
+		if !cli.Wait(ctx, next) {
 			return nil
 		}
 	}
 }
 
 func retryable(err error) bool {
-	var e *Error
-	return !errors.As(err, &e) || e.Exit == ExitUnreachable
-}
-
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return false
-	case <-timer.C:
-		return true
-	}
+	var e *cli.Error
+	return !errors.As(err, &e) || e.Exit == cli.ExitUnreachable
 }
 
 // connect makes one connection and keeps it until it is lost. held is how long it
@@ -140,7 +116,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	}
 	begun := time.Now()
 	t := &tunnel{
-		up: u, conn: conn, api: newSSHAPI(u.Dialer.Version, conn.Addr, conn.openAPI),
+		up: u, conn: conn, api: cli.NewSSHAPI(u.Dialer.Version, conn.Addr, conn.openAPI, nil),
 		idle: make(chan struct{}, 1), work: relay.NewWorkers(), online: map[string]bool{},
 		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
 	}
@@ -153,11 +129,11 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 func (u *Up) Release(ctx context.Context, alias string) (*record.Released, error) {
 	t := u.tunnel.Load()
 	if t == nil {
-		return nil, Errorf(ExitUnreachable, "there is no connection to the relay just now")
+		return nil, cli.Errorf(cli.ExitUnreachable, "there is no connection to the relay just now")
 	}
 	released := &record.Released{}
-	path := "/aliases/" + url.PathEscape(AliasLabel(alias)) + "/replay-queued"
-	return released, t.api.decode(ctx, http.MethodPost, path, nil, released)
+	path := "/aliases/" + url.PathEscape(cli.AliasLabel(alias)) + "/replay-queued"
+	return released, t.api.Decode(ctx, http.MethodPost, path, nil, released)
 }
 
 // remove removes an alias that was taken over or refused for good, and returns how many are
@@ -167,41 +143,3 @@ func (u *Up) remove(alias string) (left int) {
 	u.active.Store(&active)
 	return len(active)
 }
-
-// How a lost connection is dialed again: at once, or after up to the time that the relay has
-// asked for, then after up to firstDelay, doubling to maxDelay. A connection that held for healthyAfter
-// starts anew, once an alias was online.
-const (
-	firstDelay   = 250 * time.Millisecond
-	maxDelay     = 15 * time.Second
-	healthyAfter = time.Second
-)
-
-// backoff counts the tries since the last healthy connection.
-type backoff struct {
-	tries int
-	// jitter returns a number in [0, 1); nil means a random one.
-	jitter func() float64
-}
-
-// next returns how long to wait before the next try: a random part of a bound that is first
-// and then doubles (full jitter), so that the clients of a restarted relay return spread out.
-func (b *backoff) next(first time.Duration) time.Duration {
-	n := b.tries
-	b.tries++
-	bound := maxDelay
-	switch {
-	case n == 0:
-		bound = first
-	case n < 8: // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
-		bound = min(maxDelay, firstDelay<<(n-1))
-	}
-	jitter := rand.Float64
-	if b.jitter != nil {
-		jitter = b.jitter
-	}
-	return time.Duration(jitter() * float64(bound))
-}
-
-// reset makes the next try an immediate one. Call it after a connection that held.
-func (b *backoff) reset() { b.tries = 0 }

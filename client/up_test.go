@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 	"relay/relaytest"
 )
@@ -61,14 +62,14 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	if name := got(t, "cancel", conn.canceled); name != "stripe-dev" {
 		t.Errorf("canceled %s", name)
 	}
-	if _, err := run.Release(t.Context(), "stripe-dev"); exitOfError(err) != ExitUnreachable {
+	if _, err := run.Release(t.Context(), "stripe-dev"); exitOfError(err) != cli.ExitUnreachable {
 		t.Error("Release works without a connection")
 	}
 }
 
 func TestUpStopsWhenRefusedForGood(t *testing.T) {
 	for code, exit := range map[string]int{
-		relay.CodeNotFound: ExitTaken, relay.CodeValidationFailed: ExitUsage, relay.CodeConflict: ExitFailure,
+		relay.CodeNotFound: cli.ExitTaken, relay.CodeValidationFailed: cli.ExitUsage, relay.CodeConflict: cli.ExitFailure,
 	} {
 		d := newFakeRelay(t)
 		d.refuse["stripe-dev"] = [2]string{code, "no"}
@@ -105,7 +106,7 @@ func TestUpStopsWhenTakenOver(t *testing.T) {
 		}
 		dialer, _ := newDialer(t, d.listen())
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-		if err := run.end(t); exitOfError(err) != ExitTaken || err.Error() != want {
+		if err := run.end(t); exitOfError(err) != cli.ExitTaken || err.Error() != want {
 			t.Error(err)
 		}
 	}
@@ -133,7 +134,7 @@ func TestUnreachableAtFirstGivesUp(t *testing.T) {
 	addr, _ := refusingAddr(t)
 	dialer, _ := newDialer(t, addr)
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOfError(err) != ExitUnreachable {
+	if err := run.end(t); exitOfError(err) != cli.ExitUnreachable {
 		t.Error(err)
 	}
 	if n := len(run.lost); n != firstTries-1 {
@@ -149,7 +150,7 @@ func TestNotARelay(t *testing.T) {
 	d.noAPI = true
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOfError(err) != ExitFailure || !strings.Contains(err.Error(), "does not answer like a relay") {
+	if err := run.end(t); exitOfError(err) != cli.ExitFailure || !strings.Contains(err.Error(), "does not answer like a relay") {
 		t.Error(err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"relay/sshgate/shell"
+	"relay/cli"
 )
 
 // apiSubsystem is the subsystem whose channel carries HTTP/1.1 of /api/v1.
@@ -24,36 +24,51 @@ const apiInput, apiOutput = 4 << 10, 8 << 10
 // does not have, so it gets one end of a pipe, and two goroutines copy between the other end
 // and the channel.
 func (s *session) serveAPI() int {
-	ours, theirs := net.Pipe()
-	srv := s.c.srv.o.API(s.c.who)
-	srv.Handler = limitBodyTime(srv.Handler, s.c.srv.o.StallTimeout)
-	srv.BaseContext = func(net.Listener) context.Context { return s.ctx }
-	served := make(chan struct{})
-	srv.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateClosed { // net/http reports it once, after the handler has returned
-			close(served)
-		}
-	}
+	theirs, srv, served := s.startAPI()
 	written := make(chan struct{})
 	s.consumer <- func(first []byte, err error) { s.copyToAPI(theirs, srv, first, err) }
 	s.Go("api output", func() {
 		defer close(written)
 		s.copyFromAPI(theirs)
 	})
-	s.ordered() // an alias that was requested before exists; the input has its reader by now
-	conn := &apiConn{Conn: ours, remote: net.TCPAddrFromAddrPort(s.c.remote)}
-	_ = srv.Serve(&oneConnListener{conn: conn}) // returns at once, and serves the connection on
-
-	stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
-	defer stop()
 	<-served
 	select {
 	case <-written:
-		return s.Exit(shell.ExitOK)
+		return s.Exit(cli.ExitOK)
 	case <-s.ctx.Done():
 		s.stuck = true
-		return s.Exit(shell.ExitFailure)
+		return s.Exit(cli.ExitFailure)
 	}
+}
+
+// startAPI serves the API at the other end of the connection that it returns, until either end
+// closes it or the session is to end. served is closed when no handler runs any more.
+func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
+	ours, theirs := net.Pipe()
+	srv = s.c.srv.o.API(s.c.who)
+	srv.Handler = limitBodyTime(srv.Handler, s.c.srv.o.StallTimeout)
+	srv.BaseContext = func(net.Listener) context.Context { return s.ctx }
+	ended := make(chan struct{})
+	srv.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed { // net/http reports it once, after the handler has returned
+			close(ended)
+		}
+	}
+	s.Go("api", func() {
+		s.ordered() // an alias that was requested before exists
+		conn := &apiConn{Conn: ours, remote: net.TCPAddrFromAddrPort(s.c.remote)}
+		_ = srv.Serve(&oneConnListener{conn: conn}) // returns at once, and serves the connection on
+		stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
+		defer stop()
+		<-ended
+	})
+	return theirs, srv, ended
+}
+
+// OpenAPI implements shell.Session.
+func (s *session) OpenAPI() (net.Conn, error) {
+	theirs, _, _ := s.startAPI()
+	return theirs, nil
 }
 
 // copyToAPI copies what the peer sends to the HTTP server. EOF is not handed on, because
@@ -90,7 +105,7 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	budget, account := s.c.srv.o.Budget, s.c.who.Account
 	if !budget.Reserve(account, pausedBytes) {
 		s.c.log.Warn("api channel closed: no buffer space for requests that wait")
-		s.Stop(shell.ExitFailure)
+		s.Stop(cli.ExitFailure)
 		return false
 	}
 	defer budget.Release(account, pausedBytes)
@@ -109,7 +124,7 @@ func (s *session) copyFromAPI(from net.Conn) {
 		if err != nil {
 			return
 		}
-		stalled := time.AfterFunc(s.c.srv.o.StallTimeout, func() { s.Stop(shell.ExitFailure) })
+		stalled := time.AfterFunc(s.c.srv.o.StallTimeout, func() { s.Stop(cli.ExitFailure) })
 		_, err = s.ch.Write(buf[:n])
 		stalled.Stop()
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/sshgate/shell"
 )
 
@@ -18,7 +19,7 @@ type closeReason struct {
 }
 
 // stopped ends a connection whose sessions were already told that the relay stops.
-var stopped = closeReason{exit: shell.ExitUnreachable, graceful: true}
+var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
 
 // drain ends the connection: it notifies the sessions, starts no new requests, lets
 // those on open channels end until ctx does, then closes the socket. Only the first

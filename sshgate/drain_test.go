@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/sshgate/shell"
+	"relay/cli"
 )
 
 func TestTakeover(t *testing.T) {
@@ -39,7 +39,7 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("in flight: %q, %v", got, err)
 	}
 	ch.Close()
-	if code := old.code(t); code != shell.ExitTaken && code != 255 {
+	if code := old.code(t); code != cli.ExitTaken && code != 255 {
 		t.Errorf("exit %d", code)
 	}
 }
@@ -61,7 +61,7 @@ func TestTakeoverByMember(t *testing.T) {
 		t.Fatalf("%v, %q", ok, payload)
 	}
 	wantNotice(t, notices, relay.NoticeSuperseded, "a")
-	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != shell.ExitTaken {
+	if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != cli.ExitTaken {
 		t.Errorf("exit %v", exit)
 	}
 	if got := b.online("a").Info().User; got != "bob" {

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 	"relay/sshgate/admission"
-	"relay/sshgate/shell"
 )
 
 // enrolUser is the user name that asks for enrolment; no alias can have it.
@@ -179,9 +179,9 @@ type enrolledKey struct{}
 
 // sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
 func (s *session) sayEnrolled(command string) int {
-	to, lines, exit := s.screen.Writer(s.ch), s.c.enrolled, shell.ExitOK
+	to, lines, exit := s.screen.Writer(s.ch), s.c.enrolled, cli.ExitOK
 	if command != "" {
-		to, exit = s.screen.Writer(s.ch.Stderr()), shell.ExitUsage
+		to, exit = s.screen.Writer(s.ch.Stderr()), cli.ExitUsage
 		lines = append(slices.Clone(lines), "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")
 	}
 	_, _ = io.WriteString(to, strings.Join(lines, "\n")+"\n")

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/sshgate/shell"
+	"relay/cli"
 )
 
 var (
@@ -169,7 +169,7 @@ func TestEnrolmentOfRegisteredKey(t *testing.T) {
 		t.Errorf("exit %d: %s", exit, p.out)
 	}
 	p = b.openssh(b.alice, "link@127.0.0.1", "whoami")
-	if exit := p.code(t); exit != shell.ExitUsage || p.out.String() != "" || !contains(p.err, "no command was run") {
+	if exit := p.code(t); exit != cli.ExitUsage || p.out.String() != "" || !contains(p.err, "no command was run") {
 		t.Errorf("exit %d: %q, %s", exit, p.out, p.err)
 	}
 }

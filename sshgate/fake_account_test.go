@@ -141,16 +141,6 @@ func (f *fakeStore) StillValid(_ context.Context, who relay.Actor) error {
 	return relay.ErrNotFound
 }
 
-func (f *fakeStore) Keys(context.Context, relay.Actor, string) ([]relay.Key, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	var list []relay.Key
-	for fp, who := range f.keys {
-		list = append(list, relay.Key{ID: who.Credential, Fingerprint: fp, Type: "ssh-ed25519", Name: "laptop"})
-	}
-	return list, nil
-}
-
 func (f *fakeStore) AddKey(_ context.Context, who relay.Actor, _, _, line string) (relay.Key, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil {
@@ -181,30 +171,6 @@ func (f *fakeStore) TokenOwner(_ context.Context, secret string) (relay.Actor, e
 
 func (f *fakeStore) CreateLoginLink(_ context.Context, who relay.Actor, user string, _ time.Duration) (string, error) {
 	return "secret-for-" + user, nil
-}
-
-func (f *fakeStore) CreateShare(_ context.Context, _ relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error) {
-	if _, err := f.Event(context.Background(), relay.Actor{}, id, 0); err != nil {
-		return relay.Share{}, "", err
-	}
-	want.ID, want.Event = "shr_1", id
-	return want, "sharesecret", nil
-}
-
-func (f *fakeStore) MarkEvent(_ context.Context, _ relay.Actor, id relay.ID, change func(*relay.Mark)) error {
-	e, err := f.Event(context.Background(), relay.Actor{}, id, 0)
-	if err == nil {
-		change(&e.Mark)
-	}
-	return err
-}
-
-func (f *fakeStore) CreateToken(_ context.Context, who relay.Actor, t relay.Token) (relay.Token, string, error) {
-	t.ID, t.AccountName, t.Scopes = "tok_1", who.AccountName, who.Scopes
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.token = t
-	return t, "rly_secret", nil
 }
 
 // fakeEnrolment is a key that waits by link "aN" for the code "AAAABBBB".

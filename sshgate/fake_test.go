@@ -2,10 +2,14 @@ package sshgate
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"time"
 
@@ -15,6 +19,7 @@ import (
 
 // fakeStore is store and delivery in memory, as far as the server uses them.
 type fakeStore struct {
+	site     relay.Site
 	mu       sync.Mutex
 	claiming bool
 	down     bool            // the store does not answer
@@ -27,14 +32,12 @@ type fakeStore struct {
 	held     map[int64]*fakeHold
 	subs     map[*fakeSub]bool
 	events   map[relay.ID]*relay.Event
-	released []string
 	refused  map[int64][]relay.RefusedForward // forwards, by account
 	queued   map[int64]int
-	token    relay.Token   // the one made last
 	slow     chan struct{} // if set, ClaimAlias waits for it
 	waiting  map[string]*fakeEnrolment
 	changed  func([]relay.Change) // gets the ends of enrolments
-	pending  chan struct{}        // if set, Replay tells of itself there, and waits for the end of its context
+	pending  chan struct{}        // gets a value when a replay begins, which then waits for the end of its context
 }
 
 func newFakeStore() *fakeStore {
@@ -216,79 +219,6 @@ func (f *fakeStore) taken() bool {
 	return true
 }
 
-func (f *fakeStore) Events(_ context.Context, _ relay.Actor, q relay.Filter) (relay.Page, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.aliases[q.Alias] == nil {
-		return relay.Page{}, relay.ErrNotFound
-	}
-	var p relay.Page
-	for _, e := range f.events {
-		if e.Alias == q.Alias && len(p.Events) < q.Limit && (q.Method == "" || q.Method == e.Method) &&
-			strings.HasPrefix(string(e.Target), q.Path) && !e.ReceivedAt.Before(q.Since) {
-			p.Events = append(p.Events, *e)
-		}
-	}
-	return p, nil
-}
-
-func (f *fakeStore) Matches(_ context.Context, _ relay.Actor, id relay.ID, q relay.Filter) (bool, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	texts := record.NewTextSearch(q.Texts)
-	return texts.Search(f.events[id].Request.Body.Data), nil
-}
-
-func (f *fakeStore) BodyPart(_ context.Context, id relay.ID, n, _ int) ([]byte, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if n == 0 {
-		return f.events[id].Request.Body.Data, nil
-	}
-	return f.events[id].Attempts[n-1].Response.Body.Data, nil
-}
-
-func (f *fakeStore) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e, ok := f.events[id]
-	if !ok {
-		return nil, relay.ErrNotFound
-	}
-	return e, nil
-}
-
-func (f *fakeStore) Replay(ctx context.Context, _ relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
-	if f.pending != nil {
-		f.pending <- struct{}{}
-		<-ctx.Done()
-		return nil, 0, ctx.Err()
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e, ok := f.events[id]
-	if !ok {
-		return nil, 0, relay.ErrNotFound
-	}
-	if e.Blocker != "" {
-		return nil, 0, &relay.Error{Code: relay.CodeEventNotReplayable, Detail: "this event cannot be replayed", Reason: e.Blocker}
-	}
-	return e, len(e.Attempts), nil
-}
-
-func (f *fakeStore) Release(_ context.Context, _ relay.Actor, alias string) (int, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	a := f.aliases[alias]
-	if a == nil {
-		return 0, relay.ErrNotFound
-	}
-	f.released = append(f.released, alias)
-	n := f.queued[a.ID]
-	f.queued[a.ID] = 0
-	return n, nil
-}
-
 // event stores an event with one delivered attempt.
 func (f *fakeStore) event(n byte, a *relay.Alias) *relay.Event {
 	id := relay.ID{0x01, 0x93, 15: n}
@@ -325,8 +255,77 @@ func (f *fakeStore) queue(a *relay.Alias, n int) {
 	f.queued[a.ID] = n
 }
 
-func (f *fakeStore) forget(e *relay.Event) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	delete(f.events, e.ID)
+// api serves what the commands of these tests ask of /api/v1.
+func (f *fakeStore) api(who relay.Actor) *http.Server {
+	mux := http.NewServeMux()
+	answer := func(pattern string, object func(r *http.Request) any) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			o := object(r)
+			if p, failed := o.(*record.Problem); failed {
+				w.WriteHeader(p.Status)
+			}
+			_ = json.NewEncoder(w).Encode(o)
+		})
+	}
+	missing := func(r *http.Request) *record.Problem {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.aliases[r.FormValue("alias")] == nil {
+			return record.ProblemOf(relay.ErrNotFound, "")
+		}
+		return nil
+	}
+	answer("GET /api/v1/me", func(*http.Request) any { return record.OfActor(who) })
+	answer("GET /api/v1/events", func(r *http.Request) any {
+		if p := missing(r); p != nil {
+			return p
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		list := []*record.Summary{}
+		for _, e := range f.events {
+			if n, _ := strconv.Atoi(r.FormValue("limit")); e.Alias == r.FormValue("alias") && len(list) < n {
+				list = append(list, record.Summarise(e, f.site, time.Now()))
+			}
+		}
+		return record.ListOf(list)
+	})
+	answer("GET /api/v1/events/{id}", func(r *http.Request) any {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		id, err := relay.ParseID(r.PathValue("id"))
+		if e := f.events[id]; err == nil && e != nil {
+			return record.Of(e, f.site, time.Now())
+		}
+		return record.ProblemOf(relay.ErrNotFound, "")
+	})
+	answer("GET /api/v1/aliases", func(r *http.Request) any { return record.ListOf([]record.Alias{}) })
+	answer("POST /api/v1/aliases/{alias}/replay-queued", func(r *http.Request) any {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		a := f.aliases[r.PathValue("alias")]
+		n := f.queued[a.ID]
+		f.queued[a.ID] = 0
+		return record.Released{Alias: a.Name, Released: n}
+	})
+	answer("POST /api/v1/events/{id}/replay", func(r *http.Request) any {
+		f.pending <- struct{}{}
+		<-r.Context().Done()
+		return nil
+	})
+	mux.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+		sub, _ := f.Subscribe(r.Context(), who, 0, "")
+		defer sub.Close()
+		for {
+			_ = http.NewResponseController(w).Flush()
+			items, err := sub.Next(r.Context())
+			if err != nil {
+				return
+			}
+			for _, item := range items {
+				fmt.Fprintf(w, "id: 1\nevent: %s\ndata: %s\n\n", item.Name, item.Data)
+			}
+		}
+	})
+	return &http.Server{Handler: mux, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug)}
 }

@@ -20,7 +20,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	c := b.mustDial(b.alice)
 	list, _, _ := runs(t, c, "help")
 	for line := range strings.Lines(list) {
-		if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > 80 {
+		if utf8.RuneCountInString(strings.TrimRight(line, "\n")) > 100 {
 			t.Errorf("%d columns: %s", utf8.RuneCountInString(line), line)
 		}
 	}
@@ -36,7 +36,7 @@ func TestHelpOfEveryCommand(t *testing.T) {
 	}
 	for _, k := range all.Data {
 		text, _, code := runs(t, c, "help "+k.Name)
-		if code != 0 || !strings.HasPrefix(text, "usage: ssh -p 2222 relay.example.test "+k.Usage+"\n") || len(k.Examples) == 0 {
+		if code != 0 || !strings.Contains(text, "\n  "+k.Usage+"\n") || len(k.Examples) == 0 {
 			t.Errorf("help %s: exit %d: %s", k.Name, code, text)
 		}
 		for _, f := range k.Flags {

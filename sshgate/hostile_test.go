@@ -146,20 +146,12 @@ func TestNothingHostileReachesTheTerminal(t *testing.T) {
 	}
 	commands := []string{"events a -n 200", "events a -n 200 --json"}
 	for _, e := range events[:40] {
-		for _, name := range []string{"show", "replay", "share", "export"} {
-			commands = append(commands, name+" "+e.ID.String(), name+" "+e.ID.String()+" --json")
-		}
-		for _, format := range record.ExportFormats {
-			commands = append(commands, "export "+e.ID.String()+" --format "+format)
-		}
+		commands = append(commands, "show "+e.ID.String(), "show "+e.ID.String()+" --json")
 		commands = append(commands, "'"+strings.ReplaceAll(strings.ReplaceAll(hostile(r), "'", ""), "\x00", "")+"'",
 			"events '"+strings.NewReplacer("'", "", "\x00", "").Replace(hostile(r))+"'")
 	}
 	for _, command := range commands {
 		stdout, stderr, _ := runs(t, c, command)
-		if strings.HasPrefix(command, "export ") { // programs have tabs
-			stdout = strings.ReplaceAll(stdout, "\t", "")
-		}
 		if err := harmless(stdout + stderr); err != nil {
 			t.Fatalf("%.60q: %v", command, err)
 		}

@@ -1,23 +1,20 @@
 package sshgate
 
 import (
-	"io"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"relay"
-	"relay/sshgate/shell"
+	"relay/cli"
 )
 
 // noLimits are Limits that let everything through.
 type noLimits struct{}
 
 func (noLimits) Create(relay.Actor) error { return nil }
-func (noLimits) Replay(relay.Actor) error { return nil }
 
-// counted are Limits that let so many calls through, by account and by credential.
+// counted are Limits that let so many calls of an account through.
 type counted struct {
 	most int
 
@@ -35,48 +32,26 @@ func (c *counted) take(key string) error {
 }
 
 func (c *counted) Create(who relay.Actor) error { return c.take("make " + who.AccountName) }
-func (c *counted) Replay(who relay.Actor) error { return c.take("replay " + who.Credential) }
 
-// TestLimits: what is made counts together for an account, replays for a key; wrong
-// use and what is not there count for nothing.
+// TestLimits: login links count for the account; wrong use counts for nothing.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	limits := &counted{most: 3, by: map[string]int{}}
-	b := newFixture(t, func(o *Options) { o.Limits = limits })
-	e := b.store.event(1, b.store.alias("a", 1)).ID.String()
+	b := newFixture(t, func(o *Options) { o.Limits = &counted{most: 3, by: map[string]int{}} })
 	c, other := b.mustDial(b.alice), b.mustDial(b.newKey("alice", 1))
 	for range 5 {
-		for _, line := range []string{
-			"share evt_01k0000000000000000000000", "share " + e + " --expires soon", "token --name=", "replay evt_nonsense", "replay-queued unknown", "login x",
-		} {
-			if _, _, code := runs(t, c, line); code != shell.ExitUsage && code != shell.ExitNotFound {
-				t.Fatalf("%s: exit %d", line, code)
-			}
+		if _, _, code := runs(t, c, "login x"); code != cli.ExitUsage {
+			t.Fatalf("wrong use: exit %d", code)
 		}
 	}
-	for _, line := range []string{"login", "token --name x", "share " + e, "replay " + e, "replay-queued a", "replay " + e} {
-		if _, bad, code := runs(t, c, line); code != 0 {
-			t.Fatalf("%s: exit %d: %s", line, code, bad)
+	for range 3 {
+		if out, bad, code := runs(t, c, "login"); code != 0 || out != "http://relay.example.test:8080/login/secret-for-alice\n" {
+			t.Fatalf("exit %d: %s%s", code, out, bad)
 		}
 	}
-	for _, line := range []string{"login", "token --name x", "share " + e, "replay " + e, "replay-queued a"} {
-		if out, bad, code := runs(t, c, line); code != shell.ExitFailure || out != "" || !strings.Contains(bad, "too many of these calls") {
-			t.Errorf("%s: exit %d: %s%s", line, code, out, bad)
-		}
-		if _, bad, code := runs(t, c, line+" --json"); code != shell.ExitFailure || !strings.Contains(bad, `"code":"rate-limited"`) || !strings.Contains(bad, `"status":429`) {
-			t.Errorf("%s --json: exit %d: %s", line, code, bad)
-		}
+	if out, bad, code := runs(t, other, "login"); code != cli.ExitFailure || out != "" || !strings.Contains(bad, "too many of these calls") {
+		t.Errorf("another key of the account: exit %d: %s%s", code, out, bad)
 	}
-	if _, _, code := runs(t, other, "login"); code != shell.ExitFailure {
-		t.Error("another key of the account makes more")
+	if _, bad, code := runs(t, c, "login --json"); code != cli.ExitFailure || !strings.Contains(bad, `"code":"rate-limited"`) || !strings.Contains(bad, `"status":429`) {
+		t.Errorf("--json: exit %d: %s", code, bad)
 	}
-	if _, bad, code := runs(t, other, "replay "+e); code != 0 {
-		t.Errorf("another key may not replay: %s", bad)
-	}
-	forwards(t, c, "a", 80)
-	_, out, in := show(t, c, "", 80, nil)
-	_, _ = io.WriteString(in, "r\n")
-	eventually(t, 30*time.Second, "refusal", func() bool {
-		return contains(out, "replay-queued a: too many")
-	})
 }

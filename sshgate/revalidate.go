@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/sshgate/shell"
 )
 
@@ -173,7 +174,7 @@ func (c *conn) removeForward(f *forward) {
 	c.notify(shell.Notice{Kind: relay.NoticeRevoked, Alias: f.alias.Name, Message: why})
 	f.detach(false)
 	if last {
-		c.drain(c.ctx, closeReason{exit: shell.ExitTaken})
+		c.drain(c.ctx, closeReason{exit: cli.ExitTaken})
 	}
 }
 
@@ -181,7 +182,7 @@ func (c *conn) removeForward(f *forward) {
 // does not wait any longer for the requests on its channels.
 func (c *conn) closeRevoked() {
 	c.log.Info("ssh connection dismissed", "why", shell.KeyRemovedText)
-	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: shell.ExitRefused}
+	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
 	c.spawn(func() {
 		if !c.drain(c.ctx, why) {
 			c.endSessions(why.exit)

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/sshgate/shell"
 )
 
@@ -56,7 +57,7 @@ func TestRemovedAliasLeavesTheOthers(t *testing.T) {
 					t.Errorf("the connection ended with %s: %v", alias, err)
 				}
 			}
-			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != shell.ExitTaken {
+			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != cli.ExitTaken {
 				t.Errorf("exit %v", exit)
 			}
 			_ = c.Wait()
@@ -114,7 +115,7 @@ func TestWaitingCommandsEndWithTheirKey(t *testing.T) {
 			b.store.mu.Unlock()
 			began := time.Now()
 			b.srv.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
-			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != shell.ExitRefused || !contains(bad, shell.KeyRemovedText) {
+			if exit, ok := s.Wait().(*ssh.ExitError); !ok || exit.ExitStatus() != cli.ExitRefused || !contains(bad, shell.KeyRemovedText) {
 				t.Errorf("%v, %s", exit, bad)
 			}
 			_ = c.Wait()

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/sshgate/shell"
+	"relay/cli"
 )
 
 // show is a session with a terminal of a kind, whose output is collected.
@@ -122,7 +122,7 @@ func TestEndsOfSession(t *testing.T) {
 		"ctrl-d": {"xterm", func(_ *ssh.Session, in io.Writer) { _, _ = in.Write([]byte{4}) }, 0},
 		"ctrl-c": {"", func(_ *ssh.Session, in io.Writer) { _, _ = in.Write([]byte{3}) }, 0},
 		"line q": {"", func(_ *ssh.Session, in io.Writer) { _, _ = in.Write([]byte("q\n")) }, 0},
-		"TERM":   {"xterm", func(s *ssh.Session, _ io.Writer) { _ = s.Signal(ssh.SIGTERM) }, shell.ExitInterrupted},
+		"TERM":   {"xterm", func(s *ssh.Session, _ io.Writer) { _ = s.Signal(ssh.SIGTERM) }, cli.ExitInterrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -180,7 +180,7 @@ func TestUnreadLogStopsNothing(t *testing.T) {
 		t.Fatal(ok, err)
 	}
 	eventually(t, time.Minute, "subscription", func() bool { return b.store.subscribers() == 1 })
-	b.flood(b.store.event(1, a), 300)
+	b.flood(b.store.event(1, a), 4000)
 	eventually(t, time.Minute, "all taken", b.store.taken)
 	ask(t, b.online("a"))
 	if out, _, code := runs(t, c, "whoami"); code != 0 || out != "alice\n" {

@@ -34,23 +34,20 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Options says what a Server works with. HostKeys, Accounts, Attach, Read, Replay, Limits
-// and Site are required.
+// Options says what a Server works with. HostKeys, Accounts, Attach, Limits, Site
+// and API are required.
 type Options struct {
 	// HostKeys are all announced to clients. The first one of each type is in use; the others
 	// follow it later. See LoadHostKey and LoadNextHostKey.
 	HostKeys []ssh.Signer
 	Accounts Accounts
 	Attach   Attacher
-	Read     shell.Reader
-	Replay   shell.Replayer
 	Limits   shell.Limits
 	Site     relay.Site
 	Version  string // shown by the command version; never in the handshake
 
-	// API makes the HTTP server of one channel with the subsystem relay-api: the handler,
-	// which acts for the given account, and its limits and timeouts. nil = the subsystem is
-	// refused.
+	// API makes the HTTP server of one channel with the subsystem relay-api, or of one command:
+	// the handler, which acts for the given account, and its limits and timeouts.
 	API func(who relay.Actor) *http.Server
 	// StallTimeout is how long such a channel waits for a peer that takes none of an answer,
 	// and for the whole body of a request. 0 = 30 s.
@@ -165,7 +162,7 @@ func New(o Options) *Server {
 	srv.peers = newPeers(srv)
 	srv.moveWait = moveWait
 	srv.shell = shell.Config{
-		Accounts: o.Accounts, Tunnels: o.Attach, Read: o.Read, Replay: o.Replay, Limits: o.Limits, Site: o.Site, Version: o.Version,
+		Accounts: o.Accounts, Tunnels: o.Attach, Limits: o.Limits, Site: o.Site, Version: o.Version,
 		NoClaim: o.NoClaim, FirstForward: shell.FirstForward, FeedRetry: shell.FeedRetry,
 	}
 	srv.metrics = newMetrics(srv, o.Registry)
@@ -363,6 +360,8 @@ type Attacher interface {
 // Accounts is who may come in and what they own. store satisfies it.
 type Accounts interface {
 	shell.Accounts
+	// Aliases gives those that the actor may use.
+	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	// KeyOwner returns the actor (kind ssh) of a registered key; ErrNotFound.
 	KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error)
 	// ClaimAlias gives an alias that the actor may attach: its own, one it is a

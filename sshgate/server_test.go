@@ -86,7 +86,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 	store := newFakeStore()
 	base, _ := url.Parse("http://relay.example.test:8080")
 	o := Options{
-		HostKeys: []ssh.Signer{host}, Accounts: store, Attach: store, Read: store, Replay: store, Limits: noLimits{},
+		HostKeys: []ssh.Signer{host}, Accounts: store, Attach: store, Limits: noLimits{}, API: store.api,
 		Site:    relay.Site{Base: *base, AliasDomain: "example.test", SSHAddr: "relay.example.test:2222"},
 		Version: "v9-test",
 		Log:     slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelInfo})),
@@ -96,6 +96,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 	for _, f := range change {
 		f(&o)
 	}
+	store.site = o.Site
 	b := &fixture{t: t, store: store, srv: New(o), dir: dir}
 	b.srv.shell.FirstForward, store.changed = 30*time.Second, b.srv.Publish
 	served := make(chan error, 1)

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/sshgate/shell"
 )
 
@@ -76,9 +77,9 @@ func (c *conn) session(open ssh.NewChannel) {
 	case start := <-s.starts:
 		s.finish(start())
 	case <-time.After(startTime):
-		s.finish(shell.ExitUsage)
+		s.finish(cli.ExitUsage)
 	case <-s.ctx.Done():
-		s.finish(s.Exit(shell.ExitFailure))
+		s.finish(s.Exit(cli.ExitFailure))
 	}
 }
 
@@ -152,7 +153,7 @@ func (s *session) request(req *ssh.Request) (start func() int, ok bool) {
 			return func() int { return s.run(text.Value) }, true
 		}
 	case "subsystem":
-		if ssh.Unmarshal(req.Payload, &text) == nil && text.Value == apiSubsystem && s.c.srv.o.API != nil && s.c.enrolled == nil {
+		if ssh.Unmarshal(req.Payload, &text) == nil && text.Value == apiSubsystem && s.c.enrolled == nil {
 			return s.serveAPI, true
 		}
 	case "pty-req":
@@ -163,7 +164,7 @@ func (s *session) request(req *ssh.Request) (start func() int, ok bool) {
 		return nil, s.screen.Env(req.Payload)
 	case "signal": // those that end a program end the session (RFC 4254, section 6.9)
 		if ssh.Unmarshal(req.Payload, &text) == nil && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, text.Value) {
-			s.Stop(shell.ExitInterrupted)
+			s.Stop(cli.ExitInterrupted)
 			return nil, true
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 	"relay/sshgate/shell"
 )
@@ -55,7 +56,7 @@ func (f *forward) Close(reason string) {
 		defer cancel()
 		f.c.drain(ctx, closeReason{
 			notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: f.alias.Name, Message: record.SafeText(reason)},
-			exit:     shell.ExitTaken,
+			exit:     cli.ExitTaken,
 			graceful: true,
 		})
 	})

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/sshgate/shell"
+	"relay/cli"
 )
 
 // The peers of these tests break the protocol in ways that no library does, so they are
@@ -221,7 +221,7 @@ func TestEmptyCommand(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
 	c := b.mustDial(b.alice)
-	for line, want := range map[string]int{"'' --help": shell.ExitUsage, "''": shell.ExitUsage, "'' -h": shell.ExitUsage, "--help ''": shell.ExitOK, "help ''": shell.ExitUsage} {
+	for line, want := range map[string]int{"'' --help": cli.ExitOK, "''": cli.ExitUsage, "'' -h": cli.ExitOK, "--help ''": cli.ExitOK, "help ''": cli.ExitUsage} {
 		if _, _, code := runs(t, c, line); code != want {
 			t.Errorf("%s: exit %d, want %d", line, code, want)
 		}

@@ -6,7 +6,6 @@ import (
 	"relay/api"
 	"relay/delivery"
 	"relay/sshgate"
-	"relay/sshgate/shell"
 	"relay/store"
 	"relay/store/pgtest"
 	"relay/store/storetest"
@@ -16,7 +15,6 @@ import (
 var (
 	_ delivery.Store   = (*store.Store)(nil)
 	_ sshgate.Accounts = (*store.Store)(nil)
-	_ shell.Reader     = (*store.Store)(nil)
 	_ api.Events       = (*store.Store)(nil)
 	_ api.Accounts     = (*store.Store)(nil)
 )

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"relay"
+	"relay/cli"
 	"relay/client"
 	"relay/record"
 )
@@ -46,13 +47,13 @@ func (p *program) completion() *cobra.Command {
 		Example: `  relay completion bash > ~/.local/share/bash-completion/completions/relay
   relay completion zsh > "${fpath[1]}/_relay"
   relay completion fish > ~/.config/fish/completions/relay.fish`,
-		Args: takes("shell: "+strings.Join(shells, ", "), 1, 1), ValidArgs: shells, DisableFlagsInUseLine: true,
+		Args: cli.Takes("shell: "+strings.Join(shells, ", "), 1, 1), ValidArgs: shells, DisableFlagsInUseLine: true,
 	}
 	c.RunE = func(c *cobra.Command, args []string) error {
 		root := c.Root()
 		switch args[0] {
 		case "bash":
-			return errors.Join(root.GenBashCompletionV2(p.out, true), p.printer().text(bashFallback, ""))
+			return errors.Join(root.GenBashCompletionV2(p.out, true), p.printer().Text(bashFallback, ""))
 		case "zsh":
 			return root.GenZshCompletion(p.out)
 		case "fish":
@@ -60,7 +61,7 @@ func (p *program) completion() *cobra.Command {
 		case "powershell":
 			return root.GenPowerShellCompletionWithDesc(p.out)
 		}
-		err := usage("there is no completion for %q", args[0])
+		err := cli.Usage("there is no completion for %q", args[0])
 		if near := record.Nearest(args[0], shells); near != "" {
 			return err.WithHint("did you mean relay completion %s", near)
 		}
@@ -153,7 +154,7 @@ func (p *program) aliasCompletions(ctx context.Context, typed string, taken []st
 
 // contains reports whether an alias is among others, which may be written otherwise.
 func contains(others []string, alias string) bool {
-	return slices.ContainsFunc(others, func(o string) bool { return client.SameAlias(client.NormalAlias(o), alias) })
+	return slices.ContainsFunc(others, func(o string) bool { return client.SameAlias(cli.NormalAlias(o), alias) })
 }
 
 func (p *program) accountAliases(ctx context.Context) (names []string) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"relay/cli"
 	"relay/client"
 	"relay/record"
 )
@@ -36,31 +37,31 @@ func (p *program) readConfig() (*client.Config, error) {
 }
 
 func (p *program) configCommand() *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "inspect webhooks.yaml", Args: cobra.ArbitraryArgs, RunE: unknownCommand}
+	c := &cobra.Command{Use: "config", Short: "inspect webhooks.yaml", Args: cobra.ArbitraryArgs, RunE: cli.UnknownCommand}
 	check := &cobra.Command{
 		Use: "check", Short: "check a webhooks.yaml and print its meaning",
-		Example: "  relay config check\n  relay config check --config ci/webhooks.yaml", Args: takes("", 0, 0),
+		Example: "  relay config check\n  relay config check --config ci/webhooks.yaml", Args: cli.Takes("", 0, 0),
 	}
-	asJSON := check.Flags().Bool("json", false, flagJSON)
+	asJSON := check.Flags().Bool("json", false, cli.FlagJSON)
 	check.RunE = func(*cobra.Command, []string) error {
 		conf, err := p.readConfig()
 		if err != nil {
 			return err
 		}
 		if conf.Path == "" {
-			return client.Errorf(client.ExitFailure, noConfig).WithHint("create one, or name one with --config FILE")
+			return cli.Errorf(cli.ExitFailure, noConfig).WithHint("create one, or name one with --config FILE")
 		}
 		if *asJSON || p.output == outputJSON {
-			return p.printer().object(checkedConfig(conf))
+			return p.printer().Object(checkedConfig(conf))
 		}
-		err = p.printer().line(configSummary(filepath.Base(conf.Path), conf))
+		err = p.printer().Line(configSummary(filepath.Base(conf.Path), conf))
 		for _, f := range conf.Aliases {
 			line := fmt.Sprintf("%-20s %s", f.Alias, f.Target.URL)
 			if f.Target.HostHeader != "" {
 				line += "  Host: " + f.Target.HostHeader
 			}
 			if err == nil {
-				err = p.printer().line(line)
+				err = p.printer().Line(line)
 			}
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 
 	"relay"
+	"relay/cli"
 	"relay/client"
 )
 
@@ -106,7 +107,7 @@ func (p *program) loginAt(dialer *client.Dialer) (*client.Login, error) {
 
 // api returns the API of the relay: over HTTP with a token or a login, else over SSH with
 // a key. A key that is named on the command line takes precedence over a login.
-func (p *program) api(ctx context.Context) (*client.API, error) {
+func (p *program) api(ctx context.Context) (*cli.API, error) {
 	dialer, err := p.dialer(nil)
 	if err != nil {
 		return nil, err
@@ -114,7 +115,7 @@ func (p *program) api(ctx context.Context) (*client.API, error) {
 	return p.apiBy(ctx, dialer)
 }
 
-func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*client.API, error) {
+func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*cli.API, error) {
 	token := p.getenv("RELAY_TOKEN")
 	if token == "" && p.identity != "" {
 		return client.NewSSHAPI(dialer), nil
@@ -157,7 +158,7 @@ func (p *program) mayGetToken(dialer *client.Dialer) error {
 	if err != nil || conf.Server == "" {
 		return err
 	}
-	return usage("RELAY_TOKEN is not sent to %s, which only webhooks.yaml names", dialer.Server).
+	return cli.Usage("RELAY_TOKEN is not sent to %s, which only webhooks.yaml names", dialer.Server).
 		WithHint("if the token is for that relay, set RELAY_SERVER=%s or name it with --server", dialer.Server)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 	"relay/client"
 	"relay/record"
 )
@@ -22,7 +23,7 @@ and what to do. The output contains no secrets. Exit 1 when a check fails.`,
 		Example: "  relay doctor\n  relay doctor stripe-dev --port 3000", Args: cobra.ArbitraryArgs,
 	}
 	var port int
-	c.Flags().Var((*decimal)(&port), "port", "`PORT` of the local server of the named aliases")
+	c.Flags().Var((*cli.Decimal)(&port), "port", "`PORT` of the local server of the named aliases")
 	asJSON := c.Flags().Bool("json", false, "print a JSON list")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		list, err := p.examine(c.Context(), args, port)
@@ -40,7 +41,7 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]rela
 	conf, err := p.readConfig()
 	switch {
 	case err != nil:
-		found.Verdict, found.Reason, found.Fix = relay.VerdictFail, err.Error(), client.HintOf(err, "correct the file; relay config check looks at it")
+		found.Verdict, found.Reason, found.Fix = relay.VerdictFail, err.Error(), cli.HintOf(err, "correct the file; relay config check looks at it")
 		conf = &client.Config{}
 	case conf.Path == "":
 		found.Verdict, found.Reason = relay.VerdictSkip, noConfig
@@ -67,7 +68,7 @@ func (p *program) loginsFinding() relay.Finding {
 	list, err := p.logins().Read()
 	switch {
 	case err != nil:
-		f.Verdict, f.Reason, f.Fix = relay.VerdictFail, err.Error(), client.HintOf(err, "remove it and run relay login again")
+		f.Verdict, f.Reason, f.Fix = relay.VerdictFail, err.Error(), cli.HintOf(err, "remove it and run relay login again")
 	case len(list) == 0:
 		f.Verdict, f.Reason = relay.VerdictSkip, "there is no login; commands use SSH with the key, or RELAY_TOKEN"
 	default:
@@ -86,7 +87,7 @@ func doctorForwards(conf *client.Config, names []string, port int) ([]client.For
 		return conf.Aliases, nil
 	}
 	if port != 0 && len(names) == 0 {
-		return nil, usage("which alias leads to port %d?", port).WithHint("relay doctor ALIAS --port %d", port)
+		return nil, cli.Usage("which alias leads to port %d?", port).WithHint("relay doctor ALIAS --port %d", port)
 	}
 	if port == 0 {
 		return forwards(conf, names, nil, "")
@@ -118,21 +119,21 @@ func (p *program) showFindings(list []relay.Finding, asJSON bool) error {
 	}
 	var err error
 	if asJSON {
-		err = p.printer().object(list)
+		err = p.printer().Object(list)
 	} else {
 		for _, f := range list {
 			line := fmt.Sprintf("%-4s  %-*s  %s", f.Verdict, width, f.Check, f.Reason)
 			if f.Fix != "" {
 				line += "; fix: " + f.Fix
 			}
-			err = cmp.Or(err, p.printer().line(line))
+			err = cmp.Or(err, p.printer().Line(line))
 		}
 	}
 	if err != nil {
 		return err
 	}
 	if failed > 0 {
-		return client.Errorf(client.ExitFailure, "%s failed; see what each line says to do", record.Count(failed, "check", "checks"))
+		return cli.Errorf(cli.ExitFailure, "%s failed; see what each line says to do", record.Count(failed, "check", "checks"))
 	}
 	return nil
 }

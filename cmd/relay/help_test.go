@@ -35,7 +35,7 @@ func inProcess(t *testing.T, env map[string]string, args ...string) (exit int, s
 	}}
 	root := p.root()
 	root.SetArgs(args)
-	exit = p.exit(t.Context(), root.ExecuteContext(t.Context()))
+	exit = p.front().Exit(t.Context(), root.ExecuteContext(t.Context()))
 	read := func(f *os.File) string {
 		text, err := os.ReadFile(f.Name())
 		if err != nil {

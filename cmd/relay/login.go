@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/client"
 	"relay/record"
 )
@@ -39,7 +40,7 @@ stored in a file that only you can read, and expires when it was not used for 90
 Commands use the API from then on.`,
 		Example: `  relay login https://relay.example.com
   relay login https://relay.example.com --with-token < token`,
-		Args: takes("base URL", 0, 1),
+		Args: cli.Takes("base URL", 0, 1),
 	}
 	c.Flags().BoolVar(&f.withToken, "with-token", false, "read an API token from stdin instead of approving the key in the browser")
 	c.Flags().BoolVar(&f.noBrowser, "no-browser", false, "do not open a browser; show the link only")
@@ -74,7 +75,7 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 		return client.NotEncrypted(site.BaseURL)
 	}
 	login := client.Login{BaseURL: base}
-	var api *client.API
+	var api *cli.API
 	if f.withToken { // a wrong token is reported before anything is made
 		if api, err = p.tokenFromStdin(ctx, &login); err != nil {
 			return err
@@ -105,9 +106,9 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 		return err
 	}
 	if f.json {
-		return p.printer().object(map[string]string{"user": login.User, "baseUrl": login.BaseURL, "server": login.Server, "key": login.Key})
+		return p.printer().Object(map[string]string{"user": login.User, "baseUrl": login.BaseURL, "server": login.Server, "key": login.Key})
 	}
-	return p.printer().line("Logged in to " + login.BaseURL + " as " + login.User)
+	return p.printer().Line("Logged in to " + login.BaseURL + " as " + login.User)
 }
 
 // loginBase returns the base URL to log in at.
@@ -152,7 +153,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 		return nil, err
 	}
 	if before != nil && !client.SameSite(before.BaseURL, site.BaseURL) {
-		return nil, client.Errorf(client.ExitRefused, "the SSH address %s belongs to the login at %s, not to %s", addr, before.BaseURL, site.BaseURL).
+		return nil, cli.Errorf(cli.ExitRefused, "the SSH address %s belongs to the login at %s, not to %s", addr, before.BaseURL, site.BaseURL).
 			WithHint("if the relay has moved: relay logout --server %s, then log in again", addr)
 	}
 	// The keys of a site are no keys of an address that only the environment names.
@@ -178,7 +179,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 }
 
 // tokenFromStdin reads a token and asks the relay for its account.
-func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*client.API, error) {
+func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli.API, error) {
 	token, err := client.ReadToken(p.in)
 	if err != nil {
 		return nil, err
@@ -197,20 +198,20 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 
 // registerKey registers the key that is offered first. A token without the scope for
 // that still serves for commands.
-func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *client.API, login *client.Login, name string) error {
+func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *cli.API, login *client.Login, name string) error {
 	key, err := dialer.FirstKey()
 	if err == nil {
 		err = api.RegisterKey(ctx, name, key)
 	}
-	registered := err == nil || client.Conflict(err)
+	registered := err == nil || cli.Conflict(err)
 	byKey := client.NewSSHAPI(dialer)
 	defer byKey.Close()
 	if registered {
-		if asked, wrong := byKey.IsOf(ctx, login.BaseURL); asked && wrong != nil {
+		if asked, wrong := client.CheckSite(ctx, byKey, login.BaseURL); asked && wrong != nil {
 			return wrong
 		}
 	}
-	if client.Conflict(err) {
+	if cli.Conflict(err) {
 		if me, refused := byKey.Me(ctx); refused == nil { // it belongs to another account
 			err = nil
 			if me.User != login.User {
@@ -231,8 +232,8 @@ func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *
 	api := client.NewSSHAPI(dialer)
 	defer api.Close()
 	me, err := api.Me(ctx)
-	var e *client.Error
-	if errors.As(err, &e) && e.Exit == client.ExitRefused {
+	var e *cli.Error
+	if errors.As(err, &e) && e.Exit == cli.ExitRefused {
 		if err := p.enrol(ctx, dialer, f); err != nil {
 			return err
 		}
@@ -241,7 +242,7 @@ func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *
 	if err != nil {
 		return err
 	}
-	if _, err := api.IsOf(ctx, login.BaseURL); err != nil { // which gets the token with each command
+	if _, err := client.CheckSite(ctx, api, login.BaseURL); err != nil { // which gets the token with each command
 		return err
 	}
 	token, err := api.MakeToken(ctx, f.name)
@@ -258,9 +259,9 @@ func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags
 	err := dialer.Enrol(ctx, func(link, code string) {
 		w := p.printer()
 		if f.json {
-			failed = w.object(map[string]string{"link": link, "code": code})
+			failed = w.Object(map[string]string{"link": link, "code": code})
 		} else {
-			failed = errors.Join(w.line("Open  "+link), w.line("Code: "+code))
+			failed = errors.Join(w.Line("Open  "+link), w.Line("Code: "+code))
 		}
 		p.say("waiting for somebody who is signed in there to approve the key, 2 minutes at most")
 		if p.prompter() == nil || f.noBrowser {
@@ -302,7 +303,7 @@ func (p *program) logout() *cobra.Command {
 	c := &cobra.Command{
 		Use: "logout", Short: "revoke the token that the login made, and remove the login",
 		Long:    "Revoke the token of the login at this relay and remove the login. A token passed by\n--with-token stays valid. The SSH key still logs in.",
-		Example: "  relay logout\n  relay logout --key", Args: takes("", 0, 0),
+		Example: "  relay logout\n  relay logout --key", Args: cli.Takes("", 0, 0),
 	}
 	withKey := c.Flags().Bool("key", false, "also remove the SSH key from the account")
 	c.RunE = func(c *cobra.Command, _ []string) error { return p.runLogout(c.Context(), *withKey) }
@@ -320,7 +321,7 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	}
 	if login == nil {
 		addr, _ := dialer.Addr()
-		return client.Errorf(client.ExitFailure, "you are not logged in at %s", addr).WithHint("relay login URL")
+		return cli.Errorf(cli.ExitFailure, "you are not logged in at %s", addr).WithHint("relay login URL")
 	}
 	api, err := client.NewAPI(login.BaseURL, login.Token, relay.ThisBuild().Version)
 	if err != nil {
@@ -348,18 +349,18 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	}
 	account := login.BaseURL + "/account"
 	if tokenErr != nil {
-		return &client.Error{
-			Exit: client.ExitUnreachable, Cause: tokenErr, Hint: "revoke it at " + account,
+		return &cli.Error{
+			Exit: cli.ExitUnreachable, Cause: tokenErr, Hint: "revoke it at " + account,
 			Text: "logged out here, but " + login.BaseURL + " could not be reached, so the token is still valid",
 		}
 	}
 	if keyErr != nil {
-		return &client.Error{
-			Exit: client.ExitFailure, Cause: keyErr, Hint: "remove it at " + account,
+		return &cli.Error{
+			Exit: cli.ExitFailure, Cause: keyErr, Hint: "remove it at " + account,
 			Text: "logged out of " + login.BaseURL + ", but the SSH key still logs in",
 		}
 	}
-	err = p.printer().line("Logged out of " + login.BaseURL)
+	err = p.printer().Line("Logged out of " + login.BaseURL)
 	if err == nil && !withKey {
 		p.say("the SSH key still logs in; remove it in the dashboard, or use relay logout --key next time")
 	}
@@ -368,7 +369,7 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 
 // endToken revokes the token that the login made. A token that was passed by
 // --with-token is not revoked, because others may use it, and the person is told.
-func (p *program) endToken(ctx context.Context, api *client.API, login *client.Login) error {
+func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Login) error {
 	account := login.BaseURL + "/account"
 	if login.TokenID != "" {
 		revoked, err := api.RevokeToken(ctx, login.TokenID)
@@ -378,8 +379,8 @@ func (p *program) endToken(ctx context.Context, api *client.API, login *client.L
 		return err
 	}
 	me, err := api.Me(ctx)
-	var e *client.Error
-	if errors.As(err, &e) && e.Exit == client.ExitRefused { // revoked already
+	var e *cli.Error
+	if errors.As(err, &e) && e.Exit == cli.ExitRefused { // revoked already
 		return nil
 	}
 	if err == nil && me.TokenID != nil {
@@ -392,21 +393,21 @@ func (p *program) endToken(ctx context.Context, api *client.API, login *client.L
 }
 
 func (p *program) whoami() *cobra.Command {
-	c := &cobra.Command{Use: "whoami", Short: "show your account and how the relay is reached", Example: "  relay whoami\n  relay whoami --json", Args: takes("", 0, 0)}
+	c := &cobra.Command{Use: "whoami", Short: "show your account and how the relay is reached", Example: "  relay whoami\n  relay whoami --json", Args: cli.Takes("", 0, 0)}
 	// The answer of the relay, with the connection added.
-	asked := func(ctx context.Context, api *client.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+	asked := func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		fields := map[string]any{}
 		if err := api.Get(ctx, "/me", &fields); err != nil {
 			return nil, err
 		}
-		fields["connection"], fields["relay"] = api.Endpoint().Name, api.Endpoint().Addr
+		fields["connection"], fields["relay"] = api.Endpoint.Name, api.Endpoint.Addr
 		return json.Marshal(fields)
 	}
 	type me struct {
 		record.Me
 		Connection, Relay string
 	}
-	return ask(p, c, asked, func(w *printer, m *me) error {
+	return cli.Ask(p.front(), c, asked, func(w *cli.Printer, m *me) error {
 		account, way := m.User, "with a key, over SSH at "
 		if m.Admin {
 			account += " (admin)"
@@ -417,6 +418,6 @@ func (p *program) whoami() *cobra.Command {
 		if m.Connection == "api" {
 			way = "with a token, over the API at "
 		}
-		return errors.Join(w.line(account), w.line(way+m.Relay))
+		return errors.Join(w.Line(account), w.Line(way+m.Relay))
 	})
 }

@@ -7,7 +7,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/signal"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/term"
 
 	"relay"
+	"relay/cli"
 	"relay/client"
 	"relay/manual"
 	"relay/record"
@@ -37,7 +37,7 @@ func run(args []string) int {
 		plainUsages(root)
 	}
 	root.SetArgs(args)
-	return p.exit(ctx, root.ExecuteContext(ctx))
+	return p.front().Exit(ctx, root.ExecuteContext(ctx))
 }
 
 // program is one run: its streams, its environment and its global flags.
@@ -77,7 +77,7 @@ func (p *program) root() *cobra.Command {
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		Args:              cobra.ArbitraryArgs,
-		RunE:              unknownCommand,
+		RunE:              cli.UnknownCommand,
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return p.checkGlobals(c.Name()) },
 	}
 	flags := root.PersistentFlags()
@@ -87,7 +87,7 @@ func (p *program) root() *cobra.Command {
 	flags.StringVar(&p.output, "output", outputCompact, "`FORMAT` of what is printed: compact, quiet or json")
 	flags.StringVar(&p.hostKey, "host-key", "", "accept only the host key with this `FINGERPRINT` (SHA256:...)")
 	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also NO_COLOR)")
-	root.SetFlagErrorFunc(flagError)
+	root.SetFlagErrorFunc(cli.FlagError)
 	root.SetOut(p.out)
 	root.SetErr(p.err)
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -99,12 +99,11 @@ func (p *program) root() *cobra.Command {
 		root.AddCommand(commands...)
 	}
 	group("tunnel", "Tunnel:", p.up())
-	group("events", "Aliases and events:",
-		p.aliases(), p.events(), p.wait(), p.show(), p.diff(), p.replay(), p.replayQueued(), p.mark(), p.share(), p.export())
+	group("events", "Aliases and events:", p.front().Commands()...)
 	group("account", "Account:", p.login(), p.logout(), p.whoami())
 	group("program", "This program:", p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man())
 	root.SetHelpCommandGroupID("program")
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "show the help of a command", Args: cobra.ArbitraryArgs, RunE: help, GroupID: "program"})
+	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "show the help of a command", Args: cobra.ArbitraryArgs, RunE: cli.Help, GroupID: "program"})
 	p.complete(root)
 	return root
 }
@@ -113,10 +112,10 @@ func (p *program) checkGlobals(command string) error {
 	switch p.output {
 	case outputCompact, outputQuiet, outputJSON:
 	default:
-		return usage("--output is compact, quiet or json, not %q", p.output)
+		return cli.Usage("--output is compact, quiet or json, not %q", p.output)
 	}
 	if p.hostKey != "" && !strings.HasPrefix(p.hostKey, "SHA256:") {
-		return usage("--host-key is a fingerprint such as SHA256:…, not %q", p.hostKey)
+		return cli.Usage("--host-key is a fingerprint such as SHA256:…, not %q", p.hostKey)
 	}
 	// A file that is named must exist and be valid, even for commands that do not use
 	// it. The doctor reports it as a finding instead.
@@ -127,23 +126,12 @@ func (p *program) checkGlobals(command string) error {
 	return nil
 }
 
-// exit prints an error and returns the exit code.
-func (p *program) exit(ctx context.Context, err error) int {
-	var e *client.Error
-	switch {
-	case err == nil:
-		return 0
-	case ctx.Err() != nil && errors.Is(err, context.Canceled):
-		return client.ExitInterrupted
-	case errors.As(err, &e):
-		p.say(e.Error())
-		if e.Hint != "" {
-			p.say("hint: " + e.Hint)
-		}
-		return e.Exit
+// front is where the commands of cli are typed.
+func (p *program) front() *cli.Front {
+	return &cli.Front{
+		API: p.api, Printer: p.printer, Say: p.say, JSON: func() bool { return p.output == outputJSON },
+		NoAlias: "there are no aliases yet; relay up --port 3000 --alias NAME creates one",
 	}
-	p.say(err.Error())
-	return client.ExitFailure
 }
 
 // sayPrefix begins each line for people.
@@ -157,9 +145,16 @@ func (p *program) say(text string) {
 }
 
 // printer returns the printer for stdout.
-func (p *program) printer() *printer {
-	color := !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb" && term.IsTerminal(int(p.out.Fd()))
-	return &printer{out: p.out, color: color}
+func (p *program) printer() *cli.Printer { return &cli.Printer{Out: p.out, Terminal: p.terminal} }
+
+// terminal is what stdout is connected to.
+func (p *program) terminal() cli.Terminal {
+	fd := int(p.out.Fd())
+	if !term.IsTerminal(fd) {
+		return cli.Terminal{}
+	}
+	columns, _, _ := term.GetSize(fd) // 0 if it is not known
+	return cli.Terminal{Color: !p.noColor && p.getenv("NO_COLOR") == "" && p.getenv("TERM") != "dumb", Columns: columns}
 }
 
 func (p *program) home() string {
@@ -173,13 +168,13 @@ func (p *program) home() string {
 }
 
 func (p *program) versionCommand() *cobra.Command {
-	c := &cobra.Command{Use: "version", Short: "print the version", Args: takes("", 0, 0)}
-	asJSON := c.Flags().Bool("json", false, flagJSON)
+	c := &cobra.Command{Use: "version", Short: "print the version", Args: cli.Takes("", 0, 0)}
+	asJSON := c.Flags().Bool("json", false, cli.FlagJSON)
 	c.RunE = func(*cobra.Command, []string) error {
 		if !*asJSON && p.output != outputJSON {
-			return p.printer().line("relay " + relay.ThisBuild().String())
+			return p.printer().Line("relay " + relay.ThisBuild().String())
 		}
-		return p.printer().object(struct {
+		return p.printer().Object(struct {
 			Name string `json:"name"`
 			relay.Build
 		}{"relay", relay.ThisBuild()})
@@ -190,7 +185,7 @@ func (p *program) versionCommand() *cobra.Command {
 // man writes the manual pages, for packages.
 func (p *program) man() *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "write the manual pages to a directory", Args: takes("folder", 1, 1), Hidden: true,
+		Use: "man DIR", Short: "write the manual pages to a directory", Args: cli.Takes("folder", 1, 1), Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			return manual.Manual{Section: 1, End: manExits}.Write(c.Root(), args[0])
 		},

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"relay/cli"
 	"relay/client"
 	"relay/record"
 )
@@ -12,7 +13,7 @@ import (
 // upScreen prints the output of relay up: the fixed lines and the request log on
 // stdout, everything else by say. Its methods are safe for concurrent use.
 type upScreen struct {
-	w        *printer
+	w        *cli.Printer
 	say      func(string)
 	mode     string // of --output
 	forwards []client.Forward
@@ -29,21 +30,21 @@ type upScreen struct {
 	reasonAt time.Time
 }
 
-func newScreen(w *printer, say func(string), mode string, forwards []client.Forward) *upScreen {
+func newScreen(w *cli.Printer, say func(string), mode string, forwards []client.Forward) *upScreen {
 	return &upScreen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}, refusals: map[string]string{}}
 }
 
 // line writes a line for people, which is left out with --output json.
 func (s *upScreen) line(text string) {
 	if s.mode != outputJSON {
-		_ = s.w.line(text)
+		_ = s.w.Line(text)
 	}
 }
 
 // object writes a line of --output json.
 func (s *upScreen) object(v any) {
 	if s.mode == outputJSON {
-		_ = s.w.object(v)
+		_ = s.w.Object(v)
 	}
 }
 
@@ -67,11 +68,11 @@ func (s *upScreen) message(m *client.Message) {
 		if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
 			return
 		}
-		line := record.AttemptLine(m.Event, m.Attempt).String()
+		more := ""
 		if len(s.forwards) > 1 {
-			line += " alias " + m.Event.Alias
+			more = " alias " + m.Event.Alias
 		}
-		_ = s.w.line(line)
+		_ = s.w.Event(record.AttemptLine(m.Event, m.Attempt), more)
 		s.missed = false
 	case client.TypeRefused:
 		s.refused(m)
@@ -137,7 +138,7 @@ func (s *upScreen) online(m *client.Message) {
 
 func (s *upScreen) tellQueued() {
 	for _, f := range s.forwards {
-		alias := client.AliasLabel(f.Alias)
+		alias := cli.AliasLabel(f.Alias)
 		if n := s.queued[alias]; n > 0 {
 			s.line(record.Count(n, "event", "events") + " queued while offline; press R or run: relay replay-queued " + alias)
 			s.queued[alias] = 0

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"relay/cli"
 	"relay/client"
 	"relay/record"
 )
@@ -27,7 +28,7 @@ func newRecordedScreen(t *testing.T, mode string, aliases ...string) *recordedSc
 		}
 		forwards = append(forwards, client.Forward{Alias: alias, Target: target})
 	}
-	s.upScreen = newScreen(&printer{out: &s.out}, func(line string) { s.talk.WriteString(line + "\n") }, mode, forwards)
+	s.upScreen = newScreen(&cli.Printer{Out: &s.out}, func(line string) { s.talk.WriteString(line + "\n") }, mode, forwards)
 	return s
 }
 
@@ -174,38 +175,5 @@ func TestJSONOutputIsOneObjectALine(t *testing.T) {
 `
 	if s.out.String() != want {
 		t.Errorf("stdout:\n%s\nwant:\n%s", &s.out, want)
-	}
-}
-
-func TestColorsStandAroundTheStatusOnly(t *testing.T) {
-	var out strings.Builder
-	w := &printer{out: &out, color: true}
-	if err := w.line("05:17:53 [404] GET /[200]\x1b[31m"); err != nil {
-		t.Fatal(err)
-	}
-	if want := "05:17:53 \x1b[33m[404]\x1b[0m GET /[200]\\x1b[31m\n"; out.String() != want {
-		t.Errorf("%q", out.String())
-	}
-}
-
-func TestListsArePrintedNewestLast(t *testing.T) {
-	for in, want := range map[string]string{
-		`{"data":[{"id":"evt_2"},{"id":"evt_1"}],"nextCursor":null}`: `{"id":"evt_1"} {"id":"evt_2"}`,
-		`{"data":[{"id":"evt_1"},{"id":"evt_2"}]}`:                   `{"id":"evt_1"} {"id":"evt_2"}`,
-		`{"id":"evt_3"}`: `{"id":"evt_3"}`,
-		`{"data":[]}`:    "",
-		"no JSON":        "no JSON",
-	} {
-		var got []string
-		for _, item := range items(json.RawMessage(in)) {
-			got = append(got, string(item))
-		}
-		if strings.Join(got, " ") != want {
-			t.Errorf("%s: %s", in, got)
-		}
-	}
-	w := &printer{out: &strings.Builder{}}
-	if _, err := decode[record.Event](json.RawMessage("no JSON")); err == nil || w.json(json.RawMessage("no JSON")) == nil {
-		t.Error("an answer that is no JSON is fine")
 	}
 }

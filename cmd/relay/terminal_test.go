@@ -243,7 +243,7 @@ func TestWhenThereAreColors(t *testing.T) {
 		{"a file", file, map[string]string{"TERM": "xterm"}, false, false},
 	} {
 		p := &program{out: c.out, getenv: func(name string) string { return c.env[name] }, noColor: c.noColor}
-		if got := p.printer().color; got != c.want {
+		if got := p.terminal().Color; got != c.want {
 			t.Errorf("%s: colors %t, want %t", c.name, got, c.want)
 		}
 	}

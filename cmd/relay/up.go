@@ -8,6 +8,7 @@ import (
 	"golang.org/x/term"
 
 	"relay"
+	"relay/cli"
 	"relay/client"
 	"relay/record"
 )
@@ -50,7 +51,7 @@ Ignore unknown types and keys: more may be added.`,
 		Args: cobra.ArbitraryArgs,
 	}
 	flags := c.Flags()
-	flags.Var((*decimal)(&f.port), "port", "port of the local HTTP server; 127.0.0.1 is dialed, then ::1")
+	flags.Var((*cli.Decimal)(&f.port), "port", "port of the local HTTP server; 127.0.0.1 is dialed, then ::1")
 	flags.StringSliceVar(&f.alias, "alias", nil, "alias to attach to, the same as an argument")
 	flags.StringVar(&f.target, "target", "", "`URL` of the local server: http or https, no path; loopback certificates are not verified")
 	flags.StringVar(&f.hostHeader, "host-header", "", "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached")
@@ -85,7 +86,7 @@ func (f *upFlags) fixedTarget(portGiven bool) (fixed *client.Target, stop func()
 	stop = func() {}
 	switch {
 	case portGiven && f.target != "", portGiven && f.echo, f.target != "" && f.echo:
-		err = usage("--port, --target and --echo exclude each other")
+		err = cli.Usage("--port, --target and --echo exclude each other")
 	case portGiven:
 		target, err = client.PortTarget(f.port)
 	case f.target != "":
@@ -130,10 +131,10 @@ func (p *program) release(ctx context.Context, up *client.Up) {
 	for _, f := range up.Forwards {
 		r, err := up.Release(ctx, f.Alias)
 		if err != nil {
-			p.say(client.AliasLabel(f.Alias) + ": " + err.Error())
+			p.say(cli.AliasLabel(f.Alias) + ": " + err.Error())
 			continue // the relay may have refused this alias and not the others
 		}
-		p.say(released(r))
+		p.say(cli.ReleasedText(r))
 	}
 }
 
@@ -149,15 +150,15 @@ func forwards(conf *client.Config, names []string, fixed *client.Target, hostHea
 	}
 	switch {
 	case len(names) > maxAliases:
-		return nil, usage("%d aliases are too many for one connection; the limit is %d", len(names), maxAliases).
+		return nil, cli.Usage("%d aliases are too many for one connection; the limit is %d", len(names), maxAliases).
 			WithHint("name some of them here and the others in a second relay up")
 	case len(names) > 0:
 	case fixed != nil:
-		return nil, usage("which alias?").WithHint("name it: relay up --alias NAME …")
+		return nil, cli.Usage("which alias?").WithHint("name it: relay up --alias NAME …")
 	case conf.Path == "":
-		return nil, usage("nothing to do: no alias is named and %s", noConfig).WithHint("relay up --port 3000 --alias NAME")
+		return nil, cli.Usage("nothing to do: no alias is named and %s", noConfig).WithHint("relay up --port 3000 --alias NAME")
 	default:
-		return nil, usage("nothing to do: no alias is named and %s has none", conf.Path).WithHint("relay up --port 3000 --alias NAME")
+		return nil, cli.Usage("nothing to do: no alias is named and %s has none", conf.Path).WithHint("relay up --port 3000 --alias NAME")
 	}
 	var list []client.Forward
 	for _, name := range names {
@@ -181,12 +182,12 @@ func forwards(conf *client.Config, names []string, fixed *client.Target, hostHea
 func aliasNames(names []string) ([]string, error) {
 	var list []string
 	for _, typed := range names {
-		name := client.NormalAlias(typed)
-		if !relay.ValidLabel(client.AliasLabel(name)) {
-			return nil, usage("%q is no alias name; it has 1 to 63 letters, digits and inner hyphens", typed)
+		name := cli.NormalAlias(typed)
+		if !relay.ValidLabel(cli.AliasLabel(name)) {
+			return nil, cli.Usage("%q is no alias name; it has 1 to 63 letters, digits and inner hyphens", typed)
 		}
 		if contains(list, name) {
-			return nil, usage("alias %s is named twice", name)
+			return nil, cli.Usage("alias %s is named twice", name)
 		}
 		list = append(list, name)
 	}
@@ -207,14 +208,14 @@ func configTarget(conf *client.Config, name string) (client.Target, error) {
 			return f.Target, nil
 		}
 	}
-	err := usage("where does %s lead? give --port, --target or --echo", name)
+	err := cli.Usage("where does %s lead? give --port, --target or --echo", name)
 	if port, convErr := strconv.Atoi(name); convErr == nil {
 		return client.Target{}, err.WithHint("did you mean relay up --port %d --alias NAME", port)
 	}
 	if conf.Path == "" {
 		return client.Target{}, err.WithHint("relay up --port 3000 --alias %s, or a %s that says it; %s", name, client.ConfigName, noConfig)
 	}
-	err = usage("alias %s is not in %s", name, conf.Path)
+	err = cli.Usage("alias %s is not in %s", name, conf.Path)
 	if near := record.Nearest(name, configNames(conf)); near != "" {
 		return client.Target{}, err.WithHint("did you mean %s", near)
 	}

@@ -223,7 +223,7 @@ func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiH
 	c := a.cfg
 	options := sshgate.Options{
 		DrainTime: c.Drain, API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout,
-		Budget: budget, HostKeys: a.hostKeys, Accounts: a.store, Attach: a.delivery, Read: a.store, Replay: a.delivery,
+		Budget: budget, HostKeys: a.hostKeys, Accounts: a.store, Attach: a.delivery,
 		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
 		PingInterval: c.PingInterval, PingTimeout: c.PingTimeout, StaleClose: c.StaleClose,
 		MaxConnections: c.MaxConnections, MaxPerSource: c.MaxConnectionsPerSource, MaxPerAccount: c.MaxConnectionsPerAccount,

@@ -4,11 +4,14 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -91,12 +94,12 @@ func (v *live) run() int {
 	online, refused, rest := v.gather(online, refused)
 	if len(online)+len(refused) == 0 {
 		if v.Ctx.Err() != nil {
-			return v.Session.Exit(ExitFailure)
+			return v.Session.Exit(cli.ExitFailure)
 		}
 		for line := range strings.Lines(v.helpText()) {
-			v.out.line(strings.TrimSuffix(line, "\n"))
+			v.out.line(strings.TrimRight(line, "\r\n"))
 		}
-		return ExitFailure
+		return cli.ExitFailure
 	}
 	v.out.line("Connected to relay " + v.Site.Base.Hostname())
 	for _, n := range online {
@@ -105,9 +108,9 @@ func (v *live) run() int {
 	v.tell(refused)
 	if len(online) == 0 {
 		if slices.ContainsFunc(refused, func(n Notice) bool { return n.Code != relay.CodeNotFound }) {
-			return ExitFailure
+			return cli.ExitFailure
 		}
-		return ExitTaken
+		return cli.ExitTaken
 	}
 	v.out.line("Press Ctrl+C to disconnect")
 	for _, n := range online {
@@ -174,7 +177,7 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 			}
 			ended, missed := log.take(items)
 			for _, m := range ended {
-				v.out.line(v.Screen.line(record.AttemptLine(m.Event, m.Attempt)))
+				v.out.line(v.printer.EventText(record.AttemptLine(m.Event, m.Attempt)))
 				v.warnHostRefused(m.Event)
 			}
 			if missed {
@@ -187,31 +190,31 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 		case key := <-v.Keys:
 			switch {
 			case key == "q":
-				return ExitOK
+				return cli.ExitOK
 			case strings.EqualFold(key, "r"):
 				v.release()
 			}
 		case <-v.Ctx.Done():
 			all, _, _ := v.Notices.Take()
 			v.tell(all)
-			return v.Session.Exit(ExitOK)
+			return v.Session.Exit(cli.ExitOK)
 		}
 	}
 }
 
 // release delivers what was queued while the aliases of this connection were offline.
 func (v *live) release() {
+	api := v.api()
+	defer api.Close()
 	for _, alias := range v.Session.Attached() {
-		n, err := 0, v.Limits.Replay(v.Who)
-		if err == nil {
-			ctx, cancel := v.ask()
-			n, err = v.Replay.Release(ctx, v.Who, alias)
-			cancel()
-		}
-		if alias = record.SafeText(alias); err != nil {
-			v.out.line("replay-queued " + alias + ": " + problemText(err))
+		released := &record.Released{}
+		ctx, cancel := v.ask()
+		err := api.Decode(ctx, http.MethodPost, "/aliases/"+url.PathEscape(alias)+"/replay-queued", nil, released)
+		cancel()
+		if err != nil {
+			v.out.line(record.SafeText("replay-queued " + alias + ": " + err.Error()))
 		} else {
-			v.out.line(fmt.Sprintf("%d released of %s", n, alias))
+			v.out.line(cli.ReleasedText(released))
 		}
 	}
 }
@@ -267,3 +270,6 @@ func (v *live) warnHostRefused(e *record.Summary) {
 		v.out.line("warning: " + record.SafeText(w.Message))
 	}
 }
+
+// QueuedEvents says how many events were queued while offline.
+func QueuedEvents(n int) string { return record.Count(n, "event", "events") + " queued while offline" }

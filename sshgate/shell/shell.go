@@ -7,21 +7,11 @@ import (
 	"context"
 	"io"
 	"log/slog"
+	"net"
 	"time"
 
 	"relay"
-)
-
-// Exit codes of sessions and commands; those of the command relay.
-const (
-	ExitOK          = 0
-	ExitFailure     = 1
-	ExitUsage       = 2
-	ExitRefused     = 3
-	ExitNotFound    = 4
-	ExitTaken       = 5
-	ExitUnreachable = 69
-	ExitInterrupted = 130
+	"relay/cli"
 )
 
 const (
@@ -33,17 +23,7 @@ const (
 
 // Accounts is what accounts own. store satisfies it.
 type Accounts interface {
-	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
-	Keys(ctx context.Context, who relay.Actor, user string) ([]relay.Key, error)
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
-	CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error)
-	// MarkEvent changes what the owner of its alias noted about an event.
-	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error
-	// CreateToken makes an API token of the actor's account with t's Name; without
-	// scopes it may do what the actor may. The secret is given once.
-	CreateToken(ctx context.Context, who relay.Actor, t relay.Token) (made relay.Token, secret string, err error)
-	// StillValid is nil while the actor's credential stands, ErrNotFound when it was removed.
-	StillValid(ctx context.Context, who relay.Actor) error
 }
 
 // Tunnels tells what happens to aliases. delivery satisfies it.
@@ -54,41 +34,17 @@ type Tunnels interface {
 	Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error)
 }
 
-// Reader reads events. store satisfies it.
-type Reader interface {
-	Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error)
-	// Matches reports whether the filter selects one event; it reads bodies where needed.
-	Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error)
-	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
-	// BodyPart reads part i of the request body (n = 0) or of the response body of
-	// attempt n. Only after Event let the actor in.
-	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
-}
-
-// Replayer sends events again. delivery satisfies it.
-type Replayer interface {
-	// Replay asks for a new attempt and waits up to wait for its end. The event is
-	// as it stands then; n is the number of the new attempt.
-	Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (e *relay.Event, n int, err error)
-	// Release lets the inbound events queued while offline go out; says how many.
-	Release(ctx context.Context, who relay.Actor, alias string) (int, error)
-}
-
-// Limits count what people do, together with the other fronts. Both give rate-limited
-// when there was too much of it lately. api's satisfies it.
+// Limits count what people do, together with the other fronts. api's satisfies it.
 type Limits interface {
-	// Create counts a login, share, token or key that the actor's account makes.
+	// Create counts a login, share, token or key that the actor's account makes. It gives
+	// rate-limited when there were too many of them lately.
 	Create(who relay.Actor) error
-	// Replay counts a replay or release by the actor's credential.
-	Replay(who relay.Actor) error
 }
 
 // Config is what the sessions of a server have in common.
 type Config struct {
 	Accounts Accounts
 	Tunnels  Tunnels
-	Read     Reader
-	Replay   Replayer
 	Limits   Limits
 	Site     relay.Site
 	Version  string // shown by the command version
@@ -102,6 +58,8 @@ type Config struct {
 
 // Session is the SSH session that a Shell runs in. Its methods are safe for concurrent use.
 type Session interface {
+	// OpenAPI opens a connection to /api/v1, which acts for the account of the session.
+	OpenAPI() (net.Conn, error)
 	// Go runs f in a goroutine that the end of the connection waits for.
 	Go(where string, f func())
 	// Stop asks the session to end with an exit code.
@@ -135,20 +93,44 @@ type Shell struct {
 
 	// OutputStuck says, after Run, that a write to Stdout still waits for the peer.
 	OutputStuck bool
+
+	printer *cli.Printer
 }
 
 // Run runs a command line, "" = the live view, and returns the exit code.
 func (s *Shell) Run(command string) int {
 	s.Stdout, s.Stderr = s.Screen.Writer(s.Stdout), s.Screen.Writer(s.Stderr)
-	k := &call{s: s, flags: map[string]string{}, filterFlags: map[string][]string{}}
+	s.printer = &cli.Printer{Out: s.Stdout, Terminal: s.Screen.terminal}
 	words, err := splitWords(command)
-	switch {
-	case err != nil:
-		return k.fail(usage(err.Error()))
-	case len(words) == 0:
+	if err == nil && len(words) == 0 {
 		return (&live{Shell: s, out: newOutput(), shown: map[string]bool{}}).run()
 	}
-	return k.dispatch(words)
+	ended := make(chan int, 1)
+	s.Session.Go("session command", func() {
+		if err != nil {
+			ended <- s.front().Exit(s.Ctx, cli.Usage("%s", err))
+			return
+		}
+		ended <- s.command(words)
+	})
+	for {
+		select {
+		case code := <-ended:
+			return code
+		case key := <-s.Keys:
+			if key == "q" {
+				s.Session.Stop(cli.ExitInterrupted)
+			}
+		case <-s.Ctx.Done():
+			select {
+			case code := <-ended:
+				return code
+			case <-time.After(endTimeout):
+				s.OutputStuck = true
+				return s.Session.Exit(cli.ExitFailure)
+			}
+		}
+	}
 }
 
 // ask returns the context of one call of the store or of delivery.

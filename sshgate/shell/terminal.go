@@ -5,11 +5,10 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"unicode/utf8"
 
 	"golang.org/x/crypto/ssh"
 
-	"relay/record"
+	"relay/cli"
 )
 
 // Screen is what a session knows of the terminal at its other end. It is safe for
@@ -82,31 +81,14 @@ func (s *Screen) HasPTY() bool {
 	return s.pty
 }
 
-// tones are the colours of outcomes by the class of their status (ECMA-48, SGR): green, cyan,
-// yellow for the asker's fault, red.
-var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
-
-// Bounds of a method and a path in a line, and of a path that is shortened to the window:
-// with less of it a line says too little, so it wraps instead.
-const maxMethod, maxPath, minPath = 32, 512, 12
-
-// line returns a line with its path shortened to the window, and with its outcome in colour
-// where the terminal can and its owner wants it.
-func (s *Screen) line(l record.Line) string {
+// terminal returns what a line is printed for.
+func (s *Screen) terminal() cli.Terminal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	path := l.Path
-	l.Method, l.Path = record.SafeTextMax(l.Method, maxMethod), "/"
-	most := maxPath
-	if width := s.columns - 1; s.pty && width > 0 { // some terminals wrap when the last column is written
-		most = min(most, max(minPath, width-utf8.RuneCountInString(l.String())+1))
+	if !s.pty {
+		return cli.Terminal{}
 	}
-	l.Path = record.SafeTextMax(path, most)
-	if l.Status < 200 || !s.pty || s.dumb || s.noColor {
-		return l.String()
-	}
-	painted := "\x1b[" + tones[min(l.Status/100, 5)] + "m" + l.Outcome() + "\x1b[0m"
-	return strings.Replace(l.String(), l.Outcome(), painted, 1)
+	return cli.Terminal{Color: !s.dumb && !s.noColor, Columns: s.columns}
 }
 
 // Writer gives what writes lines as the terminal needs them.

@@ -1,4 +1,4 @@
-package client
+package cli
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ func (a *API) Me(ctx context.Context) (*record.Me, error) {
 func (a *API) MakeToken(ctx context.Context, name string) (*record.Token, error) {
 	token := &record.Token{}
 	wanted := map[string]any{"name": name, "expiresIn": tokenLife, "renew": true}
-	err := a.decode(ctx, http.MethodPost, "/tokens", wanted, token)
+	err := a.Decode(ctx, http.MethodPost, "/tokens", wanted, token)
 	if err == nil && token.Token == "" {
 		err = Errorf(ExitFailure, "the relay made no token").WithHint("make one in its dashboard and run: relay login URL --with-token")
 	}
@@ -41,7 +41,7 @@ func (a *API) RegisterKey(ctx context.Context, name string, key ssh.PublicKey) e
 		return nil
 	}
 	wanted := map[string]string{"name": name, "key": string(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)))}
-	return a.decode(ctx, http.MethodPost, "/keys", wanted, &record.Key{})
+	return a.Decode(ctx, http.MethodPost, "/keys", wanted, &record.Key{})
 }
 
 // keyID returns the id of a key of the account, or "" if the key is not registered.
@@ -71,7 +71,7 @@ func (a *API) RemoveKey(ctx context.Context, key ssh.PublicKey) error {
 // already is no error. revoked is false when the token lacks the scope to revoke one.
 func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err error) {
 	err = a.remove(ctx, "/tokens/"+url.PathEscape(id))
-	if hasCode(err, relay.CodeForbidden) {
+	if HasCode(err, relay.CodeForbidden) {
 		return false, nil
 	}
 	return err == nil, err
@@ -79,7 +79,7 @@ func (a *API) RevokeToken(ctx context.Context, id string) (revoked bool, err err
 
 func (a *API) remove(ctx context.Context, path string) error {
 	_, err := a.Call(ctx, http.MethodDelete, path, nil)
-	if hasCode(err, relay.CodeNotFound) || hasCode(err, relay.CodeUnauthorized) {
+	if HasCode(err, relay.CodeNotFound) || HasCode(err, relay.CodeUnauthorized) {
 		return nil // a revoked token is unauthorized
 	}
 	return err

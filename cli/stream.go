@@ -1,4 +1,4 @@
-package client
+package cli
 
 import (
 	"bufio"
@@ -17,16 +17,16 @@ const (
 	quietStream = 45 * time.Second
 )
 
-// errLongLine is final: the relay would send the same line again.
-var errLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
+// ErrLongLine is final: the relay would send the same line again.
+var ErrLongLine = Errorf(ExitFailure, "the relay sent a line of more than %d MiB", maxLine>>20)
 
-// stream opens the live stream of what a query of GET /events selects, after the item with the
+// Stream opens the live stream of what a query of GET /events selects, after the item with the
 // id after, or from now on with "". It calls begun when the stream is open, and then take for
 // each item as readStream does, until the stream ends, or begun or take fails.
-func (a *API) stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
+func (a *API) Stream(ctx context.Context, query, after string, begun func() error, take func(id, name string, data []byte) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := a.request(ctx, http.MethodGet, "/stream"+query, nil, after)
+	resp, err := a.Request(ctx, http.MethodGet, "/stream"+query, nil, after)
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func readStream(r io.Reader, take func(id, name string, data []byte) error) erro
 				data = append(data, '\n')
 			}
 			if len(data)+len(value) > maxLine {
-				return errLongLine
+				return ErrLongLine
 			}
 			data = append(data, value...)
 		}
@@ -99,7 +99,7 @@ func readStream(r io.Reader, take func(id, name string, data []byte) error) erro
 	err := lines.Err()
 	switch {
 	case errors.Is(err, bufio.ErrTooLong):
-		return errLongLine
+		return ErrLongLine
 	case err == nil:
 		err = io.EOF
 	}

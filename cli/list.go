@@ -1,4 +1,4 @@
-package client
+package cli
 
 import (
 	"context"
@@ -75,7 +75,7 @@ func (a *API) Replay(ctx context.Context, id string) (json.RawMessage, error) {
 // Export returns an event in one of record.ExportFormats, and the name for its file.
 func (a *API) Export(ctx context.Context, id, format string) (text []byte, name string, err error) {
 	path := "/events/" + url.PathEscape(id) + "/export?" + url.Values{"format": {format}}.Encode()
-	resp, err := a.request(ctx, http.MethodGet, path, nil, "")
+	resp, err := a.Request(ctx, http.MethodGet, path, nil, "")
 	if err != nil {
 		return nil, "", err
 	}
@@ -130,7 +130,7 @@ func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration)
 		if e.State != relay.StateDelivering || time.Until(end) <= 0 {
 			return raw, nil
 		}
-		if !wait(ctx, pause) {
+		if !Wait(ctx, pause) {
 			return nil, ctx.Err()
 		}
 	}

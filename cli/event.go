@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"bytes"
@@ -16,34 +16,41 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
-	"relay/client"
 	"relay/record"
 )
 
-func (p *program) aliases() *cobra.Command {
-	c := &cobra.Command{Use: "aliases", Short: "list your aliases", Example: "  relay aliases\n  relay aliases --json", Args: takes("", 0, 0)}
-	return ask(p, c, calling(http.MethodGet, func([]string) string { return "/aliases" }, nil),
-		func(w *printer, a *record.Alias) error {
+// Commands returns the commands about aliases and events.
+func (f *Front) Commands() []*cobra.Command {
+	return []*cobra.Command{
+		f.aliases(), f.events(), f.wait(), f.show(), f.diff(), f.replay(), f.replayQueued(), f.mark(), f.share(), f.export(),
+	}
+}
+
+func (f *Front) aliases() *cobra.Command {
+	c := &cobra.Command{Use: "aliases", Short: "list your aliases", Example: "  relay aliases\n  relay aliases --json", Args: Takes("", 0, 0)}
+	return Ask(f, c, Calling(http.MethodGet, func([]string) string { return "/aliases" }, nil),
+		func(w *Printer, a *record.Alias) error {
 			line := fmt.Sprintf("%-20s %-8s %s", a.Name, a.State, a.URL)
 			if a.QueuedEvents > 0 {
 				line += "  " + record.Count(a.QueuedEvents, "event", "events") + " queued"
 			}
-			return w.line(line)
+			return w.Line(line)
 		})
 }
 
-func (p *program) replayQueued() *cobra.Command {
+func (f *Front) replayQueued() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay-queued ALIAS", Short: "deliver the events that were queued while the alias was offline",
-		Example: "  relay replay-queued stripe-dev", Args: takes("alias", 1, 1),
+		Example: "  relay replay-queued stripe-dev", Args: Takes("alias", 1, 1),
 	}
 	path := func(args []string) string {
-		return "/aliases/" + url.PathEscape(client.AliasLabel(client.NormalAlias(args[0]))) + "/replay-queued"
+		return "/aliases/" + url.PathEscape(AliasLabel(NormalAlias(args[0]))) + "/replay-queued"
 	}
-	return ask(p, c, calling(http.MethodPost, path, nil), func(w *printer, r *record.Released) error { return w.line(released(r)) })
+	return Ask(f, c, Calling(http.MethodPost, path, nil), func(w *Printer, r *record.Released) error { return w.Line(ReleasedText(r)) })
 }
 
-func released(r *record.Released) string {
+// ReleasedText says how many events were released.
+func ReleasedText(r *record.Released) string {
 	if r.Released == 0 {
 		return "no event of " + r.Alias + " was queued"
 	}
@@ -55,41 +62,41 @@ const filterHelp = `Filters are flags, or words after the alias: status:5xx, typ
 body of the request such as data.object.id=pi_1, and text to search for. Write
 '"Exact Text"' to respect letter case. All of them have to hold.`
 
-func (p *program) events() *cobra.Command {
+func (f *Front) events() *cobra.Command {
 	c := &cobra.Command{
 		Use: "events ALIAS", Short: "list the newest events of an alias, the newest last",
 		Long:    "List the newest events of an alias, the newest last.\n" + filterHelp,
 		Example: "  relay events stripe-dev -n 50\n  relay events stripe-dev -f --json\n  relay events stripe-dev status:5xx type:invoice.* data.object.id=pi_1",
 	}
-	filter := addFilter(c)
+	filter := f.addFilter(c)
 	n := 20
-	c.Flags().VarP((*decimal)(&n), "count", "n", "how many, `N` is 1 to 200")
+	c.Flags().VarP((*Decimal)(&n), "count", "n", "how many, `N` is 1 to 200")
 	follow := c.Flags().BoolP("follow", "f", false, "continue with new events")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if n < 1 || n > 200 {
-			return usage("-n is 1 to 200, not %d", n)
+			return Usage("-n is 1 to 200, not %d", n)
 		}
 		return nil
 	}
-	return ask(p, c,
-		func(ctx context.Context, api *client.API, _ []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
+	return Ask(f, c,
+		func(ctx context.Context, api *API, _ []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
 			if *follow {
-				return nil, api.Follow(ctx, filter.query, n, p.say, emit)
+				return nil, api.Follow(ctx, filter.query, n, f.Say, emit)
 			}
 			return api.Events(ctx, filter.query, n)
 		},
-		func(w *printer, e *record.Summary) error {
+		func(w *Printer, e *record.Summary) error {
 			if *follow && e.State == relay.StateDelivering {
 				return nil // another line follows when it ends
 			}
-			return w.line(record.EventLine(e).String())
+			return w.Event(record.EventLine(e), "")
 		})
 }
 
 // maxTimeout bounds --timeout of wait.
 const maxTimeout = time.Hour
 
-func (p *program) wait() *cobra.Command {
+func (f *Front) wait() *cobra.Command {
 	c := &cobra.Command{
 		Use: "wait ALIAS", Short: "wait for the next event of an alias",
 		Long: `Wait for the next event of an alias, print it when it has ended, and exit 0; exit 1 if none
@@ -98,20 +105,20 @@ arrives in time. Start it before the action that causes the event.
 		Example: `  relay wait stripe-dev --path /hook --timeout 30s --json
   relay wait stripe-dev status:2xx data.object.id=pi_1`,
 	}
-	filter := addFilter(c)
+	filter := f.addFilter(c)
 	timeout := c.Flags().String("timeout", "30s", "`DURATION` to wait, at most 1h")
 	var limit time.Duration
 	c.PreRunE = func(*cobra.Command, []string) (err error) {
 		if limit, err = relay.ParseDuration(*timeout); err != nil || limit <= 0 || limit > maxTimeout {
-			return usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)
+			return Usage("--timeout is a duration above 0 such as 30s or 5m, at most 1h, not %q", *timeout)
 		}
 		return nil
 	}
-	return ask(p, c,
-		func(ctx context.Context, api *client.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+	return Ask(f, c,
+		func(ctx context.Context, api *API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 			return api.Wait(ctx, filter.query, limit)
 		},
-		func(w *printer, e *record.Summary) error { return w.line(record.EventLine(e).String()) })
+		func(w *Printer, e *record.Summary) error { return w.Event(record.EventLine(e), "") })
 }
 
 // eventPath returns the path of the event that is the first argument.
@@ -119,27 +126,27 @@ func eventPath(below string) func(args []string) string {
 	return func(args []string) string { return "/events/" + url.PathEscape(args[0]) + below }
 }
 
-func (p *program) show() *cobra.Command {
+func (f *Front) show() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show ID", Short: "show an event with its request, responses and attempts",
-		Example: "  relay show evt_01k...\n  relay show evt_01k... --json", Args: takes("event id", 1, 1),
+		Example: "  relay show evt_01k...\n  relay show evt_01k... --json", Args: Takes("event id", 1, 1),
 	}
-	return ask(p, c, calling(http.MethodGet, eventPath(""), nil), func(w *printer, e *record.Event) error { return w.text(record.EventText(e), "") })
+	return Ask(f, c, Calling(http.MethodGet, eventPath(""), nil), func(w *Printer, e *record.Event) error { return w.Text(record.EventText(e), "") })
 }
 
-func (p *program) diff() *cobra.Command {
+func (f *Front) diff() *cobra.Command {
 	c := &cobra.Command{
 		Use: "diff A B", Short: "show what changed between two attempts, or two events",
 		Long: `Show what changed between the responses of two attempts, such as evt_01k.../1 and
 evt_01k.../2, or between the requests of two events.`,
 		Example: `  relay diff evt_01k.../1 evt_01k.../2
   relay diff evt_01k... evt_01m... --json`,
-		Args: takes("event ids", 2, 2),
+		Args: Takes("event ids", 2, 2),
 	}
 	part := c.Flags().String("part", "", "`PART` to compare: request or response (default: response if an attempt is named, else request)")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if *part != "" && *part != record.DiffRequest && *part != record.DiffResponse {
-			return usage("--part is request or response, not %q", *part)
+			return Usage("--part is request or response, not %q", *part)
 		}
 		return nil
 	}
@@ -150,34 +157,73 @@ evt_01k.../2, or between the requests of two events.`,
 		}
 		return "/diff?" + query.Encode()
 	}
-	return ask(p, c, calling(http.MethodGet, path, nil), func(w *printer, d *record.Diff) error { return w.text(record.DiffLines(d), "") })
+	return Ask(f, c, Calling(http.MethodGet, path, nil), func(w *Printer, d *record.Diff) error { return w.Text(record.DiffLines(d), "") })
 }
 
-func (p *program) replay() *cobra.Command {
+func (f *Front) replay() *cobra.Command {
 	c := &cobra.Command{
-		Use: "replay ID", Short: "send an event again, byte for byte, to the tunnel that is online now",
-		Example: "  relay replay evt_01k...", Args: takes("event id", 1, 1),
+		Use: "replay ID", Short: "send an event again, byte for byte, to the tunnel that is online now, and compare",
+		Example: "  relay replay evt_01k...", Args: Takes("event id", 1, 1),
 	}
-	return ask(p, c,
-		func(ctx context.Context, api *client.API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
-			return api.Replay(ctx, args[0])
+	compared := ""
+	return Ask(f, c,
+		func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+			answer, err := api.Replay(ctx, args[0])
+			if answer != nil && !c.Flags().Changed("json") {
+				compared = api.compare(ctx, answer)
+			}
+			return answer, err
 		},
-		func(w *printer, e *record.Event) error {
+		func(w *Printer, e *record.Event) error {
+			defer func() {
+				for _, warning := range e.Warnings {
+					f.Say("warning: " + warning.Message)
+				}
+			}()
 			if len(e.Attempts) == 0 {
-				return w.line(record.EventLine(&e.Summary).String())
+				return w.Event(record.EventLine(&e.Summary), "")
 			}
 			switch last := &e.Attempts[len(e.Attempts)-1]; last.State { // the replay
 			case relay.StateQueued:
-				return w.line(e.ID + " is queued: its alias is offline")
+				return w.Line(e.ID + " is queued: its alias is offline")
 			case relay.StateDelivering:
-				return w.line(e.ID + " is " + last.State)
+				return w.Line(e.ID + " is " + last.State)
 			default:
-				return w.line(record.AttemptLine(&e.Summary, last).String())
+				err := w.Event(record.AttemptLine(&e.Summary, last), "")
+				if compared != "" {
+					err = errors.Join(err, w.Line(compared))
+				}
+				return err
 			}
 		})
 }
 
-func (p *program) mark() *cobra.Command {
+// compare returns a line that says what the last attempt of an event answered compared with
+// the one before it that got a response; "" where either has none.
+func (a *API) compare(ctx context.Context, event json.RawMessage) string {
+	var e record.Event
+	_ = json.Unmarshal(event, &e) // the printer reports invalid JSON
+	var answered []int
+	for _, attempt := range e.Attempts {
+		if attempt.Response != nil {
+			answered = append(answered, attempt.Number)
+		}
+	}
+	n := len(answered)
+	if n < 2 || answered[n-1] != e.Attempts[len(e.Attempts)-1].Number {
+		return ""
+	}
+	query := url.Values{"part": {record.DiffResponse}}
+	query.Set("left", fmt.Sprintf("%s/%d", e.ID, answered[n-2]))
+	query.Set("right", fmt.Sprintf("%s/%d", e.ID, answered[n-1]))
+	var d record.Diff
+	if a.Get(ctx, "/diff?"+query.Encode(), &d) != nil {
+		return ""
+	}
+	return fmt.Sprintf("compared with attempt %d: %s", answered[n-2], d.Headline)
+}
+
+func (f *Front) mark() *cobra.Command {
 	c := &cobra.Command{
 		Use: "mark ID", Short: "pin, label or annotate an event",
 		Long: `Pin an event, which keeps it from retention, give it a label to find it by (label:bug-17),
@@ -185,7 +231,7 @@ or a note. An empty label or note removes it. Only the owner of the alias can.`,
 		Example: `  relay mark evt_01k... --pinned --label bug-17
   relay mark evt_01k... --note "the customer has no name"
   relay mark evt_01k... --pinned=false --label ""`,
-		Args: takes("event id", 1, 1),
+		Args: Takes("event id", 1, 1),
 	}
 	values := map[string]any{
 		"pinned": c.Flags().Bool("pinned", false, "keep the event from retention; --pinned=false ends that"),
@@ -200,30 +246,30 @@ or a note. An empty label or note removes it. Only the owner of the alias can.`,
 			}
 		}
 		if len(changes) == 0 {
-			return usage("relay mark needs --pinned, --label or --note")
+			return Usage("%s needs --pinned, --label or --note", c.CommandPath())
 		}
 		return nil
 	}
-	return ask(p, c, calling(http.MethodPatch, eventPath(""), func() any { return changes }),
-		func(w *printer, e *record.Event) error {
-			return w.line(strings.TrimSpace(e.ID + "  " + record.MarkText(&e.Summary)))
+	return Ask(f, c, Calling(http.MethodPatch, eventPath(""), func() any { return changes }),
+		func(w *Printer, e *record.Event) error {
+			return w.Line(strings.TrimSpace(e.ID + "  " + record.MarkText(&e.Summary)))
 		})
 }
 
-func (p *program) share() *cobra.Command {
+func (f *Front) share() *cobra.Command {
 	c := &cobra.Command{
 		Use: "share ID", Short: "create a link that can replay an event",
 		Long: `Create a link with which anybody can replay one event to your tunnel, without an account.
 The link is shown once. You can revoke it in the dashboard.`,
 		Example: `  relay share evt_01k...
   relay share evt_01k... --expires 1h --view`,
-		Args: takes("event id", 1, 1),
+		Args: Takes("event id", 1, 1),
 	}
 	expires := c.Flags().String("expires", "7d", "`DURATION` until the link expires, such as 12h or 7d, or never")
 	view := c.Flags().Bool("view", false, "also let it show headers and body, with secrets masked")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if d, err := relay.ParseDuration(*expires); *expires != "never" && (err != nil || d <= 0) {
-			return usage("--expires is a duration above 0 such as 12h or 7d, or never, not %q", *expires)
+			return Usage("--expires is a duration above 0 such as 12h or 7d, or never, not %q", *expires)
 		}
 		return nil
 	}
@@ -233,24 +279,24 @@ The link is shown once. You can revoke it in the dashboard.`,
 		}
 		return map[string]any{"expiresIn": *expires, "view": *view}
 	}
-	return ask(p, c, calling(http.MethodPost, eventPath("/shares"), wanted),
-		func(w *printer, s *record.Share) error {
+	return Ask(f, c, Calling(http.MethodPost, eventPath("/shares"), wanted),
+		func(w *Printer, s *record.Share) error {
 			ends := "it never expires; revoke it in the dashboard"
 			if s.ExpiresAt != nil {
-				ends = "it expires " + s.ExpiresAt.Local().Format(time.DateTime) + "; revoke it in the dashboard"
+				ends = "it expires " + s.ExpiresAt.UTC().Format(time.DateTime) + " UTC; revoke it in the dashboard"
 			}
-			return errors.Join(w.line(s.URL), w.line("curl -X POST "+s.ReplayURL), w.line(ends))
+			return errors.Join(w.Line(s.URL), w.Line("curl -X POST "+s.ReplayURL), w.Line(ends))
 		})
 }
 
-func (p *program) export() *cobra.Command {
+func (f *Front) export() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export ID", Short: "export an event as a command, a record or a test that sends the exact bytes",
 		Long: `Export an event: curl is a shell command that sends it again, har and json are records,
 and go, js and python are tests that send the exact bytes.`,
 		Example: `  relay export evt_01k...
   relay export evt_01k... --format go > webhook_test.go`,
-		Args: takes("event id", 1, 1),
+		Args: Takes("event id", 1, 1),
 	}
 	format := c.Flags().String("format", "curl", "`FORMAT`: curl, har, json, go, js or python")
 	isJSON := false // what the relay has exported
@@ -259,14 +305,14 @@ and go, js and python are tests that send the exact bytes.`,
 		if slices.Contains(known, *format) {
 			return nil
 		}
-		err := usage("--format is %s, not %q", strings.Join(known, ", "), *format)
+		err := Usage("--format is %s, not %q", strings.Join(known, ", "), *format)
 		if near := record.Nearest(*format, known); near != "" {
 			return err.WithHint("did you mean --format %s", near)
 		}
 		return err
 	}
-	ask(p, c,
-		func(ctx context.Context, api *client.API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+	Ask(f, c,
+		func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 			text, name, err := api.Export(ctx, args[0], *format)
 			if err != nil {
 				return nil, err
@@ -279,12 +325,12 @@ and go, js and python are tests that send the exact bytes.`,
 				if err := api.Get(ctx, "/ssh", &told); err != nil {
 					return nil, err
 				}
-				p.say("the body is too large for a command line; save " + told.BaseURL + "/api/v1/events/" + args[0] + "/request.body as " + file)
+				f.Say("the body is too large for a command line; save " + told.BaseURL + "/api/v1/events/" + args[0] + "/request.body as " + file)
 			}
 			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
 		},
 		// Exports contain only printable text and tabs; anything else is no export, and is escaped.
-		func(w *printer, export *json.RawMessage) error {
+		func(w *Printer, export *json.RawMessage) error {
 			var form struct{ Text string }
 			var indented bytes.Buffer // the same for both connections
 			if isJSON && json.Indent(&indented, []byte(record.SafeJSON(*export)), "", "  ") == nil {
@@ -292,7 +338,7 @@ and go, js and python are tests that send the exact bytes.`,
 			} else if err := json.Unmarshal(*export, &form); err != nil {
 				return err
 			}
-			return w.text(form.Text, "\t")
+			return w.Text(form.Text, "\t")
 		})
 	c.Flags().Lookup("json").Usage = "print the export as JSON: har and json as they are, other formats as text in an object"
 	return c
@@ -318,29 +364,33 @@ func (v *filterValues) Set(value string) error {
 }
 
 // addFilter adds a filter to a command, which takes an alias.
-func addFilter(c *cobra.Command) *eventFilter {
-	f := &eventFilter{flags: map[string]*filterValues{}}
+func (f *Front) addFilter(c *cobra.Command) *eventFilter {
+	filter := &eventFilter{flags: map[string]*filterValues{}}
 	for _, n := range record.FilterNames() {
 		if n.Name != "alias" && n.Name != "json" {
-			f.flags[n.Name] = &filterValues{}
-			c.Flags().Var(f.flags[n.Name], n.Name, n.Doc)
+			filter.flags[n.Name] = &filterValues{}
+			c.Flags().Var(filter.flags[n.Name], n.Name, n.Doc)
 		}
 	}
 	c.Use += " [FILTER...]"
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 || args[0] == "" {
-			return usage("%s takes one alias, and then filters", c.CommandPath()).WithHint("%s", c.UseLine())
+			return Usage("%s takes one alias, and then filters", c.CommandPath()).WithHint("%s", c.UseLine())
 		}
-		return f.parse(args)
+		return filter.parse(c, args, f.Quoted)
 	}
-	return f
+	return filter
 }
 
 // parse reads the filter from the arguments and the flags.
-func (f *eventFilter) parse(args []string) error {
-	words, err := record.ParseFilterWords(strings.Join(args[1:], " "))
+func (f *eventFilter) parse(c *cobra.Command, args []string, quoted map[string]string) error {
+	var typed []string
+	for _, word := range args[1:] {
+		typed = append(typed, cmp.Or(quoted[word], word))
+	}
+	words, err := record.ParseFilterWords(strings.Join(typed, " "))
 	if err != nil {
-		return filterUsage(err)
+		return filterUsage(c, err)
 	}
 	f.query = record.FilterValues(words)
 	for name, values := range f.flags {
@@ -356,20 +406,20 @@ func (f *eventFilter) parse(args []string) error {
 		}
 	}
 	if f.query.Has("alias") {
-		return usage("the alias is the first argument").WithHint("relay events %s", f.query.Get("alias"))
+		return Usage("the alias is the first argument").WithHint("%s %s", c.CommandPath(), f.query.Get("alias"))
 	}
 	all, err := record.ParseFilter(f.query)
 	if err != nil {
-		return filterUsage(err)
+		return filterUsage(c, err)
 	}
 	f.query = record.FilterValues(all) // durations are times now
-	f.query.Set("alias", client.AliasLabel(client.NormalAlias(args[0])))
+	f.query.Set("alias", AliasLabel(NormalAlias(args[0])))
 	return nil
 }
 
 // filterUsage turns an error of record's parser into one about the command line.
-func filterUsage(err error) error {
-	return usage("%s", relay.AsError(err).Detail).WithHint("relay events --help lists the filters")
+func filterUsage(c *cobra.Command, err error) error {
+	return Usage("%s", relay.AsError(err).Detail).WithHint("%s --help lists the filters", c.CommandPath())
 }
 
 // pathPrefix completes a path prefix that a person typed: hook means /hook.
@@ -378,7 +428,7 @@ func pathPrefix(typed string) (string, error) {
 		return typed, nil
 	}
 	if u, err := url.Parse(typed); err == nil && u.Host != "" {
-		return "", usage("--path is what the path starts with, not %q", typed).WithHint("did you mean --path %s", cmp.Or(u.RequestURI(), "/"))
+		return "", Usage("--path is what the path starts with, not %q", typed).WithHint("did you mean --path %s", cmp.Or(u.RequestURI(), "/"))
 	}
 	return "/" + typed, nil
 }

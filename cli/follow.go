@@ -1,4 +1,4 @@
-package client
+package cli
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(stri
 
 // run follows until ctx ends or an error is final.
 func (f *follower) run(ctx context.Context) error {
-	var tries backoff
+	var tries Backoff
 	for {
 		f.since = time.Time{}
 		err := f.once(ctx)
@@ -43,14 +43,14 @@ func (f *follower) run(ctx context.Context) error {
 		}
 		if !f.since.IsZero() {
 			f.askedAgain = false
-			if time.Since(f.since) > healthyAfter {
-				tries.reset()
+			if time.Since(f.since) > HealthyAfter {
+				tries.Reset()
 			}
 		}
 		if !f.retryable(err) {
 			return err
 		}
-		next := tries.next(0)
+		next := tries.Next(0)
 		if f.askedAgain {
 			next = max(next, notFoundPause)
 		}
@@ -62,7 +62,7 @@ func (f *follower) run(ctx context.Context) error {
 			}
 			f.say(err.Error() + "; connecting again " + in)
 		}
-		if !wait(ctx, next) {
+		if !Wait(ctx, next) {
 			return ctx.Err()
 		}
 	}
@@ -100,7 +100,7 @@ type seen struct {
 // With the id of the last item no list is needed: the relay continues after it, or sends
 // resync.
 func (f *follower) once(ctx context.Context) error {
-	return f.api.stream(ctx, "?"+f.query.Encode(), f.after, func() error {
+	return f.api.Stream(ctx, "?"+f.query.Encode(), f.after, func() error {
 		f.since = time.Now()
 		if f.lossReported {
 			f.say("connected to the relay again")
@@ -134,7 +134,7 @@ func (f *follower) retryable(err error) bool {
 		f.askedAgain = true
 		return true
 	}
-	return e.transient || e.Exit == ExitUnreachable
+	return e.Transient || e.Exit == ExitUnreachable
 }
 
 // take writes an event unless it says nothing new: a second notice of the same state, or an

@@ -1,4 +1,4 @@
-package main
+package cli
 
 import (
 	"errors"
@@ -10,34 +10,33 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"relay/client"
 	"relay/record"
 )
 
-// usage returns an error about the command line.
-func usage(format string, args ...any) *client.Error {
-	return client.Errorf(client.ExitUsage, format, args...)
+// Usage returns an error about the command line.
+func Usage(format string, args ...any) *Error {
+	return Errorf(ExitUsage, format, args...)
 }
 
-// decimal is the value of a flag with a whole number. Those of the library read 03000 as 1536.
-type decimal int
+// Decimal is the value of a flag with a whole number. Those of the library read 03000 as 1536.
+type Decimal int
 
 // String implements pflag.Value.
-func (d *decimal) String() string { return strconv.Itoa(int(*d)) }
+func (d *Decimal) String() string { return strconv.Itoa(int(*d)) }
 
 // Type implements pflag.Value.
-func (d *decimal) Type() string { return "int" }
+func (d *Decimal) Type() string { return "int" }
 
 // Set implements pflag.Value.
-func (d *decimal) Set(text string) error {
+func (d *Decimal) Set(text string) error {
 	n, err := strconv.Atoi(text)
-	*d = decimal(n)
+	*d = Decimal(n)
 	return err
 }
 
-// unknownCommand runs commands that only have subcommands: it prints help, or fails for
+// UnknownCommand runs commands that only have subcommands: it prints help, or fails for
 // an unknown subcommand.
-func unknownCommand(c *cobra.Command, args []string) error {
+func UnknownCommand(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return c.Help()
 	}
@@ -47,21 +46,21 @@ func unknownCommand(c *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	err := usage("unknown command %q of %s", args[0], c.CommandPath())
+	err := Usage("unknown command %q of %s", args[0], c.CommandPath())
 	if near := record.Nearest(args[0], names); near != "" {
 		return err.WithHint("did you mean %s %s", c.CommandPath(), near)
 	}
 	return err.WithHint("%s --help lists the commands", c.CommandPath())
 }
 
-// flagError turns an error of the flag library into a usage error.
-func flagError(c *cobra.Command, cause error) error {
-	err := usage("%s", strings.ReplaceAll(cause.Error(), "\n", "; "))
+// FlagError turns an error of the flag library into a usage error.
+func FlagError(c *cobra.Command, cause error) error {
+	err := Usage("%s", strings.ReplaceAll(cause.Error(), "\n", "; "))
 	var wrong *pflag.InvalidValueError
 	if errors.As(cause, &wrong) {
 		words := map[string]string{"int": "a whole number", "bool": "true or false"}[wrong.GetFlag().Value.Type()]
 		if words != "" {
-			err = usage("--%s takes %s, not %q", wrong.GetFlag().Name, words, wrong.GetValue())
+			err = Usage("--%s takes %s, not %q", wrong.GetFlag().Name, words, wrong.GetValue())
 		}
 	}
 	var names []string
@@ -81,9 +80,9 @@ func flagError(c *cobra.Command, cause error) error {
 	return err.WithHint("%s --help lists the flags", c.CommandPath())
 }
 
-// takes requires at least least and at most most arguments, none of them empty; what
+// Takes requires at least least and at most most arguments, none of them empty; what
 // describes them.
-func takes(what string, least, most int) cobra.PositionalArgs {
+func Takes(what string, least, most int) cobra.PositionalArgs {
 	return func(c *cobra.Command, given []string) error {
 		if len(given) >= least && len(given) <= most && !slices.Contains(given, "") {
 			return nil
@@ -97,18 +96,18 @@ func takes(what string, least, most int) cobra.PositionalArgs {
 		case least == 2:
 			wanted = "two " + what
 		}
-		return usage("%s takes %s", c.CommandPath(), wanted).WithHint("%s", c.UseLine())
+		return Usage("%s takes %s", c.CommandPath(), wanted).WithHint("%s", c.UseLine())
 	}
 }
 
-// help shows the help of a command; it fails for an unknown one.
-func help(c *cobra.Command, args []string) error {
+// Help shows the help of a command; it fails for an unknown one.
+func Help(c *cobra.Command, args []string) error {
 	found, rest, err := c.Root().Find(args)
 	if err != nil || found == nil {
 		found, rest = c.Root(), args
 	}
 	if len(rest) > 0 {
-		return unknownCommand(found, rest)
+		return UnknownCommand(found, rest)
 	}
 	found.InitDefaultHelpFlag()
 	found.InitDefaultVersionFlag()

@@ -1,22 +1,22 @@
-// Package client implements what the program relay does. It logs in to a relay over SSH
-// with checked host keys, carries tunnel channels to a local server that it dials at
-// the first byte, reconnects when the connection is lost, and calls the relay's API, over
-// SSH with the key or over HTTP with a token.
+// Package cli is what the program relay and the commands of plain ssh have in common: the
+// commands about aliases and events, the client of the API /api/v1 that they ask, and errors
+// with exit codes.
 //
-// It prints nothing itself: text for people goes through the callbacks of Dialer and
-// Up. Code that prints it has to pass it through record.SafeText, because it may hold
-// bytes of a server or a caller.
-package client
+// It prints what a relay or a caller sent only through record.SafeText; the texts of its errors
+// may hold such bytes.
+package cli
 
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"relay"
 )
 
-// Exit codes of the program relay.
+// Exit codes of relay, and of the sessions and commands of plain ssh.
 const (
+	ExitOK          = 0
 	ExitFailure     = 1
 	ExitUsage       = 2
 	ExitRefused     = 3  // login refused, or the host key is not the known one
@@ -34,7 +34,7 @@ type Error struct {
 	Code  string // of the API's answer, or ""
 	Cause error  // or nil
 
-	transient bool // the relay answered, and may answer otherwise in a moment
+	Transient bool // the relay answered, and may answer otherwise in a moment
 }
 
 // Error returns the text and the cause.
@@ -45,8 +45,8 @@ func (e *Error) Error() string {
 	return e.Text + ": " + e.Cause.Error()
 }
 
-// hasCode reports whether err is an answer of the API with a code.
-func hasCode(err error, code string) bool {
+// HasCode reports whether err is an answer of the API with a code.
+func HasCode(err error, code string) bool {
 	var e *Error
 	return errors.As(err, &e) && e.Code == code
 }
@@ -61,7 +61,7 @@ func HintOf(err error, otherwise string) string {
 }
 
 // Conflict reports whether the relay refused because of the present state.
-func Conflict(err error) bool { return hasCode(err, relay.CodeConflict) }
+func Conflict(err error) bool { return HasCode(err, relay.CodeConflict) }
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
@@ -76,4 +76,16 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	out := *e
 	out.Hint = fmt.Sprintf(format, args...)
 	return &out
+}
+
+// NormalAlias returns an alias name in lower case and without a trailing dot. The name
+// may include the alias domain.
+func NormalAlias(name string) string {
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+// AliasLabel returns the alias of a bind string such as stripe-dev.example.com.
+func AliasLabel(bind string) string {
+	name, _, _ := strings.Cut(bind, ".")
+	return name
 }

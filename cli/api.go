@@ -1,0 +1,255 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+const (
+	responseTimeout = 90 * time.Second
+	maxAnswer       = 256 << 20 // bytes of an answer; it is held in memory
+	// sshBase stands for a relay whose API is reached over SSH; nothing resolves its name.
+	sshBase = "http://relay"
+	// apiChannels is how many API channels a connection has at a time: the relay accepts
+	// four sessions on one.
+	apiChannels = 3
+)
+
+// API is the API /api/v1 of a relay: over HTTP with a token, or over an SSH connection,
+// as the account of the key. Its methods are safe for concurrent use.
+type API struct {
+	Connection
+	http      *http.Client
+	maxAnswer int64 // tests lower it
+
+	// TokenHint is the hint for a refused token; "" means the default one.
+	TokenHint string
+}
+
+// Endpoint is how a relay is reached.
+type Endpoint struct {
+	Name string // ssh or api
+	Addr string // HOST:PORT or base URL
+}
+
+// Connection says how an API reaches its relay.
+type Connection struct {
+	Endpoint  Endpoint
+	Base      string // URL before /api/v1
+	Token     string // "" = the connection itself has an account
+	Version   string // of the program that asks
+	Transport *http.Transport
+	Link      Link // nil = there is nothing to connect first
+}
+
+// Link is a connection to the relay that an API makes when it needs one.
+type Link interface {
+	// Connect makes the connection unless there is one.
+	Connect(ctx context.Context) error
+	// Lose ends the connection after a request on it has failed, so that the next request
+	// makes a new one. It returns the reason why it was lost, or cause if nobody knows better.
+	Lose(cause error) error
+}
+
+// NewAPI returns the API at the end of a connection.
+func NewAPI(c Connection) *API {
+	c.Transport.ResponseHeaderTimeout = responseTimeout
+	c.Transport.IdleConnTimeout = 30 * time.Second // below that of the relay
+	return &API{Connection: c, maxAnswer: maxAnswer, http: &http.Client{
+		Transport: c.Transport,
+		// A redirect could send the token elsewhere.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+// NewSSHAPI returns the API that a relay serves on the channels that open opens: at most
+// apiChannels at a time. addr and version are those of NewAPI's Connection; link may be nil.
+func NewSSHAPI(version, addr string, open func() (net.Conn, error), link Link) *API {
+	return NewAPI(Connection{
+		Endpoint: Endpoint{Name: "ssh", Addr: addr}, Base: sshBase, Version: version, Link: link,
+		Transport: &http.Transport{
+			DialContext:     func(context.Context, string, string) (net.Conn, error) { return open() },
+			MaxConnsPerHost: apiChannels, MaxIdleConnsPerHost: apiChannels,
+		},
+	})
+}
+
+// OverSSH reports whether the API is reached over SSH.
+func (a *API) OverSSH() bool { return a.Endpoint.Name == "ssh" }
+
+// Close ends idle connections, and the SSH connection that the API has made.
+func (a *API) Close() {
+	a.http.CloseIdleConnections()
+	if a.Link != nil {
+		_ = a.Link.Lose(nil)
+	}
+}
+
+// Request sends a request and returns a 2xx response, whose body the caller closes; any
+// other response is an error. after is the value of Last-Event-ID, or "".
+func (a *API) Request(ctx context.Context, method, path string, body []byte, after string) (*http.Response, error) {
+	if a.Link != nil {
+		if err := a.Link.Connect(ctx); err != nil {
+			return nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, a.Base+"/api/v1"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if a.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+a.Token)
+	}
+	req.Header.Set("User-Agent", "relay/"+a.Version)
+	if after != "" {
+		req.Header.Set("Last-Event-ID", after)
+	}
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := a.http.Do(req)
+	switch {
+	case ctx.Err() != nil:
+		if err == nil {
+			resp.Body.Close()
+		}
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, a.unreachable(err)
+	case resp.StatusCode/100 == 2:
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	return nil, a.answerError(resp)
+}
+
+// unreachable returns the error of a request without an answer, or with half of one.
+func (a *API) unreachable(cause error) error {
+	var own *Error
+	if errors.As(cause, &own) {
+		return own
+	}
+	var wrapped *url.Error // has the URL before the error
+	if errors.As(cause, &wrapped) {
+		cause = wrapped.Err
+	}
+	if a.OverSSH() {
+		if a.Link != nil {
+			cause = a.Link.Lose(cause)
+		}
+		return LostConnection(cause)
+	}
+	return (&Error{Exit: ExitUnreachable, Text: "cannot reach the relay at " + a.Base, Cause: cause}).
+		WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
+}
+
+// LostConnection is the error of a connection that ended, for a cause that may be one already.
+func LostConnection(cause error) *Error {
+	var own *Error
+	if errors.As(cause, &own) {
+		return own
+	}
+	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: cause}
+}
+
+// answerError turns a response that is not 2xx into an error.
+func (a *API) answerError(resp *http.Response) error {
+	text, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
+	var p record.Problem
+	if json.Unmarshal(text, &p) != nil || p.Code == "" {
+		e := Errorf(ExitFailure, "%s answered %s, which is no answer of a relay", a.Endpoint.Addr, resp.Status).
+			WithHint("set RELAY_URL to the address of the dashboard")
+		if to, err := resp.Location(); err == nil && resp.StatusCode/100 == 3 && to.Host != "" {
+			e = e.WithHint("it points to %s://%s; is that the address of the dashboard?", to.Scheme, to.Host)
+		}
+		e.Transient = resp.StatusCode >= http.StatusInternalServerError // such as a proxy in front of a stopped relay
+		return e
+	}
+	e := Errorf(ExitFailure, "%s", p.Error())
+	e.Code, e.Transient = p.Code, !Permanent(p.Code)
+	for _, f := range p.Errors {
+		e.Text += "; " + f.Location + ": " + f.Message
+	}
+	switch p.Code {
+	case relay.CodeNotFound:
+		e.Exit = ExitNotFound
+	case relay.CodeValidationFailed:
+		e.Exit = ExitUsage
+	case relay.CodeUnauthorized:
+		e.Exit = ExitRefused
+		if !a.OverSSH() {
+			e.Hint = cmp.Or(a.TokenHint, "relay login URL stores a new token; without login and RELAY_TOKEN commands go over SSH with the key")
+		}
+	}
+	return e
+}
+
+// Permanent reports whether asking again cannot help.
+func Permanent(code string) bool {
+	switch code {
+	case relay.CodeStopping, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeRateLimited, relay.CodeInternal:
+		return false
+	}
+	return true
+}
+
+// Call sends a request and returns the answer. body is encoded as JSON unless it is nil.
+// Errors are *Error or that of ctx.
+func (a *API) Call(ctx context.Context, method, path string, body any) (json.RawMessage, error) {
+	var sent []byte
+	if body != nil {
+		var err error
+		if sent, err = json.Marshal(body); err != nil {
+			return nil, err
+		}
+	}
+	resp, err := a.Request(ctx, method, path, sent, "")
+	if err != nil {
+		return nil, err
+	}
+	return a.read(ctx, resp)
+}
+
+// read reads the body of an answer and closes it.
+func (a *API) read(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(resp.Body, a.maxAnswer+1))
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case err != nil:
+		return nil, a.unreachable(err)
+	case int64(len(answer)) > a.maxAnswer:
+		return nil, Errorf(ExitFailure, "the relay's answer is larger than %d MiB", a.maxAnswer>>20)
+	}
+	return answer, nil
+}
+
+// Get sends a GET request and decodes the answer.
+func (a *API) Get(ctx context.Context, path string, into any) error {
+	return a.Decode(ctx, http.MethodGet, path, nil, into)
+}
+
+// Decode is Call with an answer that is decoded.
+func (a *API) Decode(ctx context.Context, method, path string, body, into any) error {
+	answer, err := a.Call(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(answer, into); err != nil {
+		return (&Error{Exit: ExitFailure, Text: a.Endpoint.Addr + " gave an answer that cannot be read", Cause: err}).
+			WithHint("set RELAY_URL to the address of the dashboard")
+	}
+	return nil
+}

@@ -1,0 +1,106 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"relay/record"
+)
+
+func TestBackoff(t *testing.T) {
+	b := Backoff{jitter: func() float64 { return 1 }}
+	var all []time.Duration
+	for range 10 {
+		all = append(all, b.Next(0))
+	}
+	ms := time.Millisecond
+	want := []time.Duration{
+		0, 250 * ms, 500 * ms, 1000 * ms, 2000 * ms, 4000 * ms, 8000 * ms, 15000 * ms, 15000 * ms, 15000 * ms,
+	}
+	if !slices.Equal(all, want) {
+		t.Errorf("bounds %v", all)
+	}
+	b.Reset()
+	if d := b.Next(0); d != 0 {
+		t.Errorf("%v after a reset", d)
+	}
+	for b := (Backoff{Tries: 100}); b.Tries < 1100; {
+		if d := b.Next(0); d < 0 || d > maxDelay {
+			t.Fatalf("try %d waits %v", b.Tries, d)
+		}
+	}
+}
+
+// TestLineWithoutEnd: what is kept of one line has a bound, and asking again would not
+// help.
+func TestLineWithoutEnd(t *testing.T) {
+	endless := io.MultiReader(strings.NewReader("data: "), bytes.NewReader(make([]byte, maxLine+1)))
+	err := readStream(endless, nil)
+	if exitOfError(err) != ExitFailure {
+		t.Errorf("stream: %v", err)
+	}
+	f := &follower{connectedOnce: true}
+	if f.retryable(err) {
+		t.Error("it is asked again")
+	}
+}
+
+// TestIDBeforeTheFirstItem: the relay says at the beginning of a stream where it begins.
+func TestIDBeforeTheFirstItem(t *testing.T) {
+	var got []string
+	err := readStream(strings.NewReader(": connected\nid: 40\n\n:\n\nid: 41\nevent: event\ndata: {}\n\n"), func(id, name string, data []byte) error {
+		got = append(got, id+" "+name+" "+string(data))
+		return nil
+	})
+	if want := []string{"40  ", "41 event {}"}; exitOfError(err) != ExitUnreachable || !slices.Equal(got, want) {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+func TestFollowerRemembersABoundedNumber(t *testing.T) {
+	f := &follower{emit: func(json.RawMessage) error { return nil }, known: map[string]seen{}}
+	for i := range 3 * maxKnownEvents {
+		e := &record.Summary{ID: fmt.Sprintf("evt_%06d", i)}
+		if err := f.take([]byte("{}"), e, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(f.known) != maxKnownEvents || len(f.order) != maxKnownEvents {
+		t.Errorf("%d and %d", len(f.known), len(f.order))
+	}
+}
+
+// TestAnswersThatDoNotEnd: what is kept of an answer has a bound.
+func TestAnswersThatDoNotEnd(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.WriteString(w, map[string]string{"/api/v1/me": "abcdef", "/api/v1/ssh": "abcde"}[r.URL.Path])
+	}))
+	t.Cleanup(server.Close)
+	api := NewAPI(Connection{Base: server.URL, Transport: &http.Transport{}})
+	t.Cleanup(api.Close)
+	api.maxAnswer = 5
+	if _, err := api.Call(t.Context(), http.MethodGet, "/me", nil); exitOfError(err) != ExitFailure {
+		t.Error(err)
+	}
+	if out, err := api.Call(t.Context(), http.MethodGet, "/ssh", nil); string(out) != "abcde" || err != nil {
+		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// exitOfError is the exit code of an error, 0 of none.
+func exitOfError(err error) int {
+	var e *Error
+	if errors.As(err, &e) {
+		return e.Exit
+	}
+	return 0
+}

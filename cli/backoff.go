@@ -1,0 +1,57 @@
+package cli
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+)
+
+// How a lost connection is dialed again: at once, or after up to the time that the relay has
+// asked for, then after up to firstDelay, doubling to maxDelay. A connection that held for HealthyAfter
+// starts anew, once an alias was online.
+const (
+	firstDelay   = 250 * time.Millisecond
+	maxDelay     = 15 * time.Second
+	HealthyAfter = time.Second
+)
+
+// Backoff counts the tries since the last healthy connection.
+type Backoff struct {
+	Tries int
+	// jitter returns a number in [0, 1); nil means a random one.
+	jitter func() float64
+}
+
+// Next returns how long to wait before the next try: a random part of a bound that is first
+// and then doubles (full jitter), so that the clients of a restarted relay return spread out.
+func (b *Backoff) Next(first time.Duration) time.Duration {
+	n := b.Tries
+	b.Tries++
+	bound := maxDelay
+	switch {
+	case n == 0:
+		bound = first
+	case n < 8: // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
+		bound = min(maxDelay, firstDelay<<(n-1))
+	}
+	jitter := rand.Float64
+	if b.jitter != nil {
+		jitter = b.jitter
+	}
+	return time.Duration(jitter() * float64(bound))
+}
+
+// Reset makes the next try an immediate one. Call it after a connection that held.
+func (b *Backoff) Reset() { b.Tries = 0 }
+
+// Wait waits, and reports false when ctx ended meanwhile.
+func Wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,253 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+
+	"relay/record"
+)
+
+// Front is where commands are typed: the program relay, or a session of plain ssh.
+type Front struct {
+	// API returns what the commands ask; they close it.
+	API func(ctx context.Context) (*API, error)
+	// Printer returns what prints data to stdout, and Say prints lines for people on stderr.
+	Printer func() *Printer
+	Say     func(text string)
+	// JSON reports whether JSON is asked for by something else than --json; nil = no.
+	JSON func() bool
+	// NoAlias is said when the account has no alias yet.
+	NoAlias string
+	// Quoted has the arguments that were typed in quotes, by what they are without; nil where
+	// a shell has removed the quotes.
+	Quoted map[string]string
+}
+
+// Exit says an error, and returns the exit code.
+func (f *Front) Exit(ctx context.Context, err error) int {
+	var e *Error
+	switch {
+	case err == nil:
+		return ExitOK
+	case ctx.Err() != nil && errors.Is(err, context.Canceled):
+		return ExitInterrupted
+	case errors.As(err, &e):
+		f.Say(e.Error())
+		if e.Hint != "" {
+			f.Say("hint: " + e.Hint)
+		}
+		return e.Exit
+	}
+	f.Say(err.Error())
+	return ExitFailure
+}
+
+// Terminal is what stdout is connected to.
+type Terminal struct {
+	Color   bool
+	Columns int // 0 = not known
+}
+
+// Printer writes data to stdout, escaped for a terminal.
+type Printer struct {
+	Out      io.Writer
+	Terminal func() Terminal // nil = none
+}
+
+// Line writes one line, escaped.
+func (w *Printer) Line(text string) error {
+	_, err := io.WriteString(w.Out, record.SafeText(text)+"\n")
+	return err
+}
+
+// tones are the colors of outcomes by the class of their status (ECMA-48, SGR): green, cyan,
+// yellow for the fault of the asker, red.
+var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
+
+// Bounds of a method and a path in a line, and of a path that is shortened to the window:
+// with less of it a line says too little, so it wraps instead.
+const maxMethod, maxPath, minPath = 32, 512, 12
+
+// Event writes the line of an event or attempt and what follows it, with the path shortened to
+// the window and the outcome in color, where the terminal has them.
+func (w *Printer) Event(l record.Line, more string) error {
+	_, err := io.WriteString(w.Out, w.EventText(l)+record.SafeText(more)+"\n")
+	return err
+}
+
+// EventText returns what Event writes, without the end of the line.
+func (w *Printer) EventText(l record.Line) string {
+	var t Terminal
+	if w.Terminal != nil {
+		t = w.Terminal()
+	}
+	path := l.Path
+	l.Method, l.Path = record.SafeTextMax(l.Method, maxMethod), "/"
+	most := maxPath
+	if width := t.Columns - 1; width > 0 { // some terminals wrap when the last column is written
+		most = min(most, max(minPath, width-utf8.RuneCountInString(l.String())+1))
+	}
+	l.Path = record.SafeTextMax(path, most)
+	text, outcome := record.SafeText(l.String()), record.SafeText(l.Outcome())
+	if l.Status < 200 || !t.Color {
+		return text
+	}
+	return strings.Replace(text, outcome, "\x1b["+tones[min(l.Status/100, 5)]+"m"+outcome+"\x1b[0m", 1)
+}
+
+// Text writes several lines, each escaped but for the characters of keep.
+func (w *Printer) Text(s, keep string) error {
+	var b strings.Builder
+	for l := range strings.Lines(s) {
+		l = strings.TrimRight(l, "\r\n")
+		for at := strings.IndexAny(l, keep); at >= 0; at = strings.IndexAny(l, keep) {
+			b.WriteString(record.SafeText(l[:at]) + l[at:at+1])
+			l = l[at+1:]
+		}
+		b.WriteString(record.SafeText(l) + "\n")
+	}
+	_, err := io.WriteString(w.Out, b.String())
+	return err
+}
+
+// JSON writes one JSON value on one line.
+func (w *Printer) JSON(raw []byte) error {
+	var line bytes.Buffer
+	if err := json.Compact(&line, raw); err != nil {
+		return fmt.Errorf("read the relay's answer: %w", err)
+	}
+	_, err := io.WriteString(w.Out, record.SafeJSON(line.Bytes())+"\n")
+	return err
+}
+
+// Object writes a value as JSON on a line of its own.
+func (w *Printer) Object(v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return w.JSON(raw)
+}
+
+// Question asks the API and returns the answer; one that has several passes each to emit.
+type Question func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error)
+
+// Calling is the Question that sends one request, whose body may be nil.
+func Calling(method string, path func(args []string) string, body func() any) Question {
+	return func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+		var sent any
+		if body != nil {
+			sent = body()
+		}
+		return api.Call(ctx, method, path(args), sent)
+	}
+}
+
+// FlagJSON describes --json of most commands.
+const FlagJSON = "print the JSON of the API; a stream is one object per line"
+
+// nothingYet is said about an empty list.
+func (f *Front) nothingYet(command string) string {
+	switch command {
+	case "aliases":
+		return f.NoAlias
+	case "events":
+		return "no events were found" // there may be others, which the filter does not select
+	}
+	return ""
+}
+
+// Ask adds --json to a command that asks the relay, and prints the answer: as
+// JSON, or by show, which is called for each item of a list.
+func Ask[T any](f *Front, c *cobra.Command, asked Question, show func(w *Printer, item *T) error) *cobra.Command {
+	asJSON := c.Flags().Bool("json", false, FlagJSON)
+	c.RunE = func(c *cobra.Command, args []string) error {
+		api, err := f.API(c.Context())
+		if err != nil {
+			return err
+		}
+		defer api.Close()
+		w, shown, inJSON := f.Printer(), 0, *asJSON || f.JSON != nil && f.JSON()
+		emit := func(answer json.RawMessage) error {
+			if inJSON {
+				return w.JSON(answer)
+			}
+			for _, raw := range items(answer) {
+				shown++
+				item, err := decode[T](raw)
+				if err == nil {
+					err = show(w, item)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		answer, err := asked(c.Context(), api, args, emit)
+		if answer != nil { // a failed replay has one too
+			err = errors.Join(emit(answer), err)
+		}
+		if none := f.nothingYet(c.Name()); err == nil && shown == 0 && !inJSON && none != "" {
+			f.Say(none)
+		}
+		return withHint(c, err)
+	}
+	return c
+}
+
+// withHint adds to a not-found error which command lists the names.
+func withHint(c *cobra.Command, err error) error {
+	var e *Error
+	if !errors.As(err, &e) || e.Exit != ExitNotFound || e.Hint != "" {
+		return err
+	}
+	switch name := c.Root().CommandPath(); c.Name() {
+	case "events", "wait", "replay-queued":
+		return e.WithHint("%s aliases lists yours", name)
+	case "show", "diff", "replay", "mark", "share", "export":
+		return e.WithHint("%s events ALIAS lists those of an alias", name)
+	}
+	return err
+}
+
+// items returns the items of a list, or the answer itself if it is no list. Events have the
+// newest last, next to the prompt, as a stream has them: the relay's lists begin with the
+// newest, and ids are in order of arrival.
+func items(answer json.RawMessage) []json.RawMessage {
+	var list struct {
+		Data []json.RawMessage `json:"data"`
+	}
+	if json.Unmarshal(answer, &list) != nil || list.Data == nil {
+		return []json.RawMessage{answer}
+	}
+	id := func(raw json.RawMessage) string {
+		var e struct {
+			ID string `json:"id"`
+		}
+		_ = json.Unmarshal(raw, &e)
+		return e.ID
+	}
+	if n := len(list.Data); n > 1 && id(list.Data[0]) > id(list.Data[n-1]) {
+		slices.Reverse(list.Data)
+	}
+	return list.Data
+}
+
+// decode reads an item of an answer.
+func decode[T any](raw json.RawMessage) (*T, error) {
+	item := new(T)
+	if err := json.Unmarshal(raw, item); err != nil {
+		return nil, fmt.Errorf("read the relay's answer: %w", err)
+	}
+	return item, nil
+}

@@ -1,0 +1,90 @@
+package cli
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/record"
+)
+
+func TestColorsStandAroundTheStatusOnly(t *testing.T) {
+	var out strings.Builder
+	w := &Printer{Out: &out, Terminal: func() Terminal { return Terminal{Color: true} }}
+	l := record.Line{Time: "05:17:53", Status: 404, Method: "GET", Path: "/[404]\x1b[31m", ID: "evt_1"}
+	if err := w.Event(l, ""); err != nil {
+		t.Fatal(err)
+	}
+	if want := "05:17:53 \x1b[33m[404]\x1b[0m GET /[404]\\x1b[31m"; !strings.HasPrefix(out.String(), want) {
+		t.Errorf("%q", out.String())
+	}
+}
+
+func TestListsArePrintedNewestLast(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"data":[{"id":"evt_2"},{"id":"evt_1"}],"nextCursor":null}`: `{"id":"evt_1"} {"id":"evt_2"}`,
+		`{"data":[{"id":"evt_1"},{"id":"evt_2"}]}`:                   `{"id":"evt_1"} {"id":"evt_2"}`,
+		`{"id":"evt_3"}`: `{"id":"evt_3"}`,
+		`{"data":[]}`:    "",
+		"no JSON":        "no JSON",
+	} {
+		var got []string
+		for _, item := range items(json.RawMessage(in)) {
+			got = append(got, string(item))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: %s", in, got)
+		}
+	}
+	w := &Printer{Out: &strings.Builder{}}
+	if _, err := decode[record.Event](json.RawMessage("no JSON")); err == nil || w.JSON(json.RawMessage("no JSON")) == nil {
+		t.Error("an answer that is no JSON is fine")
+	}
+}
+
+// TestPathFitsTheWindow: a line is as wide as the window at most, by a shorter path, until the
+// path would say nothing.
+func TestPathFitsTheWindow(t *testing.T) {
+	t.Parallel()
+	latency := 23.4
+	status := 200
+	e := &record.Summary{
+		ID: "evt_01k0000000000000000000000", Method: "POST", Path: "/webhooks/stripe/live", State: relay.StateDelivered, Status: &status,
+		LatencyMs: &latency, AttemptCount: 2, ReceivedAt: record.Time{Time: time.Date(2026, 11, 21, 15, 4, 5, 0, time.Local)},
+	}
+	for columns, path := range map[int]string{
+		0: "/webhooks/stripe/live", 121: "/webhooks/stripe/live", 101: "/webhooks/stripe/l…", 80: "/webhooks/s…", 2: "/webhooks/s…",
+	} {
+		w := &Printer{Terminal: func() Terminal { return Terminal{Columns: columns} }}
+		want := "2026-11-21 15:04:05 [200] POST " + path + " (23ms) evt_01k0000000000000000000000 (2 attempts)"
+		if got := w.EventText(record.EventLine(e)); got != want {
+			t.Errorf("%d columns: %q, want %q", columns, got, want)
+		}
+	}
+}
+
+// TestRowOfFailure: without a response the row shows what the caller was answered,
+// and why.
+func TestRowOfFailure(t *testing.T) {
+	t.Parallel()
+	w := &Printer{}
+	for _, x := range []struct {
+		state string
+		fault *relay.Fault
+		want  string
+	}{
+		{relay.StateFailed, &relay.Fault{Code: relay.CodeLocalRefused, Message: "x"}, "[502] GET / evt_1 local-refused: x"},
+		{relay.StateInterrupted, &relay.Fault{Code: relay.CodeTunnelLost}, "[502] GET / evt_1 tunnel-lost"},
+		{relay.StateIncomplete, &relay.Fault{Code: relay.CodeCallerGone}, "[incomplete] GET / evt_1 caller-gone"},
+		{relay.StateInterrupted, &relay.Fault{Code: "interrupted"}, "[interrupted] GET / evt_1 interrupted"},
+		{relay.StateRejected, &relay.Fault{Code: relay.CodeBodyTooLarge}, "[413] GET / evt_1 body-too-large"},
+		{relay.StateQueued, nil, "[queued] GET / evt_1"},
+		{relay.StateCanceled, &relay.Fault{Code: relay.CodeSuperseded}, "[canceled] GET / evt_1"},
+	} {
+		if got := w.EventText(record.EventLine(&record.Summary{ID: "evt_1", Method: "GET", Path: "/", State: x.state, Error: x.fault})); !strings.HasSuffix(got, x.want) {
+			t.Errorf("%s: %q, want %q", x.state, got, x.want)
+		}
+	}
+}
