@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -118,8 +119,10 @@ func (w *walk) token(r *relayServer) {
 // listed is a command as help tells of it.
 type listed struct {
 	Name, Usage string
-	Flags       []struct{ Name, Value string }
+	Flags       []listedFlag
 }
+
+type listedFlag struct{ Name, Value string }
 
 func (w *walk) commands() []listed {
 	text, _, code := asks(w.t, w.other, "help --json")
@@ -143,10 +146,10 @@ func (c listed) lines() []string {
 	values := map[string]string{"N": "5", "PATH": "/", "METHOD": "POST", "DURATION": "1s", "FORMAT": "json"}
 	filters := map[string]string{
 		"--method": "POST", "--status": "200", "--path": "/", "--state": "delivered", "--provider": "stripe", "--type": "x",
-		"--replayed": "true", "--pinned": "true", "--label": "x", "--note": "x", "--since": "1h", "--until": "1h", "-q": "x",
+		"--replayed": "true", "--pinned": "true", "--label": "x", "--note": "x", "--since": "1h", "--until": "1h", "--q": "x",
 	}
 	lines := []string{c.needs(), c.needs() + " --json"}
-	for _, f := range c.Flags {
+	for _, f := range slices.DeleteFunc(slices.Clone(c.Flags), func(f listedFlag) bool { return f.Name == "--json" }) {
 		flag := " " + f.Name
 		if f.Value != "" {
 			flag += " " + cmp.Or(values[f.Value], filters[f.Name])
