@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,6 +46,27 @@ func TestEnrolShowsLinkAndCode(t *testing.T) {
 	}
 	if user := got(t, "user", users); user != "link" {
 		t.Errorf("logged in as %s", user)
+	}
+}
+
+// closedAlready is a connection whose peer has ended it before it is closed here.
+type closedAlready struct{ net.Conn }
+
+func (c closedAlready) Close() error {
+	_ = c.Conn.Close()
+	return net.ErrClosed
+}
+
+// An approved key was reported as a failure when the relay ended the connection first.
+func TestEnrolOfAConnectionThatEnds(t *testing.T) {
+	d, _ := enrolling(t, nil)
+	dialer, _ := newDialer(t, d.listen())
+	dialer.connect = func(ctx context.Context, addr string) (net.Conn, error) {
+		c, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+		return closedAlready{c}, err
+	}
+	if err := dialer.Enrol(t.Context(), func(string, string) {}); err != nil {
+		t.Error(err)
 	}
 }
 
