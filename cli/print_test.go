@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -85,6 +86,19 @@ func TestRowOfFailure(t *testing.T) {
 	} {
 		if got := w.EventText(record.EventLine(&record.Summary{ID: "evt_1", Method: "GET", Path: "/", State: x.state, Error: x.fault})); !strings.HasSuffix(got, x.want) {
 			t.Errorf("%s: %q, want %q", x.state, got, x.want)
+		}
+	}
+}
+
+// TestRequestLogIsBounded: what it remembers does not grow with the attempts that pass.
+func TestRequestLogIsBounded(t *testing.T) {
+	t.Parallel()
+	var l RequestLog
+	for i := range 5000 {
+		data := []byte(fmt.Sprintf(`{"event":{"id":"evt_%d"},"attempt":{"number":1,"state":"delivered"}}`, i))
+		_, a := l.Take("attempt", data)
+		if _, again := l.Take("attempt", data); a == nil || again != nil || len(l.taken) > maxLogged {
+			t.Fatalf("%+v, then %+v, %d are remembered", a, again, len(l.taken))
 		}
 	}
 }

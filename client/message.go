@@ -76,74 +76,18 @@ func (m *Message) Superseded() string {
 	return "alias " + m.Alias + " is offline: " + m.Message
 }
 
-// maxLogged is how many attempts the request log remembers.
-const maxLogged = 512
-
 // requestLog makes messages of the ended attempts of a stream. It is used by one goroutine.
 type requestLog struct {
-	last   string // id of the last item of the stream
-	logged map[attemptKey]bool
-}
-
-type attemptKey struct {
-	event  string
-	number int
+	last string // id of the last item of the stream
+	cli.RequestLog
 }
 
 // take takes an item of the stream and returns its message, nil unless it is an attempt that
 // has ended and is new.
 func (l *requestLog) take(name string, data []byte) *Message {
-	if name != "attempt" {
+	e, a := l.Take(name, data)
+	if a == nil {
 		return nil
 	}
-	// Decoding the whole summary and the whole attempt took a seventh of the CPU of a
-	// request, and a line shows little of them.
-	var item struct {
-		Event *struct {
-			ID     string `json:"id"`
-			Alias  string `json:"alias"`
-			Method string `json:"method"`
-			Path   string `json:"path"`
-		} `json:"event"`
-		Attempt *struct {
-			Number     int          `json:"number"`
-			Kind       string       `json:"kind"`
-			State      string       `json:"state"`
-			ReceivedAt record.Time  `json:"receivedAt"`
-			StartedAt  *record.Time `json:"startedAt"`
-			Error      *relay.Fault `json:"error"`
-			LatencyMs  *float64     `json:"latencyMs"`
-			Response   *struct {
-				Status int `json:"status"`
-			} `json:"response"`
-		} `json:"attempt"`
-	}
-	if json.Unmarshal(data, &item) != nil || item.Event == nil || item.Attempt == nil {
-		return nil
-	}
-	e, a := item.Event, item.Attempt
-	switch a.State {
-	case relay.StateDelivered, relay.StateFailed, relay.StateInterrupted:
-	default:
-		return nil
-	}
-	key := attemptKey{e.ID, a.Number}
-	if l.logged[key] {
-		return nil
-	}
-	if len(l.logged) >= maxLogged {
-		clear(l.logged)
-	}
-	l.logged[key] = true
-	m := &Message{
-		Type: TypeRequest, item: bytes.Clone(data),
-		Event: &record.Summary{ID: e.ID, Alias: e.Alias, Method: e.Method, Path: e.Path},
-		Attempt: &record.Attempt{
-			Number: a.Number, Kind: a.Kind, State: a.State, ReceivedAt: a.ReceivedAt, StartedAt: a.StartedAt, Error: a.Error, LatencyMs: a.LatencyMs,
-		},
-	}
-	if a.Response != nil {
-		m.Attempt.Response = &record.Response{Status: a.Response.Status}
-	}
-	return m
+	return &Message{Type: TypeRequest, item: bytes.Clone(data), Event: e, Attempt: a}
 }

@@ -69,7 +69,7 @@ func (u *Up) Run(ctx context.Context) error {
 	defer u.leaving.Wait()
 	defer cancel()
 	u.active.Store(&u.Forwards)
-	u.monitor, u.log = newTargetMonitor(u.Local), &requestLog{logged: map[attemptKey]bool{}}
+	u.monitor, u.log = newTargetMonitor(u.Local), &requestLog{}
 	var tries cli.Backoff
 	for {
 		begun := time.Now()

@@ -281,13 +281,6 @@ func (s *session) Attached() (names []string) {
 	return names
 }
 
-// Stopping implements shell.Session.
-func (s *session) Stopping() bool {
-	s.c.srv.mu.Lock()
-	defer s.c.srv.mu.Unlock()
-	return s.c.srv.stopping
-}
-
 // ordered waits until the requests that came before the session are done.
 func (s *session) ordered() {
 	turn := make(chan struct{})

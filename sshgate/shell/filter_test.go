@@ -35,7 +35,6 @@ func (s *asking) OpenAPI() (net.Conn, error) {
 func (s *asking) Go(_ string, f func())             { go f() }
 func (s *asking) Stop(int)                          {}
 func (s *asking) Exit(otherwise int) int            { return otherwise }
-func (s *asking) Stopping() bool                    { return false }
 func (s *asking) RequestsPending() bool             { return false }
 func (s *asking) SubscribeNotices() (a, b []Notice) { return nil, nil }
 func (s *asking) Attached() []string                { return nil }

@@ -83,6 +83,8 @@ type live struct {
 	out        *output
 	shown      map[string]bool // aliases
 	hostWarned bool            // of a refused Host header
+	log        cli.RequestLog
+	missed     bool // it was said that requests are missing, and none was shown since
 }
 
 // run stays until the peer leaves, says so, or the connection is given up. The end of stdin
@@ -160,7 +162,6 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 // follow prints what happens. A feed that ends, because the store could not answer, does not
 // end it.
 func (v *live) follow(feed <-chan []relay.FeedItem) int {
-	log := newFollower(v.Session.Holds)
 	var retry <-chan time.Time
 	for {
 		if feed == nil && retry == nil {
@@ -175,14 +176,7 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 				feed = nil
 				continue
 			}
-			ended, missed := log.take(items)
-			for _, m := range ended {
-				v.out.line(v.printer.EventText(record.AttemptLine(m.Event, m.Attempt)))
-				v.warnHostRefused(m.Event)
-			}
-			if missed {
-				v.out.line(requestsMissed)
-			}
+			v.show(items)
 		case <-retry:
 			if retry, feed = nil, v.feed(0); feed != nil {
 				v.out.line(requestsMissed)
@@ -198,6 +192,26 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 			all, _, _ := v.Notices.Take()
 			v.tell(all)
 			return v.Session.Exit(cli.ExitOK)
+		}
+	}
+}
+
+// show prints the attempts that have ended, of the aliases of this connection. That some are
+// missing is said before them, once until another one has ended: without Postgres every change
+// of another node says so.
+func (v *live) show(items []relay.FeedItem) {
+	for _, item := range items {
+		if item.Name == "resync" && !v.missed {
+			v.missed = true
+			v.out.line(requestsMissed)
+		}
+		if item.Name != "attempt" || !v.Session.Holds(item.Alias) {
+			continue
+		}
+		if e, a := v.log.Take(item.Name, item.Data); a != nil {
+			v.missed = false
+			v.out.line(v.printer.EventText(record.AttemptLine(e, a)))
+			v.warnHostRefused(e)
 		}
 	}
 }

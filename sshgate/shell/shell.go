@@ -66,8 +66,6 @@ type Session interface {
 	Stop(code int)
 	// Exit returns the code that the session was asked to end with, or otherwise.
 	Exit(otherwise int) int
-	// Stopping reports whether the server is about to stop.
-	Stopping() bool
 	// RequestsPending reports whether a global request of the connection waits or runs.
 	RequestsPending() bool
 	// SubscribeNotices opens Shell.Notices, and returns what was said before: what is online
@@ -118,7 +116,7 @@ func (s *Shell) Run(command string) int {
 		case code := <-ended:
 			return code
 		case key := <-s.Keys:
-			if key == "q" {
+			if key == "q" && s.Screen.HasPTY() {
 				s.Session.Stop(cli.ExitInterrupted)
 			}
 		case <-s.Ctx.Done():
