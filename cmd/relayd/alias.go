@@ -11,14 +11,15 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
 const noAlias = "there is no alias %s; `relayd alias list` shows them"
 
-func (c *cli) aliasCommand() *cobra.Command {
+func (c *program) aliasCommand() *cobra.Command {
 	add := c.forUser(&cobra.Command{
-		Use: "add ALIAS --user NAME", Short: "make an alias; prints its URL", Args: exactly("ALIAS"),
+		Use: "add ALIAS --user NAME", Short: "make an alias; prints its URL", Args: cli.Takes("ALIAS", 1, 1),
 		Example: "  relayd alias add stripe-dev --user alice",
 	}, "who owns it", func(ctx context.Context, o *operator, user string, args []string) error {
 		if o.site.Reserved(args[0]) {
@@ -40,7 +41,7 @@ func (c *cli) aliasCommand() *cobra.Command {
 			return []string{r.Name, owner, strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
 		})
 	transfer := c.forUser(&cobra.Command{
-		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: exactly("ALIAS"),
+		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: cli.Takes("ALIAS", 1, 1),
 	}, "who gets it", func(ctx context.Context, o *operator, user string, args []string) error {
 		if _, err := o.accountOf(ctx, user); err != nil {
 			return err
@@ -52,7 +53,7 @@ func (c *cli) aliasCommand() *cobra.Command {
 		return nil
 	})
 	remove := c.changing(&cobra.Command{
-		Use: "rm ALIAS", Short: "remove an alias with its events, shares, members and tunnel", Args: exactly("ALIAS"),
+		Use: "rm ALIAS", Short: "remove an alias with its events, shares, members and tunnel", Args: cli.Takes("ALIAS", 1, 1),
 	}, noAlias, "alias %s removed",
 		func(ctx context.Context, o *operator, name string) error {
 			return o.store.RemoveAlias(ctx, o.who, name)
@@ -135,17 +136,17 @@ func aliasRows(ctx context.Context, o *operator) ([]aliasRow, error) {
 	}), nil
 }
 
-func (c *cli) aliasSet() *cobra.Command {
+func (c *program) aliasSet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set ALIAS key=value…", Short: "change settings of an alias; `default` gives one back to the server",
 		Example: "  relayd alias set stripe-dev offlineStatus=503 autoDeliver=on responseTimeout=10m",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return exactly("ALIAS", "key=value")(cmd, args)
+				return cli.Usage("%s takes an alias and its settings", cmd.CommandPath()).WithHint("%s", cmd.UseLine())
 			}
 			for _, pair := range args[1:] {
 				if !strings.Contains(pair, "=") {
-					return usagef("%q is not key=value, such as offlineStatus=503 or autoDeliver=on", pair)
+					return cli.Usage("%q is not key=value, such as offlineStatus=503 or autoDeliver=on", pair)
 				}
 			}
 			return nil

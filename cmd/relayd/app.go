@@ -33,9 +33,9 @@ import (
 
 // app is a relayd: all packages, connected to each other. Call Start once, then Stop once.
 type app struct {
-	cli *cli
-	cfg Config
-	log *slog.Logger
+	program *program
+	cfg     Config
+	log     *slog.Logger
 
 	store     *store.Store
 	hostKeys  []ssh.Signer // the first one of each type is in use, all are announced
@@ -65,8 +65,8 @@ type app struct {
 	failed    chan error  // error of a listener that ended before Stop
 }
 
-func newApp(c *cli, cfg Config) *app {
-	return &app{cli: c, cfg: cfg, log: c.logger(cfg), systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
+func newApp(c *program, cfg Config) *app {
+	return &app{program: c, cfg: cfg, log: c.logger(cfg), systemd: newServiceManager(c.getenv), failed: make(chan error, 4)}
 }
 
 // Start opens the store and the listeners and serves. Until this process is a node of the
@@ -125,7 +125,7 @@ func (a *app) open(ctx context.Context) error {
 		return fmt.Errorf("make data dir: %w", err)
 	}
 	var err error
-	if a.store, err = a.cli.openStore(ctx, a.cfg, false); err != nil {
+	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
 	if err := a.store.Claim(); err != nil { // before the schema changes under another relayd
@@ -145,7 +145,7 @@ func (a *app) open(ctx context.Context) error {
 // listen opens all listeners, so that a port in use is found before anything runs, and puts
 // their real addresses into the settings: a port may have been left to the system.
 func (a *app) listen() error {
-	listeners, err := a.systemd.inherited(a.cli.getenv)
+	listeners, err := a.systemd.inherited(a.program.getenv)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiH
 func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err error) {
 	c := a.cfg
 	var capture server.Capturer = a.delivery
-	if a.accessLog, err = newAccessLog(c.AccessLog, a.cli.stdout, registry, a.log); err != nil {
+	if a.accessLog, err = newAccessLog(c.AccessLog, a.program.stdout, registry, a.log); err != nil {
 		return fmt.Errorf("open the access log: %w", err)
 	}
 	if a.accessLog != nil {

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"relay/cli"
 )
 
 // sources is where settings may come from, strongest first.
@@ -51,7 +53,7 @@ func (src sources) configFile() string {
 
 // load builds the Config: flag, then environment, then file, then default. The
 // settings come back with their origins. Every mistake is reported, not only the
-// first; the error is then a *usageError.
+// first; the error is then a *cli.Error of wrong use.
 func load(src sources) (Config, []*setting, error) {
 	var c Config
 	list := c.settings()
@@ -74,7 +76,7 @@ func load(src sources) (Config, []*setting, error) {
 		faults = c.check(list, src.getenv)
 	}
 	if faults != nil {
-		return Config{}, nil, &usageError{faults}
+		return Config{}, nil, cli.Usage("%v", faults)
 	}
 	return c, list, nil
 }
@@ -169,7 +171,7 @@ func defaultDataDir(getenv func(string) string) string {
 var storeSettings = map[string]bool{"data-dir": true, "database-url": true}
 
 // withSettings makes cmd a command that needs the settings.
-func (c *cli) withSettings(cmd *cobra.Command, all bool, do func(ctx context.Context, cfg Config, list []*setting, args []string) error) *cobra.Command {
+func (c *program) withSettings(cmd *cobra.Command, all bool, do func(ctx context.Context, cfg Config, list []*setting, args []string) error) *cobra.Command {
 	load := c.settingFlags(cmd, all)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		cfg, list, err := load()
@@ -191,7 +193,7 @@ func defaultConfig() (c Config) {
 
 // settingFlags adds every setting to a command as a flag; all shows them in its
 // help. The result loads the settings once the command runs.
-func (c *cli) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*setting, error) {
+func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*setting, error) {
 	given := map[string]string{}
 	flags := cmd.Flags()
 	file := flags.String("config", "", "YAML file of settings, flag names as keys (RELAY_CONFIG)")
@@ -226,9 +228,9 @@ func (f *rawFlag) String() string { return f.setting.def }
 func (f *rawFlag) Type() string { return cmp.Or(kinds[f.setting.kind].word, "text") }
 
 // configCommand prints the settings as they are, with origins, or their reference.
-func (c *cli) configCommand() *cobra.Command {
+func (c *program) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "config", Short: "print each effective setting with its origin, secrets masked", Args: exactly(),
+		Use: "config", Short: "print each effective setting with its origin, secrets masked", Args: cli.Takes("", 0, 0),
 	}
 	load := c.settingFlags(cmd, true)
 	asJSON := jsonFlag(cmd)

@@ -25,15 +25,16 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 	"relay/sshgate"
 	"relay/store"
 	"relay/store/spool"
 )
 
-func (c *cli) doctorCommand() *cobra.Command {
+func (c *program) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "doctor", Short: "check store, disk, keys, ports and addresses; exit 1 when something fails", Args: exactly(),
+		Use: "doctor", Short: "check store, disk, keys, ports and addresses; exit 1 when something fails", Args: cli.Takes("", 0, 0),
 		Long: `Checks the set-up beside a running server or without one, and changes nothing. Each line
 is a check, its verdict (ok, warn, fail), the reason, and what to do about it.`,
 	}
@@ -63,7 +64,7 @@ const (
 )
 
 // runChecks runs every check.
-func (c *cli) runChecks(ctx context.Context, cfg Config) []relay.Finding {
+func (c *program) runChecks(ctx context.Context, cfg Config) []relay.Finding {
 	list := []relay.Finding{checkDataDir(cfg)}
 	files := hostKeyFiles(cfg)
 	if len(files) == 0 && cfg.DatabaseURL == "" {
@@ -94,7 +95,7 @@ func finding(check, verdict, fix, format string, args ...any) relay.Finding {
 	return f
 }
 
-func (c *cli) checkStore(ctx context.Context, cfg Config) []relay.Finding {
+func (c *program) checkStore(ctx context.Context, cfg Config) []relay.Finding {
 	s, err := c.openStore(ctx, cfg, true)
 	if err != nil {
 		fix := "start relayd serve once, or pass the --data-dir or --database-url of the server"

@@ -182,7 +182,7 @@ type operatorEnv struct {
 }
 
 func newOperatorEnv(a *app, list []*setting) *operatorEnv {
-	s := &operatorEnv{getenv: a.cli.getenv, dataDir: a.cfg.DataDir}
+	s := &operatorEnv{getenv: a.program.getenv, dataDir: a.cfg.DataDir}
 	if s.dataDir != defaultDataDir(s.getenv) {
 		s.options = append(s.options, "--data-dir", s.dataDir)
 	}

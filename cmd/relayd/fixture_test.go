@@ -75,7 +75,7 @@ func (h *testServer) open() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	h.app = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: h.log}, cfg)
+	h.app = newApp(&program{getenv: nothing, stdout: io.Discard, stderr: h.log}, cfg)
 	if err := h.app.Start(h.t.Context()); err != nil {
 		h.t.Fatal(err)
 	}

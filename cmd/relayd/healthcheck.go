@@ -15,11 +15,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 )
 
-func (c *cli) healthcheckCommand() *cobra.Command {
+func (c *program) healthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "healthcheck", Short: "ask the running server for /healthz; exit 0 when it answers well", Args: exactly(),
+		Use: "healthcheck", Short: "ask the running server for /healthz; exit 0 when it answers well", Args: cli.Takes("", 0, 0),
 	}
 	asJSON := jsonFlag(cmd)
 	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, _ []string) error {

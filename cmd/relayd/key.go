@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
@@ -83,9 +84,9 @@ func readKeyFile(path string) ([]publicKey, error) {
 	return keys, err
 }
 
-func (c *cli) keyCommand() *cobra.Command {
+func (c *program) keyCommand() *cobra.Command {
 	add := c.forUser(&cobra.Command{
-		Use: "add --user NAME FILE", Short: "register the public keys of a file", Args: exactly("FILE"),
+		Use: "add --user NAME FILE", Short: "register the public keys of a file", Args: cli.Takes("FILE", 1, 1),
 		Example: "  relayd key add --user alice ~/.ssh/id_ed25519.pub",
 	}, "whose key it is", func(ctx context.Context, o *operator, user string, args []string) error {
 		keys, err := readKeyFile(args[0])
@@ -103,7 +104,7 @@ func (c *cli) keyCommand() *cobra.Command {
 		return []string{k.User, k.Fingerprint, k.Type, cmp.Or(k.Name, "-"), whenOr(k.LastUsedAt)}
 	})
 	remove := c.changing(&cobra.Command{
-		Use: "rm FINGERPRINT", Short: "remove a key; connections that use it are cut", Args: exactly("FINGERPRINT"),
+		Use: "rm FINGERPRINT", Short: "remove a key; connections that use it are cut", Args: cli.Takes("FINGERPRINT", 1, 1),
 	}, "there is no key %s; `relayd key list` shows their fingerprints", "key %s removed",
 		func(ctx context.Context, o *operator, name string) error { return o.store.RemoveKey(ctx, o.who, name) })
 	return group("key", "SSH public keys: add, list, rm", add, list, remove)

@@ -14,7 +14,7 @@ import (
 )
 
 // logger returns a logger with the form and level of the settings.
-func (c *cli) logger(cfg Config) *slog.Logger {
+func (c *program) logger(cfg Config) *slog.Logger {
 	_ = c.level.UnmarshalText([]byte(cfg.LogLevel)) // one of the words of the setting
 	opt := &slog.HandlerOptions{Level: &c.level}
 	w := io.MultiWriter(c.stderr, &c.recent)
@@ -28,10 +28,10 @@ func (c *cli) logger(cfg Config) *slog.Logger {
 func (a *app) toggleDebug() {
 	level, own := slog.LevelDebug, slog.LevelDebug
 	_ = own.UnmarshalText([]byte(a.cfg.LogLevel))
-	if a.cli.level.Level() == level {
+	if a.program.level.Level() == level {
 		level = own
 	}
-	a.cli.level.Set(level)
+	a.program.level.Set(level)
 	a.log.Log(context.Background(), max(level, own), "log level changed by a signal", "level", level.String())
 }
 
@@ -93,7 +93,7 @@ func (a *app) withLog(admin http.Handler) http.Handler {
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		_, _ = w.Write(a.cli.recent.text())
+		_, _ = w.Write(a.program.recent.text())
 	})
 	return mux
 }

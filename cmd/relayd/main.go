@@ -14,18 +14,10 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"relay"
+	"relay/cli"
 	"relay/manual"
-	"relay/record"
-)
-
-// Exit codes.
-const (
-	exitOK      = 0
-	exitFailure = 1
-	exitUsage   = 2
 )
 
 func main() {
@@ -36,7 +28,7 @@ func main() {
 		<-signals
 		cancel()
 		<-signals // the second one ends the process at once
-		os.Exit(exitFailure)
+		os.Exit(cli.ExitFailure)
 	}()
 	os.Exit(run(ctx, os.Args[1:], os.Getenv, os.Stdout, os.Stderr))
 }
@@ -44,43 +36,41 @@ func main() {
 // run runs the program with args and returns its exit code. A server stops gracefully
 // when ctx ends.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
-	c := &cli{getenv: getenv, stdout: stdout, stderr: stderr}
+	c := &program{getenv: getenv, stdout: stdout, stderr: stderr}
 	root := c.rootCommand()
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
 	err := root.ExecuteContext(ctx)
 	if err == nil {
-		return exitOK
+		return cli.ExitOK
 	}
-	for line := range strings.SplitSeq(userMessage(err), "\n") {
+	var wrong *cli.Error
+	text := userMessage(err)
+	if errors.As(err, &wrong) && wrong.Hint != "" {
+		text += "\nhint: " + wrong.Hint
+	}
+	for line := range strings.SplitSeq(text, "\n") {
 		c.report("%s", line)
 	}
 	// A setting or a name that cannot be is a mistake in the arguments, as it is for relay and ssh.
-	if errors.As(err, new(*usageError)) || relay.AsError(err).Code == relay.CodeValidationFailed {
-		return exitUsage
+	if wrong != nil || relay.AsError(err).Code == relay.CodeValidationFailed {
+		return cli.ExitUsage
 	}
-	return exitFailure
+	return cli.ExitFailure
 }
 
-// cli is one run of the program: its environment, its output and its log. All loggers write to
+// program is one run: its environment, its output and its log. All loggers write to
 // one place and share a level, which may change while the program runs.
-type cli struct {
+type program struct {
 	getenv         func(string) string
 	stdout, stderr io.Writer
 	level          slog.LevelVar
 	recent         recentLines
 }
 
-// usageError is a mistake in the arguments or settings: exit code 2.
-type usageError struct{ error }
-
-func (e *usageError) Unwrap() error { return e.error }
-
-func usagef(format string, args ...any) error { return &usageError{fmt.Errorf(format, args...)} }
-
 // report prints talk to stderr.
-func (c *cli) report(format string, args ...any) {
+func (c *program) report(format string, args ...any) {
 	fmt.Fprintf(c.stderr, "relayd: "+format+"\n", args...)
 }
 
@@ -97,7 +87,7 @@ func userMessage(err error) string {
 	return text
 }
 
-func (c *cli) rootCommand() *cobra.Command {
+func (c *program) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "relayd",
 		Short: "the Relay server: permanent webhook URLs, tunnels by ssh, byte-for-byte replay",
@@ -109,8 +99,8 @@ to it, and sends any of them again, byte for byte.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Version:       relay.ThisBuild().String(),
-		Args:          noSuchCommand,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		Args:          cobra.ArbitraryArgs,
+		RunE:          cli.UnknownCommand,
 	}
 	root.AddCommand(
 		c.serveCommand(), c.migrateCommand(),
@@ -124,9 +114,7 @@ to it, and sends any of them again, byte for byte.`,
 			cmd.Args, cmd.RunE = noSuchCommand, needsOne
 		}
 	}
-	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		return usagef("%w\n%s", flagError(cmd, err), helpHint(cmd))
-	})
+	root.SetFlagErrorFunc(cli.FlagError)
 	return root
 }
 
@@ -140,67 +128,19 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 // needsOne refuses a call of a group without a subcommand.
 func needsOne(cmd *cobra.Command, _ []string) error {
 	names := mapSlice(cmd.Commands(), (*cobra.Command).Name)
-	return usagef("%s needs one of %s", cmd.CommandPath(), strings.Join(names, ", "))
+	return cli.Usage("%s needs one of %s", cmd.CommandPath(), strings.Join(names, ", "))
 }
 
-// noSuchCommand refuses an unknown subcommand of a group.
+// noSuchCommand refuses an unknown subcommand.
 func noSuchCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	hint := helpHint(cmd)
-	var names []string
-	for _, sub := range cmd.Commands() {
-		if !sub.Hidden {
-			names = append(names, sub.Name())
-		}
-	}
-	if near := record.Nearest(args[0], names); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
-	}
-	return usagef("%s has no command %q\n%s", cmd.CommandPath(), args[0], hint)
+	return cli.UnknownCommand(cmd, args)
 }
 
-func helpHint(cmd *cobra.Command) string {
-	return fmt.Sprintf("run `%s --help` for what it takes", cmd.CommandPath())
-}
-
-// exactly requires the named arguments; an empty one, as of an unset variable in a script, is
-// missing.
-func exactly(names ...string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		for i, name := range names {
-			if i >= len(args) || args[i] == "" {
-				return usagef("missing %s\n%s", name, helpHint(cmd))
-			}
-		}
-		if len(args) > len(names) {
-			return usagef("%q is more than is needed\n%s", args[len(names)], helpHint(cmd))
-		}
-		return nil
-	}
-}
-
-// flagError adds the most similar flag to an error about an unknown one.
-func flagError(cmd *cobra.Command, err error) error {
-	var wrong *pflag.InvalidValueError
-	if errors.As(err, &wrong) && wrong.GetFlag().Value.Type() == "int" {
-		return fmt.Errorf("--%s takes a whole number, not %q", wrong.GetFlag().Name, wrong.GetValue())
-	}
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return err
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near := record.Nearest(unknown.GetSpecifiedName(), names); near != "" {
-		return fmt.Errorf("%w; did you mean --%s?", err, near)
-	}
-	return err
-}
-
-func (c *cli) versionCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "version", Short: "print version, commit, date, Go and platform", Args: exactly()}
+func (c *program) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "version", Short: "print version, commit, date, Go and platform", Args: cli.Takes("", 0, 0)}
 	asJSON := jsonFlag(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if *asJSON {
@@ -216,9 +156,9 @@ func (c *cli) versionCommand() *cobra.Command {
 }
 
 // manCommand writes the manual pages, for packages.
-func (c *cli) manCommand() *cobra.Command {
+func (c *program) manCommand() *cobra.Command {
 	return &cobra.Command{
-		Use: "man DIR", Short: "write the manual pages to a directory", Args: exactly("DIR"), Hidden: true,
+		Use: "man DIR", Short: "write the manual pages to a directory", Args: cli.Takes("DIR", 1, 1), Hidden: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return manual.Manual{Section: 8, End: manualEnd}.Write(cmd.Root(), args[0])
 		},

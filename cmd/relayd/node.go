@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
-func (c *cli) nodeCommand() *cobra.Command {
+func (c *program) nodeCommand() *cobra.Command {
 	list := listing(c, &cobra.Command{
 		Use: "list", Short: "list the nodes, with state, version, tunnels and last sign of life",
 		Long: `Lists every relayd that serves the same Postgres (docs/cluster.md). A node that is dead is
@@ -29,13 +30,13 @@ forgotten by the others after a few seconds. With SQLite there is one node.`,
 			}
 		})
 	resume := c.operate(&cobra.Command{
-		Use: "resume NAME", Short: "let a drained node serve again", Args: exactly("NAME"),
+		Use: "resume NAME", Short: "let a drained node serve again", Args: cli.Takes("NAME", 1, 1),
 		Example: "  relayd node resume relay-1",
 	}, func(ctx context.Context, o *operator, args []string) error { return o.drainNode(ctx, args[0], false) })
 	return group("node", "the relayd processes that serve this store: list, drain, resume", list, c.nodeDrain(), resume)
 }
 
-func (c *cli) tunnelCommand() *cobra.Command {
+func (c *program) tunnelCommand() *cobra.Command {
 	list := listing(c, &cobra.Command{
 		Use: "list", Short: "list the tunnels of every node, with account, client and source",
 		Example: "  relayd tunnel list --json",
@@ -47,7 +48,7 @@ func (c *cli) tunnelCommand() *cobra.Command {
 			return []string{t.ID, t.Alias, t.Account, t.Client, t.Source, t.Node, t.State, when(t.Since.Time), strconv.FormatInt(t.Requests, 10)}
 		})
 	end := c.changing(&cobra.Command{
-		Use: "close ID", Short: "close a tunnel; its client is told", Args: exactly("ID"),
+		Use: "close ID", Short: "close a tunnel; its client is told", Args: cli.Takes("ID", 1, 1),
 		Long:    "Closes a tunnel within two seconds, on whichever node it is. The client may connect again: to keep it out, remove its key.",
 		Example: "  relayd tunnel close tun_7Q2M…",
 	}, "there is no tunnel %s; `relayd tunnel list` shows them", "",
@@ -55,9 +56,9 @@ func (c *cli) tunnelCommand() *cobra.Command {
 	return group("tunnel", "attached tunnels: list, close", list, end)
 }
 
-func (c *cli) nodeDrain() *cobra.Command {
+func (c *program) nodeDrain() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "drain NAME", Short: "send the clients of a node to the others, before it is stopped", Args: exactly("NAME"),
+		Use: "drain NAME", Short: "send the clients of a node to the others, before it is stopped", Args: cli.Takes("NAME", 1, 1),
 		Long: `Makes /readyz of the node answer 503, and after its --drain-delay sends its SSH clients to
 the other nodes, in slices: relay up connects there before its old connection ends, plain ssh
 is told and disconnected. Requests under way end. The command waits until no tunnel is left

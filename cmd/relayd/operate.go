@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 	"relay/store"
 )
@@ -21,7 +22,7 @@ import (
 // operator is what an operator command needs: the store, which may be in use by a running
 // server, and the site.
 type operator struct {
-	*cli
+	*program
 	cfg   Config
 	store *store.Store
 	site  relay.Site
@@ -32,13 +33,13 @@ type operator struct {
 type action func(ctx context.Context, o *operator, args []string) error
 
 // operate makes cmd a command on an existing store. It never creates a store.
-func (c *cli) operate(cmd *cobra.Command, do action) *cobra.Command {
+func (c *program) operate(cmd *cobra.Command, do action) *cobra.Command {
 	return c.onStore(cmd, true, do)
 }
 
 // onStore makes cmd a command on a store, which has to have a schema if filled is set. A
 // SQLite file has to be there in any case, so that a wrong --data-dir is noticed.
-func (c *cli) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
+func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
 	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, args []string) (err error) {
 		s, err := c.openStore(ctx, cfg, filled || cfg.DatabaseURL == "")
 		if err != nil {
@@ -49,12 +50,12 @@ func (c *cli) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command
 				err = cerr
 			}
 		}()
-		return do(ctx, &operator{cli: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)
+		return do(ctx, &operator{program: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)
 	})
 }
 
 // openStore opens the store that the settings name.
-func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.Store, error) {
+func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*store.Store, error) {
 	s, err := store.Open(ctx, store.Options{
 		URL: cfg.DatabaseURL, DirectURL: cfg.DatabaseDirectURL, DataDir: cfg.DataDir,
 		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, NoCreate: existing,
@@ -79,8 +80,8 @@ func (c *cli) openStore(ctx context.Context, cfg Config, existing bool) (*store.
 
 // listing makes cmd a command that lists what rows returns, as a table of cells or as JSON.
 // of makes the outward form of a row.
-func listing[A, B any](c *cli, cmd *cobra.Command, head string, rows func(context.Context, *operator) ([]A, error), of func(A) B, cells func(B) []string) *cobra.Command {
-	cmd.Args = exactly()
+func listing[A, B any](c *program, cmd *cobra.Command, head string, rows func(context.Context, *operator) ([]A, error), of func(A) B, cells func(B) []string) *cobra.Command {
+	cmd.Args = cli.Takes("", 0, 0)
 	asJSON := jsonFlag(cmd)
 	return c.operate(cmd, func(ctx context.Context, o *operator, _ []string) error {
 		list, err := rows(ctx, o)
@@ -93,7 +94,7 @@ func listing[A, B any](c *cli, cmd *cobra.Command, head string, rows func(contex
 
 // changing makes cmd a command that changes the thing of one name, which it says on stderr
 // unless done is empty. notFound is the error where there is no such thing.
-func (c *cli) changing(cmd *cobra.Command, notFound, done string, change func(ctx context.Context, o *operator, name string) error) *cobra.Command {
+func (c *program) changing(cmd *cobra.Command, notFound, done string, change func(ctx context.Context, o *operator, name string) error) *cobra.Command {
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := change(ctx, o, args[0]); err != nil {
 			return explainNotFound(err, notFound, args[0])
@@ -106,11 +107,11 @@ func (c *cli) changing(cmd *cobra.Command, notFound, done string, change func(ct
 }
 
 // forUser makes cmd a command that needs --user, which help describes.
-func (c *cli) forUser(cmd *cobra.Command, help string, do func(ctx context.Context, o *operator, user string, args []string) error) *cobra.Command {
+func (c *program) forUser(cmd *cobra.Command, help string, do func(ctx context.Context, o *operator, user string, args []string) error) *cobra.Command {
 	user := cmd.Flags().String("user", "", help)
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if *user == "" {
-			return usagef("missing --user")
+			return cli.Usage("missing --user")
 		}
 		return do(ctx, o, *user, args)
 	})
@@ -174,12 +175,12 @@ func explainNotFound(err error, format string, args ...any) error {
 	return err
 }
 
-func (c *cli) auditCommand() *cobra.Command {
+func (c *program) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "audit", Short: "list the changes that accounts and operators made, newest first"}
 	n := cmd.Flags().IntP("number", "n", 50, "how many entries")
 	return listing(c, cmd, "WHEN\tWHO\tACTION\tTARGET\tDETAIL", func(ctx context.Context, o *operator) ([]relay.AuditEntry, error) {
 		if *n < 1 {
-			return nil, usagef("-n: expected a number above 0")
+			return nil, cli.Usage("-n: expected a number above 0")
 		}
 		return o.store.Audit(ctx, o.who, *n)
 	}, record.OfAudit, func(a record.AuditEntry) []string {
@@ -187,9 +188,9 @@ func (c *cli) auditCommand() *cobra.Command {
 	})
 }
 
-func (c *cli) backupCommand() *cobra.Command {
+func (c *program) backupCommand() *cobra.Command {
 	return c.operate(&cobra.Command{
-		Use: "backup FILE", Short: "copy the SQLite store to a new file, beside a running server", Args: exactly("FILE"),
+		Use: "backup FILE", Short: "copy the SQLite store to a new file, beside a running server", Args: cli.Takes("FILE", 1, 1),
 		Long: `Writes a consistent copy of the SQLite store to FILE (mode 0600); the server may keep
 running. FILE appears complete or not at all, and an existing file is never overwritten.
 The host key is not in it: copy ssh_host_ed25519_key from the data dir too.
@@ -205,8 +206,8 @@ docs/operations.md describes how to restore.`,
 }
 
 // migrateCommand migrates the store; a SQLite file has to be there.
-func (c *cli) migrateCommand() *cobra.Command {
-	status := &cobra.Command{Use: "status", Short: "print the schema of the store and of this build", Args: exactly()}
+func (c *program) migrateCommand() *cobra.Command {
+	status := &cobra.Command{Use: "status", Short: "print the schema of the store and of this build", Args: cli.Takes("", 0, 0)}
 	asJSON := jsonFlag(status)
 	c.onStore(status, false, func(ctx context.Context, o *operator, _ []string) error {
 		have, want, err := o.store.Schema(ctx)

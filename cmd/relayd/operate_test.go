@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/relaytest"
 )
 
@@ -66,11 +67,11 @@ func TestBeside(t *testing.T) {
 			}
 		}
 		for _, command := range []string{"alias set guests-own offlineStatus=99", "alias set guests-own colour=blue", "alias add Not_A_Label --user guest"} {
-			if _, code := h.operate(strings.Fields(command)...); code != exitUsage {
+			if _, code := h.operate(strings.Fields(command)...); code != cli.ExitUsage {
 				t.Errorf("%s: exit %d", command, code)
 			}
 		}
-		if _, code := h.operate("alias", "set", "nothing", "paused=on"); code != exitFailure {
+		if _, code := h.operate("alias", "set", "nothing", "paused=on"); code != cli.ExitFailure {
 			t.Errorf("a setting of no alias: exit %d", code)
 		}
 		h.operate("alias", "set", "guests-own", "paused=on")
@@ -160,7 +161,7 @@ func TestNoFirstAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: log}, cfg)
+	a := newApp(&program{getenv: nothing, stdout: io.Discard, stderr: log}, cfg)
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +194,7 @@ func TestPrintedCommandsNameTheDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := newOperatorEnv(newApp(&cli{getenv: nothing}, cfg), list).operatorCommand("node", "list")
+	got := newOperatorEnv(newApp(&program{getenv: nothing}, cfg), list).operatorCommand("node", "list")
 	if want := " node list --data-dir " + dir + " --database-url 'postgres://relay:xxxxx@db/relay?sslmode=disable'"; !strings.HasSuffix(got, want) {
 		t.Errorf("%s, want %s", got, want)
 	}
@@ -212,7 +213,7 @@ func TestInitialAdminBesideAnotherAccount(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg)
+	a := newApp(&program{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg)
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +244,7 @@ func TestReadyWhenTheFirstAccountIsThere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg)
+	a := newApp(&program{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg)
 	if err := a.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +308,7 @@ func TestFirstAccountOfNodesThatStartAtOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		apps[i], settings[i] = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg), list
+		apps[i], settings[i] = newApp(&program{getenv: nothing, stdout: io.Discard, stderr: &relaytest.Buffer{}}, cfg), list
 		if err := apps[i].Start(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -346,7 +347,7 @@ func TestTwoNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	second := newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: log}, cfg)
+	second := newApp(&program{getenv: nothing, stdout: io.Discard, stderr: log}, cfg)
 	if err := second.Start(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"relay/cli"
 	"relay/relaytest"
 	"relay/store"
 )
@@ -64,7 +65,7 @@ func startProcess(t *testing.T, dir string, flags map[string]string) *process {
 	p.key = filepath.Join(dir, "id_ed25519")
 	line := regexp.MustCompile(`(?m)^  admin +(\S+)$`).FindStringSubmatch(p.Out.String())
 	token, code := p.operate("token", "add", "--user", line[1])
-	if code != exitOK {
+	if code != cli.ExitOK {
 		t.Fatal("no token")
 	}
 	p.token = strings.TrimSpace(token)
@@ -87,9 +88,9 @@ func TestSignals(t *testing.T) {
 		busy, twice bool
 		want        int
 	}{
-		{"idle", "30s", false, false, exitOK},
-		{"drain runs out", "200ms", true, false, exitFailure},
-		{"second signal", "60s", true, true, exitFailure},
+		{"idle", "30s", false, false, cli.ExitOK},
+		{"drain runs out", "200ms", true, false, cli.ExitFailure},
+		{"second signal", "60s", true, true, cli.ExitFailure},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

@@ -31,7 +31,7 @@ func TestSecondServerTouchesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := &relaytest.Buffer{}
-	err = newApp(&cli{getenv: nothing, stdout: io.Discard, stderr: log}, cfg).Start(t.Context())
+	err = newApp(&program{getenv: nothing, stdout: io.Discard, stderr: log}, cfg).Start(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "another relayd already serves "+dir) {
 		t.Errorf("it said %v", err)
 	}

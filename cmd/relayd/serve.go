@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"relay"
+	"relay/cli"
 )
 
 // Stop stops gracefully: it accepts nothing new, lets running requests finish within the
@@ -111,9 +112,9 @@ func (a *app) abandon() {
 	}
 }
 
-func (c *cli) serveCommand() *cobra.Command {
+func (c *program) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "serve", Short: "run the server in the foreground", Args: exactly(),
+		Use: "serve", Short: "run the server in the foreground", Args: cli.Takes("", 0, 0),
 		Long: `Runs the server until SIGTERM or SIGINT, then stops gracefully: exit 0, or 1 when the
 drain time ran out and requests were cut. A second signal ends it at once.`,
 		Example: "  relayd serve --data-dir .relay",

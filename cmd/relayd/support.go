@@ -15,12 +15,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
-func (c *cli) supportCommand() *cobra.Command {
+func (c *program) supportCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "support FILE", Short: "write what a report of a problem needs to a new text file, without secrets", Args: exactly("FILE"),
+		Use: "support FILE", Short: "write what a report of a problem needs to a new text file, without secrets", Args: cli.Takes("FILE", 1, 1),
 		Long: `Writes version, settings, the checks of doctor, counts and the last lines of the log to FILE
 (mode 0600; - is stdout). Secrets are masked. The lines name aliases, accounts and addresses:
 read the file before you pass it on. Run it as root or as the user that runs relayd.`,
@@ -45,7 +46,7 @@ read the file before you pass it on. Run it as root or as the user that runs rel
 }
 
 // supportReport returns the text of the report. A part that cannot be had says why.
-func (c *cli) supportReport(ctx context.Context, cfg Config, list []*setting) []byte {
+func (c *program) supportReport(ctx context.Context, cfg Config, list []*setting) []byte {
 	var b bytes.Buffer
 	section := func(name string) { fmt.Fprintf(&b, "\n== %s\n\n", name) }
 	fmt.Fprintf(&b, "relayd %s\nwritten %s by user %d on %d processors\n",

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"relay/cli"
 	"relay/relaytest"
 )
 
@@ -32,7 +33,7 @@ func TestSupportReport(t *testing.T) {
 	}
 	args = append(args, "--http-addr", h.app.cfg.HTTPAddr, "--admin-addr", h.app.cfg.AdminAddr)
 	var out, errs relaytest.Buffer
-	if code := run(t.Context(), args, env("HOME", h.dir), &out, &errs); code != exitOK {
+	if code := run(t.Context(), args, env("HOME", h.dir), &out, &errs); code != cli.ExitOK {
 		t.Fatalf("exit %d: %s", code, &errs)
 	}
 	text, err := os.ReadFile(file)
@@ -55,7 +56,7 @@ func TestSupportReport(t *testing.T) {
 	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info.Mode(), err)
 	}
-	if code := run(t.Context(), args, env("HOME", h.dir), &out, &errs); code != exitFailure {
+	if code := run(t.Context(), args, env("HOME", h.dir), &out, &errs); code != cli.ExitFailure {
 		t.Errorf("a file that is there: exit %d", code)
 	}
 	if t.Failed() {

@@ -10,10 +10,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
-func (c *cli) tokenCommand() *cobra.Command {
+func (c *program) tokenCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "list the tokens; their secrets are not kept"}
 	user := list.Flags().String("user", "", "only those of one account")
 	listing(c, list, "ID\tUSER\tNAME\tSCOPES\tALIAS\tEXPIRES\tLAST USED", func(ctx context.Context, o *operator) ([]relay.Token, error) {
@@ -26,15 +27,15 @@ func (c *cli) tokenCommand() *cobra.Command {
 		}
 		return []string{t.ID, t.User, cmp.Or(t.Name, "-"), strings.Join(t.Scopes, ","), alias, whenOr(t.ExpiresAt), whenOr(t.LastUsedAt)}
 	})
-	remove := c.changing(&cobra.Command{Use: "rm ID", Short: "revoke a token", Args: exactly("ID")},
+	remove := c.changing(&cobra.Command{Use: "rm ID", Short: "revoke a token", Args: cli.Takes("ID", 1, 1)},
 		"there is no token %s; `relayd token list` shows their ids", "token %s revoked",
 		func(ctx context.Context, o *operator, id string) error { return o.store.RemoveToken(ctx, o.who, id) })
 	return group("token", "API tokens: add, list, rm", c.tokenAdd(), list, remove)
 }
 
-func (c *cli) tokenAdd() *cobra.Command {
+func (c *program) tokenAdd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "add --user NAME", Short: "make an API token; stdout is the token and nothing else", Args: exactly(),
+		Use: "add --user NAME", Short: "make an API token; stdout is the token and nothing else", Args: cli.Takes("", 0, 0),
 		Example: "  relayd token add --user alice --scope events:read,events:replay --expires 30d",
 	}
 	name := cmd.Flags().String("name", "", "what it is for")
@@ -45,12 +46,12 @@ func (c *cli) tokenAdd() *cobra.Command {
 		scopes := strings.Join(*scope, ",")
 		for _, limit := range [][2]string{{"scope", scopes}, {"alias", *alias}, {"expires", *expires}} { // an unset variable in a script must not lift a limit
 			if cmd.Flags().Changed(limit[0]) && strings.Trim(limit[1], ", ") == "" {
-				return usagef("--%s is empty; leave it out for a token without that limit", limit[0])
+				return cli.Usage("--%s is empty; leave it out for a token without that limit", limit[0])
 			}
 		}
 		allowed, err := relay.ParseScopes(words(scopes))
 		if err != nil {
-			return &usageError{err}
+			return cli.Usage("%v", err)
 		}
 		t := relay.Token{Name: *name, Scopes: allowed, Alias: *alias}
 		if *expires != "" {
@@ -59,7 +60,7 @@ func (c *cli) tokenAdd() *cobra.Command {
 				err = fmt.Errorf("%q is over at once", *expires)
 			}
 			if err != nil {
-				return usagef("--expires: %w", err)
+				return cli.Usage("--expires: %v", err)
 			}
 			t.ExpiresAt = time.Now().Add(d)
 		}

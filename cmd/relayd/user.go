@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 )
 
 const noAccount = "there is no account %s; `relayd user list` shows them"
 
-func (c *cli) userCommand() *cobra.Command {
+func (c *program) userCommand() *cobra.Command {
 	list := listing(c, &cobra.Command{Use: "list", Short: "list the accounts"}, "NAME\tADMIN\tMADE",
 		func(ctx context.Context, o *operator) ([]relay.Account, error) { return o.store.Accounts(ctx, o.who) },
 		record.OfAccount, func(u record.User) []string {
@@ -26,7 +27,7 @@ func (c *cli) userCommand() *cobra.Command {
 			return []string{u.Name, admin, when(u.CreatedAt.Time)}
 		})
 	remove := c.changing(&cobra.Command{
-		Use: "rm NAME", Short: "remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on", Args: exactly("NAME"),
+		Use: "rm NAME", Short: "remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on", Args: cli.Takes("NAME", 1, 1),
 	}, noAccount, "", func(ctx context.Context, o *operator, name string) error {
 		if err := o.store.RemoveAccount(ctx, o.who, name); err != nil {
 			return err
@@ -40,9 +41,9 @@ func (c *cli) userCommand() *cobra.Command {
 	return group("user", "accounts: add, list, rm", c.userAdd(), list, remove)
 }
 
-func (c *cli) userAdd() *cobra.Command {
+func (c *program) userAdd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "add NAME", Short: "make an account", Args: exactly("NAME"),
+		Use: "add NAME", Short: "make an account", Args: cli.Takes("NAME", 1, 1),
 		Example: "  relayd user add alice --key alice.pub",
 	}
 	admin := cmd.Flags().Bool("admin", false, "the account may manage the others")
@@ -86,9 +87,9 @@ const (
 	inviteTTL    = 3 * 24 * time.Hour
 )
 
-func (c *cli) loginLinkCommand() *cobra.Command {
+func (c *program) loginLinkCommand() *cobra.Command {
 	return c.forUser(&cobra.Command{
-		Use: "login-link --user NAME", Short: "print a one-time dashboard link, valid for 15 minutes", Args: exactly(),
+		Use: "login-link --user NAME", Short: "print a one-time dashboard link, valid for 15 minutes", Args: cli.Takes("", 0, 0),
 	}, "who will be signed in", func(ctx context.Context, o *operator, user string, _ []string) error {
 		secret, err := o.store.CreateLoginLink(ctx, o.who, user, loginLinkTTL)
 		if err != nil {
@@ -99,9 +100,9 @@ func (c *cli) loginLinkCommand() *cobra.Command {
 	})
 }
 
-func (c *cli) inviteCommand() *cobra.Command {
+func (c *program) inviteCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "invite NAME", Short: "print a one-time link by which a person joins, valid for 3 days", Args: exactly("NAME"),
+		Use: "invite NAME", Short: "print a one-time link by which a person joins, valid for 3 days", Args: cli.Takes("NAME", 1, 1),
 		Long: "Prints a one-time link, valid for 3 days. The account is made if there is none of that name.",
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
