@@ -160,6 +160,8 @@ func fillSized(t *testing.T, s *Store, n int) relay.Actor {
 		[]byte("POST / HTTP/1.1\r\nHost: big.localhost\r\nContent-Type: application/json\r\n\r\n"), body("pi_rare"), packed(body("pi_1")), body("pi_1"))
 	exec(numbers+fmt.Sprintf(`INSERT INTO payloads (`+payloadColumns+`) SELECT %s, 1, CAST(? AS %s), NULL, 0, 0, CAST(? AS %s), 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, bin, bin),
 		[]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"), []byte("ok"))
-	exec(`ANALYZE`)
+	for _, statement := range analyzeTables {
+		exec(statement)
+	}
 	return relay.Actor{Account: a.ID, AccountName: "alice", Name: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
 }

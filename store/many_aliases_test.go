@@ -79,9 +79,8 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 			'complete', 'n', 1, 10 FROM k`, id, manyAll, state, at),
 		`INSERT INTO queue (` + queueColumns + `) SELECT ` + queueColumns + ` FROM attempts WHERE state = 0`,
 		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO payloads (`+payloadColumns+`) SELECT %s, 0, %s, NULL, 0, 0, %s, 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, target, target),
-		`ANALYZE`,
 	}
-	for _, statement := range statements {
+	for _, statement := range append(statements, analyzeTables...) {
 		if _, err := s.direct.ExecContext(t.Context(), statement); err != nil {
 			t.Fatalf("%.60s: %v", statement, err)
 		}
