@@ -116,7 +116,8 @@ func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration)
 	defer cancel()
 	if err := f.run(waiting); !errors.Is(err, errFound) {
 		if ctx.Err() == nil && waiting.Err() != nil {
-			err = Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(timeout))
+			late := Errorf(ExitFailure, "no such event came within %s", relay.FormatDuration(timeout))
+			late.Code, err = relay.CodeRequestTimeout, late
 		}
 		return nil, err
 	}

@@ -39,7 +39,7 @@ func (s *Shell) command(words []word) int {
 	}
 	var failed *cli.Error
 	switch code := s.Session.Exit(cli.ExitOK); {
-	case s.Ctx.Err() == nil && slices.Contains(args, "--json") && errors.As(err, &failed):
+	case s.Ctx.Err() == nil && slices.Contains(args, "--json") && errors.As(err, &failed) && (failed.Code != "" || failed.Exit == cli.ExitUsage):
 		return s.failAsJSON(failed)
 	case err == nil || s.Ctx.Err() == nil:
 		return f.Exit(s.Ctx, err)
@@ -51,16 +51,11 @@ func (s *Shell) command(words []word) int {
 	return s.Session.Exit(cli.ExitInterrupted)
 }
 
-// failAsJSON says an error on stderr as the API would, and returns the exit code.
+// failAsJSON says on stderr what the API refused, or wrong use, as the API says it, and returns
+// the exit code.
 func (s *Shell) failAsJSON(e *cli.Error) int {
-	if e.Text == "" { // the answer tells
-		return e.Exit
-	}
-	code := cmp.Or(e.Code, relay.CodeInternal)
-	if e.Exit == cli.ExitUsage {
-		code = relay.CodeValidationFailed
-	}
-	_ = (&cli.Printer{Out: s.Stderr}).Object(record.ProblemOf(relay.Errorf(code, "%s", e.Error()), ""))
+	p := record.ProblemOf(relay.Errorf(cmp.Or(e.Code, relay.CodeValidationFailed), "%s", e.Error()), "")
+	_ = (&cli.Printer{Out: s.Stderr}).Object(p)
 	return e.Exit
 }
 

@@ -139,3 +139,13 @@ func TestWrongUse(t *testing.T) {
 		t.Errorf("--json: %d, %s%s", code, out, said)
 	}
 }
+
+// A wait in vain said with --json that the relay had failed.
+func TestWaitInVain(t *testing.T) {
+	t.Parallel()
+	for flags, want := range map[string]string{"": "relay: no such event came within 1ms\n", " --json": `"detail":"no such event came within 1ms","code":"request-timeout"`} {
+		if _, out, said, code := run(t, "wait a --timeout 1ms"+flags); code != cli.ExitFailure || out != "" || !strings.Contains(said, want) {
+			t.Errorf("%q: %d, %s%s", flags, code, out, said)
+		}
+	}
+}
