@@ -85,12 +85,14 @@ func TestSignals(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name, drain string
+		first       os.Signal
 		busy, twice bool
 		want        int
 	}{
-		{"idle", "30s", false, false, cli.ExitOK},
-		{"drain runs out", "200ms", true, false, cli.ExitFailure},
-		{"second signal", "60s", true, true, cli.ExitFailure},
+		{"idle", "30s", syscall.SIGTERM, false, false, cli.ExitOK},
+		{"terminal closed", "30s", syscall.SIGHUP, false, false, cli.ExitOK}, // it ended at once, and cut what was under way
+		{"drain runs out", "200ms", syscall.SIGTERM, true, false, cli.ExitFailure},
+		{"second signal", "60s", syscall.SIGTERM, true, true, cli.ExitFailure},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -103,7 +105,7 @@ func TestSignals(t *testing.T) {
 				go p.trySend(odd)
 				l.seen(t, 1)
 			}
-			p.signal(syscall.SIGTERM)
+			p.signal(tc.first)
 			if !relaytest.Poll(10*time.Second, func() bool { return strings.Contains(p.log.String(), "msg=stopping") }) {
 				t.Fatal("it does not stop")
 			}

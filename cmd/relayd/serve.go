@@ -115,7 +115,7 @@ func (a *app) abandon() {
 func (c *program) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "run the server in the foreground", Args: cli.Takes("", 0, 0),
-		Long: `Runs the server until SIGTERM or SIGINT, then stops gracefully: exit 0, or 1 when the
+		Long: `Runs the server until SIGTERM, SIGINT or SIGHUP, then stops gracefully: exit 0, or 1 when the
 drain time ran out and requests were cut. A second signal ends it at once.`,
 		Example: "  relayd serve --data-dir .relay",
 	}
