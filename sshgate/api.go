@@ -65,8 +65,14 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 	return theirs, srv, ended
 }
 
-// OpenAPI implements shell.Session.
+// OpenAPI implements shell.Session. The HTTP transport of a command dials in a goroutine of its
+// own, which may come when the session has ended and its goroutines are awaited.
 func (s *session) OpenAPI() (net.Conn, error) {
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	if s.done {
+		return nil, net.ErrClosed
+	}
 	theirs, _, _ := s.startAPI()
 	return theirs, nil
 }

@@ -306,3 +306,35 @@ func TestAPIStalls(t *testing.T) {
 		})
 	}
 }
+
+// A dial of a command's HTTP transport that comes after the end of the session started goroutines
+// that nobody awaits, beside the wait for the others.
+func TestNoAPIAfterTheSession(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	b.store.alias("a", 1)
+	client, c := b.met()
+	s, err := client.NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Start("wait a --timeout 1m"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, 30*time.Second, "subscription", func() bool { return b.store.subscribers() == 1 })
+	var ours *session
+	c.mu.Lock()
+	for ours = range c.sessions {
+	}
+	c.mu.Unlock()
+	_ = s.Close()
+	eventually(t, 30*time.Second, "its end", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.sessions) == 0
+	})
+	if conn, err := ours.OpenAPI(); err == nil {
+		t.Error("the API was opened for a session that has ended")
+		conn.Close()
+	}
+}
