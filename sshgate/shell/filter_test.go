@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"testing"
 
 	"relay"
@@ -15,14 +16,18 @@ import (
 
 // asking is a Session whose API notes what is asked of it.
 type asking struct {
-	t     *testing.T
+	t *testing.T
+
+	mu    sync.Mutex
 	asked []string
 }
 
 func (s *asking) OpenAPI() (net.Conn, error) {
 	ours, theirs := net.Pipe()
 	srv := &http.Server{ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelDebug), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
 		s.asked = append(s.asked, r.URL.RequestURI())
+		s.mu.Unlock()
 		_, _ = io.WriteString(w, `{"data":[],"nextCursor":null}`)
 	})}
 	l := make(listener, 1)
@@ -63,6 +68,8 @@ func run(t *testing.T, line string) (asked, out, said string, code int) {
 		Session: session, Ctx: t.Context(), Who: relay.Actor{AccountName: "alice"}, Stdout: &stdout, Stderr: &stderr, Screen: &Screen{},
 	}
 	code = s.Run(line)
+	session.mu.Lock()
+	defer session.mu.Unlock()
 	return strings.Join(session.asked, " "), stdout.String(), stderr.String(), code
 }
 
