@@ -1,13 +1,11 @@
 package shell
 
-import (
-	"relay"
-)
+import "relay"
 
-// feed returns the live feed of one alias, or with 0 of all, until the session ends; nil when
-// it cannot be had. The channel is closed when the feed ends before.
-func (s *Shell) feed(alias int64) <-chan []relay.FeedItem {
-	sub, err := s.Tunnels.Subscribe(s.Ctx, s.Who, alias, "")
+// feed returns the live feed of all aliases of the account until the session ends; nil when it
+// cannot be had. The channel is closed when the feed ends before.
+func (s *Shell) feed() <-chan []relay.FeedItem {
+	sub, err := s.Tunnels.Subscribe(s.Ctx, s.Who, 0, "")
 	if err != nil {
 		s.Log.Warn("subscribe to the live feed", "err", err)
 		return nil

@@ -32,13 +32,12 @@ func newOutput() *output { return &output{Queue[string]{Wake: make(chan struct{}
 // line adds a line and never blocks.
 func (o *output) line(text string) { o.put(text, len(text)) }
 
-// write writes lines to w until End or an error. dropped returns the line that says that n
-// lines are missing.
-func (o *output) write(w io.Writer, dropped func(n int) string) {
+// write writes lines to w until End or an error.
+func (o *output) write(w io.Writer) {
 	for {
 		waiting, lost, ended := o.Take()
 		if lost > 0 {
-			waiting = append(waiting, dropped(lost))
+			waiting = append(waiting, fmt.Sprintf("… %d lines dropped", lost))
 		}
 		switch {
 		case len(waiting) > 0:
@@ -55,11 +54,11 @@ func (o *output) write(w io.Writer, dropped func(n int) string) {
 
 // print writes lines to stdout until what it gives is called, which waits a moment for
 // a peer that does not read.
-func (s *Shell) print(out *output, dropped func(n int) string) (end func()) {
+func (s *Shell) print(out *output) (end func()) {
 	written := make(chan struct{})
 	s.Session.Go("session output", func() {
 		defer close(written)
-		out.write(s.Stdout, dropped)
+		out.write(s.Stdout)
 	})
 	return func() {
 		out.End()
@@ -71,9 +70,7 @@ func (s *Shell) print(out *output, dropped func(n int) string) (end func()) {
 	}
 }
 
-// linesDropped and requestsMissed stand for what is not shown.
-func linesDropped(n int) string { return fmt.Sprintf("… %d lines dropped", n) }
-
+// requestsMissed stands for what is not shown.
 const requestsMissed = "… some requests are not shown"
 
 // live is a session without a command. It prints for people: the five lines of relay up,
@@ -90,9 +87,9 @@ type live struct {
 // run stays until the peer leaves, says so, or the connection is given up. The end of stdin
 // is not the end of the session.
 func (v *live) run() int {
-	defer v.print(v.out, linesDropped)()
+	defer v.print(v.out)()
 	online, refused := v.Session.SubscribeNotices()
-	feed := v.feed(0) // before anything is awaited: a request may come with the alias
+	feed := v.feed() // before anything is awaited: a request may come with the alias
 	online, refused, rest := v.gather(online, refused)
 	if len(online)+len(refused) == 0 {
 		if v.Ctx.Err() != nil {
@@ -178,7 +175,7 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 			}
 			v.show(items)
 		case <-retry:
-			if retry, feed = nil, v.feed(0); feed != nil {
+			if retry, feed = nil, v.feed(); feed != nil {
 				v.out.line(requestsMissed)
 			}
 		case key := <-v.Keys:
