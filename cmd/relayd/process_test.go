@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -83,6 +84,11 @@ func (p *process) signal(s os.Signal) {
 // ends it at once.
 func TestSignals(t *testing.T) {
 	t.Parallel()
+	// Where the tests run under nohup, programs would inherit that SIGHUP is ignored, but for a
+	// handler here.
+	caught := make(chan os.Signal, 1)
+	signal.Notify(caught, syscall.SIGHUP)
+	t.Cleanup(func() { signal.Stop(caught) })
 	for _, tc := range []struct {
 		name, drain string
 		first       os.Signal
