@@ -10,10 +10,10 @@ const (
 	ChangeEvent   ChangeKind = "event"   // an event was captured or its summary changed
 	ChangeAttempt ChangeKind = "attempt" // attempt N of Event was added or changed; it implies ChangeEvent
 	ChangeQueue   ChangeKind = "queue"   // the queue counts of Alias changed (released, canceled, deleted, claimed)
-	ChangeAlias   ChangeKind = "alias"   // Alias was made or removed, or its settings, owner or members changed; read it again
+	ChangeAlias   ChangeKind = "alias"   // Alias was made or removed, or its settings, owner or members changed; read it again. Alias 0 = any
 	ChangeMissed  ChangeKind = "missed"  // changes of events, attempts and queues were missed: read again what is shown
 	ChangeTunnel  ChangeKind = "tunnel"  // another node has attached or lost the tunnel of Alias, or its state changed; Alias 0 = of many aliases
-	ChangeAccount ChangeKind = "account" // a key, token or session of Account, or the account itself, was revoked; check open connections again
+	ChangeAccount ChangeKind = "account" // a key, token or session of Account, or the account itself, was revoked; check open connections again. Account 0 = any
 
 	ChangeEnrolment ChangeKind = "enrolment" // an enrolment of the key with the fingerprint Credential has ended
 )

@@ -90,7 +90,7 @@ func TestManyRevisionsAreReadAtOnce(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if last := s.pollRevisions(t.Context(), 0); last != n {
-		t.Errorf("read up to revision %d of %d", last, n)
+	if last := s.pollRevisions(t.Context(), revisionMark{}); last.id != n {
+		t.Errorf("read up to revision %d of %d", last.id, n)
 	}
 }

@@ -111,27 +111,45 @@ const (
 	revisionLife = 24 * time.Hour
 )
 
+// revisionMark names the newest revision that this process has seen. After a failover to a
+// replica that lagged behind, none has its id, or another one that was written later.
+type revisionMark struct {
+	id, at int64
+	origin string
+}
+
+func (r *revisionMark) fields() []any { return []any{&r.id, &r.at, &r.origin} }
+
 // pollRevisions publishes what other processes changed after revision last, and returns the
 // newest revision seen. A failure is logged, and the next call reads the same again.
-func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
+func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMark {
 	type revision struct {
 		relay.Change
-		id     int64
-		origin string
-		event  *relay.ID // nil = none
+		revisionMark
+		event *relay.ID // nil = none
 	}
 	fields := func(r *revision) []any {
-		return []any{&r.id, &r.origin, &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential}
+		return append(r.fields(), &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential)
 	}
 	for {
-		rows, err := readRows(ctx, s, "poll revisions", fields, `SELECT id, origin, kind, alias_id, event_id, n, account_id, credential
-			FROM revisions WHERE id > ? ORDER BY id LIMIT ?`, last, revisionPage)
-		if err != nil && ctx.Err() == nil && !s.spool.Down.Load() {
-			s.log.Warn("changes by other processes cannot be read", "err", err)
+		rows, err := readRows(ctx, s, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
+			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.id, revisionPage+1)
+		if err != nil {
+			if ctx.Err() == nil && !s.spool.Down.Load() {
+				s.log.Warn("changes by other processes cannot be read", "err", err)
+			}
+			return last
+		}
+		more := len(rows) > revisionPage
+		if last.id > 0 {
+			if len(rows) == 0 || rows[0].revisionMark != last {
+				return s.startOver(ctx, last)
+			}
+			rows = rows[1:]
 		}
 		var foreign []relay.Change
 		for _, r := range rows {
-			last = r.id
+			last = r.revisionMark
 			if r.event != nil {
 				r.Event = *r.event
 			}
@@ -144,15 +162,31 @@ func (s *Store) pollRevisions(ctx context.Context, last int64) int64 {
 			}
 		}
 		s.outbox.put(foreign)
-		if len(rows) < revisionPage {
+		if !more {
 			return last
 		}
 	}
 }
 
-func (s *Store) lastRevision(ctx context.Context) (last int64, err error) {
-	err = s.view(ctx, "read last revision", func(q session) error {
-		return q.get(&last, `SELECT COALESCE(MAX(id), 0) FROM revisions`)
-	})
+// startOver publishes that anything may have changed, and returns the newest revision. The
+// database does not have revision last any more: a failover has lost it, and later ones may
+// have lower ids.
+func (s *Store) startOver(ctx context.Context, last revisionMark) revisionMark {
+	newest, err := s.lastRevision(ctx)
+	if err != nil {
+		return last // the next poll finds it missing too
+	}
+	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
+	s.storage.since = 0 // an id of the lost revisions
+	s.outbox.put([]relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}, {Kind: relay.ChangeTunnel}, {Kind: relay.ChangeMissed}})
+	return newest
+}
+
+// lastRevision returns the newest revision; the zero value if there is none.
+func (s *Store) lastRevision(ctx context.Context) (last revisionMark, err error) {
+	rows, err := readRows(ctx, s, "read last revision", (*revisionMark).fields, `SELECT id, at, origin FROM revisions ORDER BY id DESC LIMIT 1`)
+	if len(rows) > 0 {
+		last = rows[0]
+	}
 	return last, err
 }

@@ -117,8 +117,8 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		before         time.Time
 		limit          int
 	}{
-		{`revisions`, `id`, `at`, now.Add(-revisionLife), expiredRows},
-		{`idempotency`, `credential, key`, `created_at`, now.Add(-idempotencyLife), 10}, // they hold answers
+		{`revisions`, `id`, `id < (SELECT MAX(id) FROM revisions) AND at`, now.Add(-revisionLife), expiredRows}, // the newest shows that none is lost
+		{`idempotency`, `credential, key`, `created_at`, now.Add(-idempotencyLife), 10},                         // they hold answers
 		{`links`, `hash`, `expires_at`, now, expiredRows},
 		{`sessions`, `id`, `expires_at`, now, expiredRows},
 		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},

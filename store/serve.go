@@ -111,7 +111,7 @@ func pause(ctx context.Context, d time.Duration) error {
 // pollLoop does what is due each second: it reads changes by other processes, ends attempts
 // of dead servers, and writes results that could not be written before. It reads changes at
 // once when another node announces them.
-func (s *Store) pollLoop(ctx context.Context, last int64) {
+func (s *Store) pollLoop(ctx context.Context, last revisionMark) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for n := 0; ; {
