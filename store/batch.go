@@ -353,13 +353,13 @@ func (w *writer) amend(st *step) error {
 // requeueAttemptSQL also takes back an attempt that was swept, because its caller was told that
 // the event is queued.
 const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_at = 0, error_code = '', error_message = '', claim_node = ''
-	WHERE event_id = ? AND n = ? AND (state = 1 OR ` + sweptLive + `) AND claim_node IN (?, ?)
+	WHERE event_id = ? AND n = ? AND (state = 1 OR ` + sweptLive + `) AND claim_node IN (?)
 	RETURNING event_id, n, alias_id`
 
 // requeueAttempt puts an attempt that the claimant delivers back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
 	var rows []attemptRow
-	if err := w.all(&rows, requeueAttemptSQL, st.ID, st.N, w.target.node, w.target.former); err != nil {
+	if err := w.allIn(&rows, requeueAttemptSQL, st.ID, st.N, w.target.claimants()); err != nil {
 		return err
 	}
 	if len(rows) == 0 {

@@ -1,6 +1,11 @@
 package store
 
-import "relay"
+import (
+	"slices"
+	"strings"
+
+	"relay"
+)
 
 // finish ends attempts; steps holds at most one of each event.
 func (w *writer) finish(steps []*step) error {
@@ -20,7 +25,7 @@ func (w *writer) finish(steps []*step) error {
 	}
 	ended, err := returning(w, finishAttempts, rows, func(r *attemptRow) []any {
 		return []any{&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes}
-	}, w.target.node, w.target.former)
+	}, strings.Join(w.target.claimants(), " "))
 	if err != nil {
 		return err
 	}
@@ -93,7 +98,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 	}
 	r := rows[0]
 	state, _ := stateCode(st.Attempt.State)
-	if r.State != state || r.EndedAt != micros(st.Attempt.EndedAt) || r.ClaimNode != w.target.node && r.ClaimNode != w.target.former {
+	if r.State != state || r.EndedAt != micros(st.Attempt.EndedAt) || !slices.Contains(w.target.claimants(), r.ClaimNode) {
 		st.err = relay.ErrFenced
 		return nil
 	}

@@ -30,6 +30,7 @@ const (
 	claimTrust   = 3 * time.Second
 	deadAfter    = 4 * time.Second
 	sweepJitter  = 300 * time.Millisecond // so that seldom two nodes sweep a dead one at once
+	mostFormer   = 100                    // ids of a node that rejoins again and again; each one lasts for some seconds at least
 )
 
 // membership is this relayd as one of the nodes of its store. On SQLite it is the only one,
@@ -45,7 +46,7 @@ type membership struct {
 
 	mu      sync.Mutex
 	id      string
-	former  string // id before the last rejoin; attempts of then end under it
+	former  []string // ids before the last rejoins, oldest first; attempts of then end under them
 	name    string
 	schema  int64                // newest one that this program knows
 	cut     map[string]bool      // ids of nodes that this one has no connection to
@@ -82,12 +83,13 @@ func (s *Store) NodeID() string {
 	return m.id
 }
 
-// claimant is in whose name this process writes now.
+// claimant is in whose name this process writes now. former are its earlier ids, separated by
+// spaces.
 func (s *Store) claimant() (id, former string) {
 	m := &s.membership
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.id, cmp.Or(m.former, m.id)
+	return m.id, strings.Join(m.former, " ")
 }
 
 // join makes this process a node. predecessor is the id of an earlier process of this data
@@ -169,7 +171,11 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.former, m.id, m.name, m.schema = before, id, name, schema
+	if before != "" {
+		m.former = append(m.former, before)
+		m.former = m.former[max(0, len(m.former)-mostFormer):]
+	}
+	m.id, m.name, m.schema = id, name, schema
 	s.noteOwner(id)
 	m.renewed, m.steady, m.toldAccounts = start, start, ""
 	return nil

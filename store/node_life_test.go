@@ -98,6 +98,32 @@ func TestNodeSweptAndBack(t *testing.T) {
 	})
 }
 
+// A node that is called dead again and again ends what it had begun before: the caller of a long
+// request got its answer.
+func TestEndAfterRejoins(t *testing.T) {
+	t.Parallel()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	s := mustServe(t, o)
+	alias, db := withAlias(t, s), database(t, o)
+	end := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")
+	back := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")
+	settled(t, s.Accept(end), s.Accept(back))
+	for range 3 {
+		before := s.NodeID()
+		if _, err := db.Exec(`UPDATE nodes SET state = 'dead'`); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it rejoins", func() bool { return s.NodeID() != before })
+		eventually(t, "its former row is swept", func() bool { return len(nodesByName(t, s)) == 1 })
+	}
+	settled(t, s.Finish(end.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now()}, ""), s.Requeue(back.ID, 1))
+	for id, want := range map[relay.ID]string{end.ID: relay.StateDelivered, back.ID: relay.StateQueued} {
+		if e, err := s.Event(t.Context(), system, id, 0); err != nil || e.State != want || e.Attempts[0].State != want {
+			t.Errorf("%+v, %v; want %s", e, err, want)
+		}
+	}
+}
+
 // Of two living nodes of one name the second gets a number. The row of a killed one takes
 // the name from nobody.
 func TestNodeNames(t *testing.T) {

@@ -53,10 +53,11 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		return nil
 	}
 	node, former := s.claimant()
+	by := writeTarget{node: node, former: former}
 	var claims []attemptRow
 	err := s.view(ctx, "read claims", func(q session) error {
-		return q.all(&claims, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?, ?)
-			AND started_at < ? ORDER BY started_at`, node, former, micros(before))
+		return q.allIn(&claims, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?)
+			AND started_at < ? ORDER BY started_at`, by.claimants(), micros(before))
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -27,12 +28,15 @@ const (
 // writeTarget says over which handle, and in whose name, steps are written.
 type writeTarget struct {
 	db           *sqlx.DB
-	node, former string // ids of the node; former is that before its last rejoin, or the same
+	node, former string // ids of the node: now, and those before its last rejoins, separated by spaces
 	name         string // of the node
 	// replaying is set for steps from the spool. Some of them may be in the database
 	// already, because the result of their commit was lost.
 	replaying bool
 }
+
+// claimants are the ids under which the node has claimed what it ends.
+func (t *writeTarget) claimants() []string { return append(strings.Fields(t.former), t.node) }
 
 // errDatabaseDown fails operations at once while the database is known not to answer.
 var errDatabaseDown = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)

@@ -25,6 +25,9 @@ import (
 // {id} and {event_id} stand for a condition on that column: it is between the lowest and the
 // highest id of the rows, which are the first values of the rows. Postgres needs that to
 // plan for the days of these events only: to plan for all days takes longer than the rest.
+//
+// {claimant} is the condition that this node has claimed the attempt: its parameter are the ids
+// of the node, separated by spaces. On SQLite a node has only one.
 type statement struct {
 	types            []string // of the columns of a row
 	sqlite, postgres string
@@ -36,13 +39,14 @@ type statement struct {
 func newStatement(types, text string) *statement {
 	st := &statement{types: strings.Fields(types), bounded: strings.Contains(text, "id}")}
 	row := strings.Repeat(",?", len(st.types))[1:]
-	st.sqlite = strings.NewReplacer("%s", "VALUES ("+row+")", "{id}", "", "{event_id}", "").Replace(text)
+	st.sqlite = strings.NewReplacer("%s", "VALUES ("+row+")", "{id}", "", "{event_id}", "", "{claimant}", "claim_node = ?").Replace(text)
 	next := len(st.types)
 	var columns []string
 	for i, t := range st.types {
 		columns = append(columns, fmt.Sprintf("$%d::%s[]", i+1, t))
 	}
-	st.postgres = strings.Replace(text, "%s", "SELECT * FROM unnest("+strings.Join(columns, ", ")+")", 1)
+	st.postgres = strings.NewReplacer("%s", "SELECT * FROM unnest("+strings.Join(columns, ", ")+")",
+		"{claimant}", "claim_node = ANY (string_to_array(?, ' '))").Replace(text)
 	for strings.Contains(st.postgres, "?") {
 		next++
 		st.postgres = strings.Replace(st.postgres, "?", "$"+strconv.Itoa(next), 1)
@@ -99,7 +103,7 @@ var finishAttempts = newStatement(
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
 		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2
 				OR `+sweptLive+`)
-			AND claim_node IN (?, ?) {event_id}
+			AND {claimant} {event_id}
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)
 
 // dequeueAttempts removes attempts that ended from the queue.

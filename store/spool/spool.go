@@ -46,8 +46,8 @@ type Options struct {
 	Database string // name of the database in messages
 	Limit    int64  // bytes of the file at most; 0 = no spool
 	VFS      string // file system of SQLite; "" = that of the operating system
-	// Claimant returns the ids of the node that writes steps: its id now, and that before it
-	// rejoined, or the same.
+	// Claimant returns the ids of the node that writes steps: its id now, and those before it
+	// rejoined, separated by spaces.
 	Claimant func() (node, former string)
 	Log      *slog.Logger
 }

@@ -37,7 +37,7 @@ const (
 const schema = `CREATE TABLE steps (
 		seq    INTEGER PRIMARY KEY,
 		node   TEXT NOT NULL,    -- id of the node that wrote the step
-		former TEXT NOT NULL,    -- its id before it rejoined, or the same
+		former TEXT NOT NULL,    -- its ids before it rejoined, separated by spaces
 		part   BLOB,             -- partKey of a part of a body
 		sum    INTEGER NOT NULL, -- CRC-32C of data
 		data   BLOB NOT NULL
