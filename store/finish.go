@@ -113,16 +113,16 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 	var payloads, ends, refused [][]any
 	for _, st := range steps {
 		a := st.Attempt
-		if hasPayload(a) {
-			if a.ResponseState == relay.ResponseUpgraded { // the second Finish replaces what the first one stored at the 101
-				var before []int64
-				if err := w.all(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+payloadBytes, st.ID, a.N); err != nil {
-					return err
-				}
-				for _, bytes := range before {
-					w.addUsage(rows[st.ID].AliasID, -bytes)
-				}
+		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // it may be the second Finish
+			var before []int64
+			if err := w.all(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+payloadBytes, st.ID, a.N); err != nil {
+				return err
 			}
+			for _, bytes := range before {
+				w.addUsage(rows[st.ID].AliasID, -bytes)
+			}
+		}
+		if hasPayload(a) {
 			payloads = append(payloads, responseValues(st.ID, a))
 		}
 		state, _ := finishState(st) // finishArgs has checked it

@@ -93,7 +93,8 @@ const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' A
 	AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n)`
 
 // finishAttempts ends attempts that the claimant delivers. An upgraded attempt is delivered
-// from the 101 on, and is finished once more when the connection ends.
+// from the 101 on, and is finished once more when the connection ends. An end that was stored so
+// late that its caller was told meanwhile that it is not is replaced by one that says so.
 var finishAttempts = newStatement(
 	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
 	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)
@@ -101,7 +102,7 @@ var finishAttempts = newStatement(
 		UPDATE attempts SET state = v.vstate, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
 			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
-		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND response_state = 'upgraded' AND v.vstate = 2
+		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND v.vstate = 2 AND (response_state = 'upgraded' OR v.vcode = '`+relay.CodeResponseNotStored+`')
 				OR `+sweptLive+`)
 			AND {claimant} {event_id}
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)

@@ -1,0 +1,47 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+// Delivery gives up a slow store and tells the caller that the answer is not stored. The end that
+// it handed over before may be stored after that, alone or together with the one that says so: the
+// record says what the caller was told, and the bytes of the answer are not counted.
+func TestEndStoredLate(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.MaxAliasStorage = 1 << 30
+		s := mustServe(t, o)
+		alias := withAlias(t, s)
+		var size int64 // of an event without the answer
+		for _, together := range []bool{false, true} {
+			before := s.Retention().StoredBytes
+			e := eventAt(s, alias, time.Now(), relay.StateDelivering, "x")
+			late := answered(1, "the answer")
+			told := &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: late.EndedAt, Error: &relay.Fault{Code: relay.CodeResponseNotStored}}
+			if together {
+				settled(t, s.Accept(e), s.Finish(e.ID, late, ""), s.Finish(e.ID, told, ""))
+			} else {
+				settled(t, s.Accept(e))
+				size = s.Retention().StoredBytes - before
+				settled(t, s.Finish(e.ID, late, ""))
+				settled(t, s.Finish(e.ID, told, ""))
+			}
+			got, err := s.Event(t.Context(), system, e.ID, 100)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := got.Attempts[0]
+			if got.Error == nil || got.Error.Code != relay.CodeResponseNotStored || a.Error == nil || a.Error.Code != relay.CodeResponseNotStored ||
+				a.State != relay.StateDelivered || a.HasResponse || len(a.Response.Body.Data) > 0 {
+				t.Errorf("together %t: %+v of %+v", together, a, got)
+			}
+			if added := s.Retention().StoredBytes - before; added != size {
+				t.Errorf("together %t: %d bytes stored, want %d", together, added, size)
+			}
+		}
+	})
+}
