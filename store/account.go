@@ -33,6 +33,17 @@ func (q session) subject(who relay.Actor, user string) (relay.Account, error) {
 	return q.account(user)
 }
 
+// holdAccount keeps an account from being removed until the transaction ends, so that its removal
+// finds what the transaction adds. It fails when the account was removed since it was read. It
+// comes before locks of rows that RemoveAccount deletes.
+func (c *writeTx) holdAccount(id int64) error {
+	if !c.d.isPostgres { // there is one writer
+		return nil
+	}
+	var one int
+	return c.get(&one, `SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0 FOR SHARE`, id)
+}
+
 // AccountByName returns the account with this name, or ErrNotFound. It checks no permission,
 // because only the server itself and operator commands call it.
 func (s *Store) AccountByName(ctx context.Context, name string) (relay.Account, error) {
@@ -77,10 +88,13 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 		if err != nil {
 			return err
 		}
+		// First the account: who adds a key or a member meanwhile holds it, or waits and finds it removed.
+		if err := c.requireRow(relay.ErrNotFound, `UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ? AND removed_at = 0`, micros(c.now()), a.ID); err != nil {
+			return err
+		}
 		for _, table := range []string{`keys`, `tokens`, `sessions`, `links`, `members`, `shares`, `saved_searches`, `refused_forwards`} {
 			c.do(`DELETE FROM `+table+` WHERE account_id = ?`, a.ID)
 		}
-		c.do(`UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ?`, micros(c.now()), a.ID)
 		var aliases []int64
 		if err := c.all(&aliases, `SELECT id FROM aliases WHERE owner_id = ?`, a.ID); err != nil {
 			return err
@@ -120,6 +134,9 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 		}
 		if m.ID == a.Owner {
 			return relay.Errorf(relay.CodeConflict, "%s owns %s", user, alias)
+		}
+		if err := c.holdAccount(m.ID); err != nil {
+			return err
 		}
 		n, err := c.exec(`INSERT INTO members (alias_id, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING`, a.ID, m.ID)
 		if err != nil || n == 0 {

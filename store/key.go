@@ -63,6 +63,9 @@ func newKey(name, authorizedKey string) (relay.Key, error) {
 
 // insertKey registers a key for an account; conflict when anybody has it.
 func (c *writeTx) insertKey(who relay.Actor, account relay.Account, k *relay.Key) error {
+	if err := c.holdAccount(account.ID); err != nil {
+		return err
+	}
 	k.Account, k.AccountName = account.ID, account.Name
 	taken := relay.Errorf(relay.CodeConflict, "the key %s is registered already", k.Fingerprint)
 	if err := c.requireRow(taken, `INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)

@@ -125,6 +125,9 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 		if acc, err = rowOf(c.session, accountFields, linkQuery, hash(secret), micros(now), kind, linkInvite); err != nil {
 			return err
 		}
+		if err := c.holdAccount(acc.ID); err != nil {
+			return err
+		}
 		if err := c.requireRow(relay.ErrNotFound, `DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil {
 			return err
 		}
