@@ -109,6 +109,17 @@ func (c *clock) adjust(e *relay.Event) {
 	}
 }
 
+// correct corrects the times at which an attempt of this process started and ended by the clock
+// of Postgres, as adjust does when its event arrives. A time without a monotonic reading was read
+// from the store.
+func (c *clock) correct(a *relay.Attempt) {
+	for _, t := range []*time.Time{&a.StartedAt, &a.EndedAt} {
+		if *t != t.Round(0) {
+			*t = c.corrected(*t).Round(0)
+		}
+	}
+}
+
 // clockJumps detects that the wall clock was set.
 type clockJumps struct {
 	wall        time.Time

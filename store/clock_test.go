@@ -4,6 +4,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay"
 )
 
 // What comes later never has an earlier time, whatever happens to the clock on the
@@ -93,4 +95,60 @@ func TestLeapsAreDoubted(t *testing.T) {
 		time.Sleep(jumpWait)
 		doubtful(false)
 	})
+}
+
+// The times of an attempt go by the clock of Postgres, as that of its arrival does: an attempt of
+// a node whose clock differs starts after its event was received, and before it ends.
+func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
+	for _, offset := range []time.Duration{time.Hour, -time.Hour} {
+		s := openMigrated(t, Options{DataDir: t.TempDir()})
+		if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+		system := relay.System()
+		if _, err := s.CreateAccount(t.Context(), system, "alice", false); err != nil {
+			t.Fatal(err)
+		}
+		alias, err := s.CreateAlias(t.Context(), system, "hooks", "alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.clock.offset.Store(int64(offset)) // as if measured: there is no Postgres that could
+		for _, how := range []string{"in one batch", "in two batches", "from the queue"} {
+			now := time.Now()
+			e := &relay.Event{
+				ID: s.NewID(), AliasID: alias.ID, ReceivedAt: now, State: relay.StateDelivering, Request: relay.Message{Body: relay.Body{State: relay.BodyComplete}},
+				Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now, StartedAt: time.Now()}},
+			}
+			a := &relay.Attempt{N: 1, StartedAt: time.Now()}
+			if how == "from the queue" {
+				e.State, e.Attempts[0].State, e.Attempts[0].StartedAt = relay.StateQueued, relay.StateQueued, time.Time{}
+			}
+			accept := s.Accept(e)
+			if how != "in one batch" {
+				if err := wait(accept); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if how == "from the queue" {
+				c, err := s.Next(relay.NextClaim{Alias: alias.ID, Auto: true})
+				if err != nil || c == nil {
+					t.Fatal(c, err)
+				}
+				a = &c.Event.Attempts[0] // it starts with its claim
+			}
+			a.State, a.EndedAt = relay.StateDelivered, time.Now()
+			if err := wait(s.Finish(e.ID, a, "")); err != nil {
+				t.Fatal(err)
+			}
+			got, err := s.Event(t.Context(), system, e.ID, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			a = &got.Attempts[0]
+			if a.StartedAt.Before(got.ReceivedAt) || a.EndedAt.Before(a.StartedAt) || a.EndedAt.Sub(now.Add(offset)).Abs() > time.Minute {
+				t.Errorf("%v, %s: received at %v, started at %v, ended at %v", offset, how, got.ReceivedAt, a.StartedAt, a.EndedAt)
+			}
+		}
+	}
 }

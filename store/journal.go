@@ -29,12 +29,13 @@ type step struct {
 // stepOverhead is the memory that a step counts in addition to its bytes.
 const stepOverhead = 512
 
-// Accept stores a new event; see delivery.Journal. After the clock was set back, its times
-// are adjusted to follow those of earlier events.
+// Accept stores a new event; see delivery.Journal. Its times are corrected by the clock of
+// Postgres. After the clock was set back, they are adjusted to follow those of earlier events.
 func (s *Store) Accept(e *relay.Event) *relay.Ticket {
 	s.clock.adjust(e)
 	size := messageSize(&e.Request)
 	for i := range e.Attempts {
+		s.clock.correct(&e.Attempts[i])
 		size += attemptSize(&e.Attempts[i])
 	}
 	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e, Size: size}})
@@ -51,7 +52,8 @@ func (s *Store) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Chunk, ID: id, N: n, I: i, Data: data, Size: int64(len(data))}})
 }
 
-// Finish ends an attempt that this process is delivering; see delivery.Journal.
+// Finish ends an attempt that this process is delivering, and corrects its times by the clock of
+// Postgres; see delivery.Journal.
 func (s *Store) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
 	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}})
 }
@@ -86,6 +88,9 @@ func attemptSize(a *relay.Attempt) int64 {
 func (s *Store) enqueueStep(st *step) *relay.Ticket {
 	st.ticket = relay.NewTicket()
 	st.Size += stepOverhead
+	if st.Attempt != nil {
+		s.clock.correct(st.Attempt)
+	}
 	if s.committer == nil {
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the store is not being served"))
 		return st.ticket
