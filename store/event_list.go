@@ -194,14 +194,19 @@ func (l *listing) filter(f relay.Filter) error {
 		l.and(`(e.attempts > 1) = (1 = ?)`, boolToInt(*f.Replayed))
 	}
 	l.filterMarks(f)
-	// Ids carry their time, at or after the arrival; the columns decide.
+	// Ids carry their time, which is at or after the arrival: after a clock was set back, as long
+	// as idLead after it. The columns decide.
 	if !f.Since.IsZero() {
 		l.and(`e.received_at >= ?`, micros(f.Since))
 		l.floor = lowestID(f.Since)
 	}
 	if !f.Until.IsZero() {
 		l.and(`e.received_at < ?`, micros(f.Until))
-		if top := lowestID(f.Until.Add(arrivalSlack)); less(top, l.before) {
+		lead, err := l.idLead()
+		if err != nil {
+			return err
+		}
+		if top := lowestID(f.Until.Add(max(arrivalSlack, lead))); less(top, l.before) {
 			l.before = top
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"strconv"
 	"sync"
 	"time"
 
@@ -54,15 +55,18 @@ func (s *idSource) raise(id relay.ID) {
 // NewID makes the next event id; see delivery.Journal.
 func (s *Store) NewID() relay.ID { return s.ids.next(s.now()) }
 
-// raiseIDs makes new ids follow the highest stored one, and new times the newest queued one.
+// raiseIDs makes new ids follow the highest stored one, and new times the newest queued one. Where
+// ids are far ahead of the clock then, because that was set back, it notes by how much.
 func (s *Store) raiseIDs(ctx context.Context) error {
-	return s.view(ctx, "read highest event id", func(q session) error {
+	var lead time.Duration
+	err := s.view(ctx, "read highest event id", func(q session) error {
 		var last []relay.ID
 		if err := q.all(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
 			return err
 		}
 		for _, id := range last {
 			s.ids.raise(id)
+			lead = id.Time().Sub(s.now())
 		}
 		var newest int64
 		if err := q.get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM queue`); err != nil {
@@ -71,6 +75,19 @@ func (s *Store) raiseIDs(ctx context.Context) error {
 		s.clock.startAfter(fromMicros(newest))
 		return nil
 	})
+	if err != nil || lead <= arrivalSlack {
+		return err
+	}
+	return s.execute(ctx, "note how far ids are ahead", `INSERT INTO meta (name, value) VALUES ('id_lead_us', ?) ON CONFLICT (name) DO UPDATE
+		SET value = excluded.value WHERE CAST(meta.value AS BIGINT) < CAST(excluded.value AS BIGINT)`, strconv.FormatInt(lead.Microseconds(), 10))
+}
+
+// idLead is the longest time by which ids were ever ahead of the arrival of their events; at most
+// arrivalSlack is not counted.
+func (q session) idLead() (time.Duration, error) {
+	var us int64
+	err := q.get(&us, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'id_lead_us'`)
+	return time.Duration(us) * time.Microsecond, err
 }
 
 // lowestID and its successor bound the ids of a time.
