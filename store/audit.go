@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"relay"
@@ -54,10 +55,11 @@ func (s *Store) NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo) {
 	})
 }
 
-const maxAudit = 1000
+// auditPage is how many entries one statement reads.
+const auditPage = 1000
 
 // Audit lists the newest entries first: those by or about the actor's account, all
-// for admins. limit 0 = 100, at most 1000.
+// for admins. limit 0 = 100.
 func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.AuditEntry, error) {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return nil, err
@@ -68,7 +70,17 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 	fields := func(e *relay.AuditEntry) []any {
 		return []any{&e.ID, (*micro)(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail}
 	}
-	return readRows(ctx, s, "read audit", fields, `SELECT id, at, actor, action, target, detail FROM audit
-		WHERE account_id = ? OR subject_id = ? OR 1 = ? ORDER BY id DESC LIMIT ?`,
-		who.Account, who.Account, boolToInt(who.Admin), min(limit, maxAudit))
+	list := []relay.AuditEntry{}
+	for before := int64(math.MaxInt64); ; before = list[len(list)-1].ID {
+		size := min(limit-len(list), auditPage)
+		page, err := readRows(ctx, s, "read audit", fields, `SELECT id, at, actor, action, target, detail FROM audit
+			WHERE id < ? AND (account_id = ? OR subject_id = ? OR 1 = ?) ORDER BY id DESC LIMIT ?`,
+			before, who.Account, who.Account, boolToInt(who.Admin), size)
+		if err != nil {
+			return nil, err
+		}
+		if list = append(list, page...); len(page) < size || len(list) == limit {
+			return list, nil
+		}
+	}
 }
