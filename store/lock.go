@@ -13,7 +13,7 @@ import (
 
 // openLock opens a lock file in the data dir.
 func (s *Store) openLock(name string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(s.opt.DataDir, name), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := file.Open(filepath.Join(s.opt.DataDir, name), os.O_RDWR)
 	if err != nil {
 		return nil, fmt.Errorf("open lock file: %w%s", err, s.openAdvice(err))
 	}

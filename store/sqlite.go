@@ -102,7 +102,7 @@ func (s *Store) touchDatabase(path string) error {
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make data dir: %w", err)
 	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := file.Open(path, os.O_RDWR)
 	if err != nil {
 		return fmt.Errorf("make database: %w", err)
 	}

@@ -69,11 +69,24 @@ func Damaged(err error) bool {
 	return code == sqlite3.SQLITE_CORRUPT || code == sqlite3.SQLITE_NOTADB
 }
 
+// Open opens or makes a file, for its owner only. A file that root makes belongs to the owner of
+// its folder, as SQLite does it with its log: the service that runs as that user opens it too.
+func Open(path string, flag int) (*os.File, error) {
+	f, err := os.OpenFile(path, flag|os.O_CREATE|os.O_EXCL, 0o600)
+	if errors.Is(err, os.ErrExist) {
+		return os.OpenFile(path, flag, 0o600)
+	}
+	if err == nil {
+		giveToOwner(f, filepath.Dir(path))
+	}
+	return f, err
+}
+
 // Write durably makes or replaces a file, for its owner only. After a loss of power the
 // file has its old content or the new one.
 func Write(path string, content []byte) error {
 	part := path + ".part"
-	f, err := os.OpenFile(part, os.O_CREATE|os.O_TRUNC|os.O_RDWR, 0o600)
+	f, err := Open(part, os.O_TRUNC|os.O_RDWR)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,18 @@ func Lock(f *os.File, wait bool) error {
 	}
 }
 
+// giveToOwner gives a new file of root to the owner of a folder; best effort, because root may
+// lack the right to do that.
+func giveToOwner(f *os.File, dir string) {
+	info, err := os.Stat(dir)
+	if err != nil || os.Geteuid() != 0 {
+		return
+	}
+	if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Uid != 0 {
+		_ = f.Chown(int(st.Uid), int(st.Gid))
+	}
+}
+
 // ID names a file on this machine.
 func ID(f *os.File) string {
 	info, err := f.Stat()

@@ -1,0 +1,46 @@
+//go:build unix
+
+package store_test
+
+import (
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+
+	"relay/store"
+)
+
+// An operator may run relayd migrate as root, in a data dir of the user that runs the service:
+// that user has to be able to open each file that is made.
+func TestFilesBelongToTheOwnerOfTheDataDir(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const service = 4711
+	if err := os.Chown(dir, service, service); err != nil {
+		t.Logf("the test does not run as root, so that all files have one owner: %v", err)
+	}
+	owner := func(path string) uint32 {
+		info, err := os.Stat(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return info.Sys().(*syscall.Stat_t).Uid
+	}
+	s := mustOpen(t, store.Options{DataDir: dir})
+	if _, _, err := s.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Claim(); err != nil {
+		t.Fatal(err)
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) < 4 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if got, want := owner(filepath.Join(dir, f.Name())), owner(dir); got != want {
+			t.Errorf("%s belongs to user %d, its folder to %d", f.Name(), got, want)
+		}
+	}
+}
