@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -170,7 +171,14 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 		return err
 	}
 	for _, a := range aliases {
-		if _, _, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, math.MaxInt64, nil); err != nil {
+		_, freed, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, math.MaxInt64, nil)
+		if s.stop == nil && freed > 0 { // those that serve count what is stored, and a command beside them does not
+			err = cmp.Or(err, s.update(ctx, "tell what was removed", func(c *writeTx) error {
+				c.clusterEvents = []relay.Change{{Kind: changeStorage, Credential: fmt.Sprintf("%d:%d", a.ID, -freed)}}
+				return nil
+			}))
+		}
+		if err != nil {
 			return err
 		}
 		if s.now().Sub(fromMicros(a.At)) <= clearAgain {

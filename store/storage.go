@@ -24,7 +24,8 @@ const (
 )
 
 // changeStorage is the kind of a revision that tells the other nodes of a Postgres what this
-// node added to the storage of aliases, less what it removed: "ALIAS:BYTES,…" as Credential.
+// node added to the storage of aliases, less what it removed: "ALIAS:BYTES,…" as Credential. On
+// both engines it tells those that serve what a command beside them has removed.
 // What a node stored in the second before it was killed is not told; the next start of each
 // node counts anew.
 const changeStorage relay.ChangeKind = "storage"

@@ -256,6 +256,28 @@ func TestDatabaseBusy(t *testing.T) {
 	eventually(t, "it goes on", func() bool { _, err := capture(s, alias); return err == nil })
 }
 
+// What a command beside the server removes is not counted any more.
+func TestStorageOfAnAliasThatACommandRemoves(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.MaxAliasStorage = 1 << 20
+		s := mustServe(t, o)
+		alias := withAlias(t, s)
+		other, err := s.CreateAlias(t.Context(), system, "other", "alice")
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored(t, s, eventAt(s, other.ID, time.Now(), relay.StateDelivering, "stays"))
+		before := s.Retention().StoredBytes
+		for range 3 {
+			stored(t, s, eventAt(s, alias, time.Now(), relay.StateQueued, strings.Repeat("x", 1000)))
+		}
+		if err := besides(t, o).RemoveAlias(t.Context(), system, "hooks"); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "only what the other alias has is counted", func() bool { return s.Retention().StoredBytes == before })
+	})
+}
+
 // What an alias may store is held over all nodes: a node counts what others store and remove
 // after it has started, also when it has started before them.
 func TestStorageCountsOtherNodes(t *testing.T) {
