@@ -41,7 +41,7 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 	if err != nil {
 		return "", "", err
 	}
-	link, code = newLink(), newCode()
+	link, code = strings.ToLower(rand.Text() + rand.Text())[:32], newCode() // the link is a secret of 160 bits
 	err = s.update(ctx, "add enrolment", func(c *writeTx) error {
 		n, err := c.exec(`UPDATE enrolments SET ended = ? WHERE fingerprint = ? AND ended = ''`, relay.EnrolmentReplaced, key.Fingerprint)
 		if err != nil {
@@ -129,9 +129,6 @@ func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended strin
 // proof is the hash by which a code is recognized. It cannot be guessed from the database,
 // because the link is not in there.
 func proof(link, code string) []byte { return hash(link + " " + code) }
-
-// newLink makes the secret of a link: 160 bits, only lower-case letters and digits.
-func newLink() string { return strings.ToLower(rand.Text() + rand.Text())[:32] }
 
 // codeLetters are 32 that nobody takes for one another: no 0 1 I O.
 const codeLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"

@@ -137,7 +137,12 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 			}
 			s.outbox.put(changes)
 			s.tellNodes(changes)
-			d.removeMarks(ctx)
+			// The file of the spool is removed durably, so that its marks are not needed any more.
+			prefix := s.spoolID + "/"
+			err := s.execute(ctx, "remove marks of the spool", `DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
+			if err != nil && ctx.Err() == nil && unavailable(err) == "" {
+				s.log.Debug("marks of the spool were not removed", "err", err)
+			}
 			return nil
 		case err != nil:
 			_ = pause(ctx, drainPause)
@@ -305,16 +310,6 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step) (f
 	}
 	d.s.recordBatch(len(steps), time.Since(began))
 	return foreign, nil
-}
-
-// removeMarks removes the marks of a spool that is empty, and whose file is removed durably;
-// best effort.
-func (d *drainer) removeMarks(ctx context.Context) {
-	prefix := d.s.spoolID + "/"
-	err := d.s.execute(ctx, "remove marks of the spool", `DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
-	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
-		d.s.log.Debug("marks of the spool were not removed", "err", err)
-	}
 }
 
 // splitForeign leaves out the new events whose alias is not in the database: it was removed
