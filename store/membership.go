@@ -326,7 +326,13 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 		seen := m.others[r.ID]
 		switch {
 		case r.ID == m.id:
-			m.follow(r.State)
+			known := r.State == relay.NodeServing || r.State == relay.NodeDraining
+			if known && r.State != m.state && !m.leaving { // an operator has changed it
+				m.state = r.State
+				if m.drain != nil {
+					m.drain(r.State == relay.NodeDraining)
+				}
+			}
 			continue
 		case seen == nil || seen.row.accounts != r.accounts:
 			seen = &nodeSeen{row: r, still: end, connections: parseCounts(r.accounts)}
@@ -355,17 +361,6 @@ func (s *Store) NodeReachable(id string, reachable bool) {
 // NewerSchema is the schema of the database if a newer program has changed it since this one
 // started; else 0. Schemas are changed so that the version before can go on with them.
 func (s *Store) NewerSchema() int64 { return s.membership.newer.Load() }
-
-// follow takes the state that an operator has given this node. The caller holds mu.
-func (m *membership) follow(state string) {
-	if m.leaving || state == m.state || state != relay.NodeServing && state != relay.NodeDraining {
-		return
-	}
-	m.state = state
-	if m.drain != nil {
-		m.drain(state == relay.NodeDraining)
-	}
-}
 
 // dead lists the nodes that this node may call dead: their beat stood still for deadAfter
 // while this node renewed its own without a gap. Both are measured with the monotonic clock
