@@ -91,7 +91,8 @@ type (
 const (
 	peerNotMe  ssh.RejectionReason = 0xfe000001 + iota // another node was meant
 	peerNone                                           // the tunnel is not here (any more)
-	peerSilent                                         // the client of the tunnel does not answer
+	peerSilent                                         // no byte comes from the client of the tunnel
+	peerSlow                                           // the client lives, but did not answer in time
 )
 
 // openCodes are the codes for which the client of a tunnel refuses a channel, by the reason
@@ -532,6 +533,8 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 		return nil, relay.ErrNotSent
 	case refused.Reason == peerSilent:
 		return nil, relay.ErrTunnelSilent
+	case refused.Reason == peerSlow:
+		return nil, relay.ErrNotSent
 	}
 	if code := openCodes[refused.Reason]; code != "" {
 		return nil, relay.Errorf(code, "%s", record.SafeTextMax(refused.Message, 512))

@@ -156,9 +156,11 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 	addr, _ := netip.ParseAddr(m.Origin)
 	ctx, cancel := context.WithTimeout(c.ctx, peerOpenWait)
 	defer cancel()
+	asked := time.Now()
 	local, err := f.Open(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
 	if err != nil {
-		_ = open.Reject(rejection(ctx, err))
+		heard := f.Heard() < time.Since(asked)
+		_ = open.Reject(rejection(err, ctx.Err() != nil, heard))
 		return
 	}
 	ch, reqs, err := open.Accept()
@@ -184,15 +186,19 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 	b.requests(reqs)
 }
 
-// rejection is what another node is told of a channel that could not be opened.
-func rejection(ctx context.Context, err error) (ssh.RejectionReason, string) {
+// rejection is what another node is told of a channel that could not be opened: late tells
+// that the client did not answer in time, heard that other bytes came from it meanwhile.
+func rejection(err error, late, heard bool) (ssh.RejectionReason, string) {
 	var e *relay.Error
 	for reason, code := range openCodes {
 		if errors.As(err, &e) && e.Code == code {
 			return reason, e.Detail
 		}
 	}
-	if ctx.Err() != nil {
+	switch {
+	case late && heard:
+		return peerSlow, "the client does not answer in time"
+	case late:
 		return peerSilent, "the client does not answer"
 	}
 	return peerNone, "the tunnel is closing"

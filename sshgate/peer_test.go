@@ -357,6 +357,38 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	})
 }
 
+// A client that answers an open late but sends other bytes meanwhile lives: its tunnel must
+// not become stale at another node, which would end every request that runs on it.
+func TestSlowClientOfAnotherNodeIsNotSilent(t *testing.T) {
+	t.Parallel()
+	answer := make(chan struct{})
+	_, client, _, tun := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) {
+		<-answer
+		_ = n.Reject(ssh.ConnectionFailed, "late")
+	})
+	stop := make(chan struct{})
+	var pings sync.WaitGroup
+	pings.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(100 * time.Millisecond):
+				_, _, _ = client.SendRequest("ping@test", true, nil)
+			}
+		}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	_, err := tun.Open(ctx, origin)
+	close(stop)
+	close(answer)
+	pings.Wait()
+	if err != relay.ErrNotSent {
+		t.Errorf("open: %v, want %v", err, relay.ErrNotSent)
+	}
+}
+
 // The first requests for the tunnels of another node come together, and share a connection to
 // it: each used to dial one of its own, of which some were too many.
 func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
