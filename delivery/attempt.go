@@ -179,15 +179,14 @@ func asFault(e *relay.Error) *relay.Fault {
 	return &relay.Fault{Code: e.Code, Message: e.Detail}
 }
 
+var errResponseNotStored = relay.Errorf(relay.CodeResponseNotStored,
+	"the local server answered, but its answer could not be stored in time, so the caller did not get it whole")
+
 // recordUnstored ends the attempt without its response, with an error that says that the
 // response could not be stored.
 func (x *exchange) recordUnstored() {
 	a := x.attempt
-	a.State, a.EndedAt = relay.StateDelivered, x.at.end
-	a.Error = &relay.Fault{
-		Code:    relay.CodeResponseNotStored,
-		Message: "the local server answered, but its answer could not be stored, so the caller did not get it whole",
-	}
+	a.State, a.EndedAt, a.Error = relay.StateDelivered, x.at.end, asFault(errResponseNotStored)
 	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
 		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
 	}

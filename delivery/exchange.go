@@ -448,6 +448,10 @@ func (x *exchange) onTime(now time.Time) verdict {
 	switch {
 	case x.state != "", x.final != nil && x.accept != nil && due(x.storeBy):
 		x.d.markStoreDegraded(x.st, errStoreTimeout)
+		if x.state != "" && x.caller != nil { // it may be stored yet, although the caller is told that it is not
+			a := x.ended(relay.StateDelivered, errResponseNotStored)
+			x.d.store.Finish(x.event.ID, &a, "")
+		}
 		return x.fail(storeError(errStoreTimeout))
 	case x.final != nil:
 		if due(x.cutAt) {

@@ -68,6 +68,13 @@ func (s *memStore) fail(step string, err error) {
 	s.failing[step] = err
 }
 
+// setDelay changes how long the steps from now on take.
+func (s *memStore) setDelay(d time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.delay = d
+}
+
 // step runs f under the lock after the delay, then resolves.
 func (s *memStore) step(name string, f func() ([]relay.Change, error)) *relay.Ticket {
 	t := relay.NewTicket()
@@ -85,16 +92,18 @@ func (s *memStore) step(name string, f func() ([]relay.Change, error)) *relay.Ti
 		}
 		t.Resolve(err)
 	}
-	if s.delay == 0 {
+	s.mu.Lock()
+	delay := s.delay
+	if delay == 0 {
+		s.mu.Unlock()
 		run()
 		return t
 	}
 	s.wg.Add(1)
-	s.mu.Lock()
 	before := s.newest
 	s.newest = t
 	s.mu.Unlock()
-	time.AfterFunc(s.delay, func() {
+	time.AfterFunc(delay, func() {
 		defer s.wg.Done()
 		if before != nil {
 			<-before.Done()
@@ -162,7 +171,8 @@ func (s *memStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ti
 		if had == nil {
 			return nil, relay.ErrNotFound
 		}
-		if had.State != relay.StateDelivering && had.ResponseState != relay.ResponseUpgraded {
+		late := end.Error != nil && end.Error.Code == relay.CodeResponseNotStored
+		if had.State != relay.StateDelivering && had.ResponseState != relay.ResponseUpgraded && !late {
 			return nil, relay.ErrFenced
 		}
 		for i := range end.Response.Body.Parts {

@@ -1,0 +1,41 @@
+package delivery_test
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// An end that was stored after its caller had been told that it could not be was shown as
+// delivered without a word of that.
+func TestEndStoredLate(t *testing.T) {
+	t.Parallel()
+	for name, begun := range map[string]bool{"before a byte of the answer": false, "before the last byte": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(t, func(l *local) {
+				l.until("\r\n\r\n")
+				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+				time.Sleep(time.Second)
+				l.Write("k")
+				l.ended()
+			}, func(b *fixture) {
+				if !begun {
+					b.s.setDelay(15 * time.Second)
+				}
+				c, done := b.begin(get)
+				time.Sleep(time.Second / 2)
+				b.s.setDelay(15 * time.Second)
+				out := <-done
+				b.want("aborted", c.wasAborted(), begun)
+				if !begun {
+					b.want("code", code(out), relay.CodeStoreUnavailable)
+				}
+				time.Sleep(time.Minute)
+				b.want("attempt", outcome(b.last()), "delivered "+relay.CodeResponseNotStored)
+				b.want("answer", string(b.last().Response.Body.Data), "ok")
+			})
+		})
+	}
+}
