@@ -310,9 +310,10 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 	learned := true
 	for _, v := range viewers {
 		var err error
-		if accounts[v.who.Account] && f.Store.StillValid(ctx, v.who) != nil {
+		concerned := accounts[v.who.Account] || accounts[0] // 0 = any account
+		if concerned && f.Store.StillValid(ctx, v.who) != nil {
 			err = relay.ErrNotFound
-		} else if aliases || accounts[v.who.Account] {
+		} else if aliases || concerned {
 			err = v.learn(ctx)
 		}
 		if errors.Is(err, relay.ErrNotFound) {

@@ -241,8 +241,8 @@ func (r *Registry) forget(st *Alias) {
 	}
 }
 
-// ReadAgain asks KeepAliases to read an alias from the store. The returned channel is
-// closed once that is done.
+// ReadAgain asks KeepAliases to read an alias from the store, 0 = all of them. The returned
+// channel is closed once that is done.
 func (r *Registry) ReadAgain(id int64) <-chan struct{} {
 	defer nudge(r.wake)
 	return request(&r.reloads, id)
@@ -286,8 +286,36 @@ func (r *Registry) KeepAliases() {
 	}
 }
 
-// reload reads an alias and applies what has changed.
+// reloadAll reads all aliases and applies what has changed.
+func (r *Registry) reloadAll() {
+	ctx, cancel := context.WithTimeout(r.Base, storeWait)
+	defer cancel()
+	list, err := r.Store.AllAliases(ctx)
+	if err != nil {
+		if r.Base.Err() == nil {
+			r.Log.Error("aliases not read again", "error", err)
+			time.AfterFunc(time.Second, func() { r.ReadAgain(0) })
+		}
+		return
+	}
+	stored := make(map[int64]bool, len(list))
+	for i := range list {
+		stored[list[i].ID] = true
+		r.changed(&list[i])
+	}
+	r.Each(func(st *Alias) {
+		if !stored[st.ID] {
+			r.reload(st.ID) // it may be newer than the list
+		}
+	})
+}
+
+// reload reads an alias and applies what has changed; 0 = all aliases.
 func (r *Registry) reload(id int64) {
+	if id == 0 {
+		r.reloadAll()
+		return
+	}
 	ctx, cancel := context.WithTimeout(r.Base, storeWait)
 	defer cancel()
 	a, err := r.Store.AliasByID(ctx, id)

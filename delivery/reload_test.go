@@ -1,0 +1,46 @@
+package delivery_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// A change of alias 0 means that any may have changed, been made or been removed: the store
+// publishes it after a failover that lost changes.
+func TestAllAliasesAreReadAgain(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.s.mu.Lock()
+		delete(b.s.aliases, 7)
+		b.s.aliases[8] = &relay.Alias{ID: 8, Name: "new", Owner: 1, Settings: relay.DefaultSettings()}
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias}})
+		if _, ok := b.d.Alias("hook"); ok {
+			t.Error("an alias that is gone is still there")
+		}
+		if _, ok := b.d.Alias("new"); !ok {
+			t.Error("a new alias is not there")
+		}
+	})
+}
+
+// The same of account 0: a viewer whose credential is not valid any more ends.
+func TestViewersOfAnyAccountAreCheckedAgain(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		b.s.mu.Lock()
+		b.s.invalid = true
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+		ctx, cancel := timeout(5 * time.Second)
+		defer cancel()
+		_, err = sub.Next(ctx)
+		b.want("error", err, relay.ErrNotFound)
+	})
+}
