@@ -1,0 +1,94 @@
+package relay
+
+import (
+	"context"
+	"time"
+)
+
+// Accounts has the methods of the store about who may do what that both the API and the
+// dashboard need. What only the owner of an alias may do is forbidden to its members, and
+// not-found to everybody else.
+type Accounts interface {
+	// SessionOwner returns the actor of a dashboard session's secret; ErrNotFound.
+	SessionOwner(ctx context.Context, secret string) (Actor, error)
+
+	Aliases(ctx context.Context, who Actor) ([]Alias, error)
+	Alias(ctx context.Context, who Actor, name string) (*Alias, error)
+	// CreateAlias makes an alias; owner "" is the actor. Errors: validation-failed, conflict.
+	CreateAlias(ctx context.Context, who Actor, name, owner string) (*Alias, error)
+	// SetAlias replaces the settings of an alias by the result of change.
+	SetAlias(ctx context.Context, who Actor, name string, change func(*Settings) error) (*Alias, error)
+	TransferAlias(ctx context.Context, who Actor, name, user string) (*Alias, error)
+	// UnownedAliases lists the aliases of removed accounts, for admins to transfer.
+	UnownedAliases(ctx context.Context, who Actor) ([]Alias, error)
+	RemoveAlias(ctx context.Context, who Actor, name string) error
+	Members(ctx context.Context, who Actor, alias string) ([]string, error)
+	AddMember(ctx context.Context, who Actor, alias, user string) error
+	RemoveMember(ctx context.Context, who Actor, alias, user string) error
+
+	CreateShare(ctx context.Context, who Actor, id ID, want Share) (Share, string, error)
+	// Shares lists those of an event; forbidden for members.
+	Shares(ctx context.Context, who Actor, id ID) ([]Share, error)
+	RemoveShare(ctx context.Context, who Actor, id ID, share string) error
+	// ShareActor returns the actor (kind share) of a share token; ErrNotFound for
+	// unknown, expired and revoked alike. use counts one use.
+	ShareActor(ctx context.Context, secret string, use bool) (Actor, Share, error)
+	// ReturnShareUse takes a use back if why, the error of its replay, means that none was
+	// begun. share is as it was before the use.
+	ReturnShareUse(ctx context.Context, share Share, why error) error
+
+	CreateToken(ctx context.Context, who Actor, t Token) (Token, string, error)
+	Tokens(ctx context.Context, who Actor, user string) ([]Token, error)
+	RemoveToken(ctx context.Context, who Actor, id string) error
+	AddKey(ctx context.Context, who Actor, user, name, authorizedKey string) (Key, error)
+	Keys(ctx context.Context, who Actor, user string) ([]Key, error)
+	RemoveKey(ctx context.Context, who Actor, id string) error // id or fingerprint
+	Sessions(ctx context.Context, who Actor) ([]Session, error)
+	RemoveSession(ctx context.Context, who Actor, id string) error
+
+	// For admins only, but for Audit.
+	Accounts(ctx context.Context, who Actor) ([]Account, error)
+	CreateAccount(ctx context.Context, who Actor, name string, admin bool) (Account, error)
+	RemoveAccount(ctx context.Context, who Actor, name string) error
+	CreateInvite(ctx context.Context, who Actor, user string, ttl time.Duration) (secret string, err error)
+	Audit(ctx context.Context, who Actor, limit int) ([]AuditEntry, error)
+}
+
+// Events has the methods of the store about events that both the API and the dashboard
+// need.
+type Events interface {
+	Events(ctx context.Context, who Actor, f Filter) (Page, error)
+	// Event reads one event whole; of each body at most maxBody bytes.
+	Event(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
+	// Matches reports whether a filter selects an event.
+	Matches(ctx context.Context, who Actor, id ID, f Filter) (bool, error)
+	// BodyPart reads part i of the request body (n = 0) or of the response body of
+	// attempt n; a body that is not stored as parts is part 0. Only after Event let the
+	// actor in.
+	BodyPart(ctx context.Context, id ID, n, i int) ([]byte, error)
+	// Figures counts the events of an alias since a time, in equal parts, within a time
+	// budget.
+	Figures(ctx context.Context, who Actor, alias string, since time.Time, parts int) (Figures, error)
+	// SavedSearches lists the searches that the actor's account keeps for an alias.
+	SavedSearches(ctx context.Context, who Actor, alias string) ([]SavedSearch, error)
+	// SaveSearch keeps a search of an alias by its name; without words it forgets the name.
+	SaveSearch(ctx context.Context, who Actor, alias string, search SavedSearch) error
+	// DeleteEvent, for the owner of its alias, removes an event with its attempts; conflict
+	// while one is being delivered, queued ones go with it.
+	DeleteEvent(ctx context.Context, who Actor, id ID) error
+	// MarkEvent, for the owner of its alias, changes what people noted about an event.
+	MarkEvent(ctx context.Context, who Actor, id ID, change func(*Mark)) error
+}
+
+// Deliverer has the methods of delivery that both the API and the dashboard need.
+type Deliverer interface {
+	// Replay asks for a new attempt and waits up to wait for its end; n is its number.
+	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
+	// Release lets the inbound events go that were queued while offline.
+	Release(ctx context.Context, who Actor, alias string) (int, error)
+	// Cancel cancels what waits of an event and returns the event as it is then; conflict
+	// when nothing waits.
+	Cancel(ctx context.Context, who Actor, id ID) (*Event, error)
+	Status(ctx context.Context, aliases []Alias) ([]AliasStatus, error)
+	Subscribe(ctx context.Context, who Actor, alias int64, lastID string) (Subscription, error)
+}
