@@ -118,7 +118,7 @@ func setDownloadHeaders(w http.ResponseWriter, name string) {
 // sendBytes sends stored bytes piece by piece. An answer that cannot be completed breaks
 // its connection, so that the client does not take the part for the whole.
 func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInfo, b *storedBytes) error {
-	pieces, err := s.bodyReader(r.Context(), c.event.ID, b.attempt, b.body)
+	body, err := record.OpenBody(r.Context(), s.Events, c.event.ID, b.attempt, b.body)
 	if err != nil {
 		return err
 	}
@@ -131,52 +131,23 @@ func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInf
 	if r.Method == http.MethodHead {
 		return nil
 	}
-	write := func(p []byte) error {
-		_, err := w.Write(p)
-		return err
-	}
-	if b.message != nil {
-		err = wire.Rebuild(b.message, b.head, pieces, write)
+	if b.message == nil {
+		_, err = io.Copy(w, body)
 	} else {
-		var piece []byte
-		for err == nil {
-			if piece, err = pieces(); err == nil {
-				err = write(piece)
-			}
-		}
-		if err == io.EOF { // bodyReader's own, not that of a broken connection to the store
-			err = nil
-		}
+		piece := make([]byte, 32<<10)
+		err = wire.Rebuild(b.message, b.head, func() ([]byte, error) {
+			n, err := body.Read(piece)
+			return piece[:n], err
+		}, func(p []byte) error {
+			_, err := w.Write(p)
+			return err
+		})
 	}
 	if err != nil {
 		c.err = err
 		panic(http.ErrAbortHandler)
 	}
 	return nil
-}
-
-// bodyReader gives a stored body piece by piece, io.EOF at its end. The first part is
-// read at once, so that a store that is gone is still an answer of its own.
-func (s *server) bodyReader(ctx context.Context, id relay.ID, n int, b *relay.Body) (func() ([]byte, error), error) {
-	var first []byte
-	i, parts := 0, b.Parts
-	if b.Stored > 0 {
-		var err error
-		if first, err = s.Events.BodyPart(ctx, id, n, 0); err != nil {
-			return nil, err
-		}
-		parts = max(parts, 1) // one that is stored with its row is part 0
-	}
-	return func() ([]byte, error) {
-		i++
-		switch {
-		case i > parts:
-			return nil, io.EOF
-		case i == 1:
-			return first, nil
-		}
-		return s.Events.BodyPart(ctx, id, n, i-1)
-	}, nil
 }
 
 func (s *server) addExportRoute() {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -218,17 +219,15 @@ func (p *pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Acto
 	if err != nil {
 		return nil, err
 	}
-	var stored bytes.Buffer
-	if err := p.eachPart(r, id, n, &m.Body, func(part []byte) error {
-		if stored.Len() <= body.WholeJSON {
-			stored.Write(part)
-		}
-		return nil
-	}); err != nil {
+	stored, err := record.OpenBody(r.Context(), p.Events, id, n, &m.Body)
+	if err != nil {
 		return nil, err
 	}
-	plain, _ := record.DecodeContent(m.Head, &stored)
+	plain, _ := record.DecodeContent(m.Head, stored)
 	text, err := io.ReadAll(io.LimitReader(plain, body.WholeJSON+1))
+	if e, fails := errors.AsType[*relay.Error](err); fails { // of the store, not of what was decoded
+		return nil, e
+	}
 	out, fault := body.Indented(text, len(text) > body.WholeJSON)
 	if err != nil || fault != nil {
 		return nil, relay.Errorf(relay.CodeConflict, "this body is not JSON to its end; the download has it")
@@ -250,33 +249,14 @@ func (p *pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, i
 	if kind == "" {
 		return nil, relay.ErrNotFound
 	}
-	begun := false
-	err = p.eachPart(r, id, n, &m.Body, func(part []byte) error {
-		if !begun {
-			w.Header().Set("Content-Type", kind)
-			w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
-		}
-		begun = true
-		_, err := w.Write(part)
-		return err
-	})
-	if begun && err != nil {
+	stored, err := record.OpenBody(r.Context(), p.Events, id, n, &m.Body)
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	if _, err := io.Copy(w, stored); err != nil {
 		panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
 	}
-	return nil, err
-}
-
-// eachPart reads the stored parts of a body: n is 0 for that of the request, else the
-// number of an attempt.
-func (p *pages) eachPart(r *http.Request, id relay.ID, n int, b *relay.Body, take func([]byte) error) error {
-	for i := range max(1, b.Parts) {
-		part, err := p.Events.BodyPart(r.Context(), id, n, i)
-		if err == nil {
-			err = take(part)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return nil, nil
 }

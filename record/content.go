@@ -6,12 +6,63 @@ import (
 	"compress/flate"
 	"compress/gzip"
 	"compress/zlib"
+	"context"
 	"io"
 	"mime"
 	"strings"
 
+	"relay"
 	"relay/wire"
 )
+
+// BodySource reads the stored parts of bodies; the store satisfies it.
+type BodySource interface {
+	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+}
+
+// OpenBody returns what reads a stored body part by part: n is 0 for that of the request,
+// else the number of an attempt. The first part is read at once, so that a store that is
+// gone is found before anything is answered.
+func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay.Body) (io.Reader, error) {
+	i, parts := 0, b.Parts
+	if b.Stored > 0 {
+		parts = max(parts, 1) // a body that is stored with its row is part 0
+	}
+	r := &bodyReader{next: func() ([]byte, error) {
+		if i >= parts {
+			return nil, io.EOF
+		}
+		i++
+		return from.BodyPart(ctx, id, n, i-1)
+	}}
+	err := r.fill()
+	if err == io.EOF {
+		err = nil
+	}
+	return r, err
+}
+
+// bodyReader reads parts as one stream.
+type bodyReader struct {
+	next func() ([]byte, error) // the next part, io.EOF behind the last one
+	part []byte                 // what is left of the last one
+}
+
+func (r *bodyReader) fill() (err error) {
+	for len(r.part) == 0 && err == nil {
+		r.part, err = r.next()
+	}
+	return err
+}
+
+func (r *bodyReader) Read(p []byte) (int, error) {
+	if err := r.fill(); err != nil {
+		return 0, err
+	}
+	n := copy(p, r.part)
+	r.part = r.part[n:]
+	return n, nil
+}
 
 // ContentType returns the media type that a head names, in lower case, with its
 // parameters; "" when it names none.

@@ -104,8 +104,8 @@ type Mark struct {
 
 // DiffSource reads events and their bodies; the store satisfies it.
 type DiffSource interface {
+	BodySource
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
-	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 }
 
 // ParseAttemptRef reads an event id, or one with the number of an attempt: evt_…/2. N is 0
@@ -214,22 +214,15 @@ func NoResponse(id relay.ID, n int) *relay.Error {
 
 // read reads the body, as much of it as is compared, and removes its content coding.
 func (s *diffSide) read(ctx context.Context, from DiffSource) error {
-	var stored []byte
-	parts := s.body.Parts
-	if s.body.Stored > 0 {
-		parts = max(parts, 1) // a body that is stored with its row is part 0
+	body, err := OpenBody(ctx, from, s.id, s.n, s.body)
+	if err != nil {
+		return err
 	}
-	for i := 0; i < parts && len(stored) < diffBody; i++ {
-		part, err := from.BodyPart(ctx, s.id, s.n, i)
-		if err != nil {
-			return err
-		}
-		stored = append(stored, part...)
+	stored, err := io.ReadAll(io.LimitReader(body, diffBody))
+	if err != nil {
+		return err
 	}
 	s.cut = int64(len(stored)) < s.body.Size
-	if len(stored) > diffBody {
-		stored, s.cut = stored[:diffBody], true
-	}
 	r, decoded := DecodeContent(s.head, bytes.NewReader(stored))
 	if !decoded {
 		if coding := ContentCoding(s.head); coding != "" {
