@@ -47,14 +47,11 @@ func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 }
 
 // lookUpSecret looks a secret up unless its source showed too many wrong ones.
-func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (relay.Actor, error) {
-	if err := s.Limits.CheckSecret(r.RemoteAddr, secret); err != nil {
-		return relay.Actor{}, err
-	}
-	who, err := owner(r.Context(), secret)
-	if err == nil || errors.Is(err, relay.ErrNotFound) {
-		s.Limits.RecordSecret(r.RemoteAddr, secret, err == nil)
-	}
+func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context.Context, string) (relay.Actor, error)) (who relay.Actor, err error) {
+	err = s.Limits.LookUpSecret(r.RemoteAddr, secret, func() (err error) {
+		who, err = owner(r.Context(), secret)
+		return err
+	})
 	return who, err
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"crypto/sha256"
+	"errors"
 	"net/netip"
 	"strconv"
 	"sync"
@@ -194,23 +195,25 @@ func (l *Limits) ShareReplay(share string) error { return l.shareReplays.allow(s
 // Create counts a login, link, share, token or key that an account makes.
 func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accountKey(who)) }
 
-// CheckSecret is asked before a secret that remote (host:port) shows is looked up:
-// rate-limited when too many wrong ones came from there lately. A secret that was
-// right here lately is let through.
-func (l *Limits) CheckSecret(remote, secret string) error {
-	if _, was := l.validSecrets.Get(secretKey(secret)); was {
-		return nil
+// LookUpSecret calls look for a secret that remote (host:port) shows, and notes whether the
+// secret was right; look returns ErrNotFound for a wrong one. If too many wrong ones came
+// from there lately, the error is rate-limited and nothing is looked up, unless the secret
+// was right here lately.
+func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
+	source, key := sourceKey(remote), secretKey(secret)
+	if _, was := l.validSecrets.Get(key); !was {
+		if err := l.sources.check(source); err != nil {
+			return err
+		}
 	}
-	return l.sources.check(sourceKey(remote))
-}
-
-// RecordSecret tells how a look-up ended.
-func (l *Limits) RecordSecret(remote, secret string, right bool) {
-	if right {
-		l.validSecrets.Add(secretKey(secret), struct{}{})
-	} else if !l.sources.disabled() {
-		l.sources.bucket(sourceKey(remote)).Allow()
+	err := look()
+	switch {
+	case err == nil:
+		l.validSecrets.Add(key, struct{}{})
+	case errors.Is(err, relay.ErrNotFound) && !l.sources.disabled():
+		l.sources.bucket(source).Allow()
 	}
+	return err
 }
 
 func accountKey(who relay.Actor) string { return strconv.FormatInt(who.Account, 10) }

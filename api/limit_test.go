@@ -59,26 +59,32 @@ func TestGuessesAreSlowedAndNeighboursAreNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := NewLimits(Rate{}, Rate{})
 		const here = "203.0.113.9:1000"
-		l.RecordSecret(here, "good", true)
+		asked := 0
+		lookUp := func(remote, secret string, found error) error {
+			return l.LookUpSecret(remote, secret, func() error { asked++; return found })
+		}
+		if err := lookUp(here, "good", nil); err != nil {
+			t.Fatal(err)
+		}
 		for range sourceRate.N {
-			if err := l.CheckSecret(here, "bad"); err != nil {
+			if err := lookUp(here, "bad", relay.ErrNotFound); err != relay.ErrNotFound {
 				t.Fatal(err)
 			}
-			l.RecordSecret(here, "bad", false)
 		}
+		asked = 0
 		var e *relay.Error
-		if err := l.CheckSecret("203.0.113.9:2000", "other"); !errors.As(err, &e) || e.Code != relay.CodeRateLimited || e.RetryAfter <= 0 {
+		if err := lookUp("203.0.113.9:2000", "other", nil); asked != 0 || !errors.As(err, &e) || e.Code != relay.CodeRateLimited || e.RetryAfter <= 0 {
 			t.Errorf("another port of the source: %v", err)
 		}
 		for what, err := range map[string]error{
-			"a good secret from there": l.CheckSecret(here, "good"), "another source": l.CheckSecret("203.0.113.10:1000", "bad"),
+			"a good secret from there": lookUp(here, "good", nil), "another source": lookUp("203.0.113.10:1000", "new", nil),
 		} {
 			if err != nil {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
 		time.Sleep(e.RetryAfter)
-		if err := l.CheckSecret(here, "other"); err != nil {
+		if err := lookUp(here, "other", nil); err != nil {
 			t.Errorf("after the time it named: %v", err)
 		}
 		if s := l.Stats(); s.Refused["source"] != 1 || s.Keys["source"] != 1 {

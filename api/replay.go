@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -155,62 +156,68 @@ const (
 
 // runIdempotent counts the call against the replay limit and runs it. With an
 // Idempotency-Key, a call that was answered before gets the stored answer and is not run
-// again. Failures are not stored, so that a retry can succeed. again rebuilds an answer
-// that was too large to be stored; nil where answers are always small.
+// again. again rebuilds an answer that was too large to be stored; nil where answers are
+// always small.
 func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *requestInfo, run func(context.Context) (int, any, error), again func(context.Context) (any, error)) error {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > maxIdempotencyKey || !utf8.ValidString(key) || len(r.Header["Idempotency-Key"]) > 1 {
 		return invalid("header.Idempotency-Key", "expected one line of at most 255 bytes of UTF-8", nil)
 	}
-	ctx := r.Context()
+	var status int
+	var answer []byte
+	var err error
 	if key != "" {
-		// The caller may disconnect before the end; the result must be stored all the same.
-		ctx = context.WithoutCancel(ctx)
-		status, stored, err := s.Accounts.BeginIdempotent(r.Context(), c.who, key, r.Method+" "+r.URL.Path)
+		status, answer, err = s.Accounts.BeginIdempotent(r.Context(), c.who, key, r.Method+" "+r.URL.Path)
+	}
+	switch {
+	case err != nil:
+		return err
+	case status != 0 && len(answer) == 0 && again != nil:
+		v, err := again(r.Context())
 		if err != nil {
 			return err
 		}
-		if status != 0 && len(stored) == 0 && again != nil {
-			v, err := again(r.Context())
-			if err != nil {
-				return err
-			}
-			return writeJSON(w, status, v)
-		}
-		if status != 0 {
-			writeRaw(w, status, "application/json", stored)
-			return nil
-		}
-	}
-	ended := key == ""
-	defer func() {
-		if !ended { // after a panic the key must not stay reserved
-			_ = s.Accounts.EndIdempotent(ctx, c.who, key, 0, nil)
-		}
-	}()
-	status, answer, err := 0, []byte(nil), s.Limits.Replay(c.who)
-	if err == nil {
-		var v any
-		if status, v, err = run(ctx); err == nil {
-			answer, err = json.Marshal(v)
-		}
-	}
-	if err != nil {
-		status, answer = 0, nil
-	}
-	if key != "" {
-		ended = true
-		stored := answer
-		if again != nil && len(stored) > maxStoredAnswer {
-			stored = nil
-		}
-		if kept := s.Accounts.EndIdempotent(ctx, c.who, key, status, stored); err == nil {
-			err = kept
-		}
+		return writeJSON(w, status, v)
+	case status != 0: // it was answered before
+	case key == "":
+		status, answer, err = s.runCounted(r.Context(), c, run)
+	default:
+		status, answer, err = s.runOnce(r, c, key, run, again == nil)
 	}
 	if err != nil {
 		return err
 	}
 	writeRaw(w, status, "application/json", answer)
 	return nil
+}
+
+// runOnce is runCounted for a key that was begun, and stores the answer, if it is small or all
+// are. Failures are not stored, so that a retry can succeed; nor does the key stay reserved
+// after a panic.
+func (s *server) runOnce(r *http.Request, c *requestInfo, key string, run func(context.Context) (int, any, error), all bool) (status int, answer []byte, err error) {
+	// The caller may disconnect before the end; the result must be stored all the same.
+	ctx := context.WithoutCancel(r.Context())
+	defer func() {
+		stored := answer
+		if !all && len(stored) > maxStoredAnswer {
+			stored = nil
+		}
+		err = cmp.Or(err, s.Accounts.EndIdempotent(ctx, c.who, key, status, stored))
+	}()
+	return s.runCounted(ctx, c, run)
+}
+
+// runCounted counts the call and returns its answer; none with an error.
+func (s *server) runCounted(ctx context.Context, c *requestInfo, run func(context.Context) (int, any, error)) (status int, answer []byte, err error) {
+	if err := s.Limits.Replay(c.who); err != nil {
+		return 0, nil, err
+	}
+	status, v, err := run(ctx)
+	if err == nil {
+		answer, err = json.Marshal(v)
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return status, answer, nil
 }

@@ -65,10 +65,8 @@ func (p *pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) signedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		who.Admin = false
-		if err := remove(r.Context(), who, r.PathValue("id")); err != nil {
-			return nil, err
-		}
-		return seeOther(w, r, "/account?done="+done)
+		err := remove(r.Context(), who, r.PathValue("id"))
+		return seeOther(w, r, err, "/account?done="+done)
 	}
 }
 

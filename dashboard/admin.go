@@ -75,10 +75,8 @@ func (p *pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Act
 	if user == who.AccountName {
 		return nil, relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it")
 	}
-	if err := p.Accounts.RemoveAccount(r.Context(), who, user); err != nil {
-		return nil, err
-	}
-	return seeOther(w, r, "/admin?done=user-removed")
+	err := p.Accounts.RemoveAccount(r.Context(), who, user)
+	return seeOther(w, r, err, "/admin?done=user-removed")
 }
 
 // transferUnowned transfers an alias whose owner was removed. Only its owner can transfer

@@ -192,8 +192,5 @@ func (p *pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor,
 		return nil, err
 	}
 	n, err := p.Deliver.Release(r.Context(), who, a.Name)
-	if err != nil {
-		return nil, err
-	}
-	return seeOther(w, r, withQuery(aliasPath(a.Name), url.Values{"released": {strconv.Itoa(n)}}))
+	return seeOther(w, r, err, withQuery(aliasPath(a.Name), url.Values{"released": {strconv.Itoa(n)}}))
 }

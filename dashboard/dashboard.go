@@ -256,20 +256,22 @@ type withStatus struct {
 // partial tells whether the script asks for the changed part of a page only.
 func partial(r *http.Request) bool { return r.Header.Get("X-Partial") == "1" }
 
-// seeOther answers a form: the browser goes on to path, and reloading it sends
-// nothing again.
-func seeOther(w http.ResponseWriter, r *http.Request, path string) (templ.Component, error) {
-	http.Redirect(w, r, path, http.StatusSeeOther)
-	return nil, nil
+// seeOther answers a form that ended with err: without an error the browser goes on to path,
+// and reloading it sends nothing again.
+func seeOther(w http.ResponseWriter, r *http.Request, err error, path string) (templ.Component, error) {
+	if err == nil {
+		http.Redirect(w, r, path, http.StatusSeeOther)
+	}
+	return nil, err
 }
 
-// acted answers a form about the page at path: the script announces what was done, and
-// reads by itself what has changed.
-func acted(w http.ResponseWriter, r *http.Request, said, path string) (templ.Component, error) {
-	if partial(r) {
+// acted answers a form about the page at path that ended with err: the script announces what
+// was done, and reads by itself what has changed.
+func acted(w http.ResponseWriter, r *http.Request, err error, said, path string) (templ.Component, error) {
+	if err == nil && partial(r) {
 		return noticeFragment(said), nil
 	}
-	return seeOther(w, r, path)
+	return seeOther(w, r, err, path)
 }
 
 // maxForm bounds the body of a form, in bytes.
@@ -434,7 +436,7 @@ func (p *pages) setTheme(w http.ResponseWriter, r *http.Request) (templ.Componen
 	if theme := field(r, "theme"); slices.Contains(themes, theme) {
 		http.SetCookie(w, &http.Cookie{Name: themeCookie, Value: theme, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.secure(), SameSite: http.SameSiteLaxMode})
 	}
-	return seeOther(w, r, referer(r))
+	return seeOther(w, r, nil, referer(r))
 }
 
 // current is the aria-current value of a link in the header.

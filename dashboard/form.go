@@ -105,7 +105,7 @@ func (render formPage) finish(w http.ResponseWriter, r *http.Request, who relay.
 		return nil, err
 	}
 	if len(f.errors) == 0 {
-		return seeOther(w, r, path)
+		return seeOther(w, r, nil, path)
 	}
 	page, err := render(r, who, f)
 	return withStatus{page, http.StatusUnprocessableEntity}, err

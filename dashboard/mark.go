@@ -23,10 +23,7 @@ func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 			m.Note = field(r, "note")
 		}
 	})
-	if err != nil {
-		return nil, err
-	}
-	return acted(w, r, said, eventPath(id.String()))
+	return acted(w, r, err, said, eventPath(id.String()))
 }
 
 // confirmDelete asks before an event is deleted.
@@ -44,20 +41,16 @@ func (p *pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Events.DeleteEvent(r.Context(), who, id); err != nil {
-		return nil, err
-	}
-	return seeOther(w, r, aliasPath(e.Alias))
+	err = p.Events.DeleteEvent(r.Context(), who, id)
+	return seeOther(w, r, err, aliasPath(e.Alias))
 }
 
 // saveSearch keeps a search of an alias by a name; without words it forgets the name.
 func (p *pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	alias, search := r.PathValue("alias"), relay.SavedSearch{Name: field(r, "name"), Words: field(r, "words")}
-	if err := p.Events.SaveSearch(r.Context(), who, alias, search); err != nil {
-		return nil, err
-	}
+	err := p.Events.SaveSearch(r.Context(), who, alias, search)
 	if search.Words == "" {
-		return acted(w, r, "The search is forgotten.", aliasPath(alias))
+		return acted(w, r, err, "The search is forgotten.", aliasPath(alias))
 	}
-	return acted(w, r, "The search is saved.", withQuery(aliasPath(alias), (&streamFilter{Typed: search.Words, find: true}).query()))
+	return acted(w, r, err, "The search is saved.", withQuery(aliasPath(alias), (&streamFilter{Typed: search.Words, find: true}).query()))
 }

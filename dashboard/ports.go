@@ -64,9 +64,7 @@ type Limits interface {
 	ShareReplay(share string) error
 	// Create counts a login, link, share, token or key that an account makes.
 	Create(who relay.Actor) error
-	// CheckSecret is asked before a secret that remote (host:port) shows is looked up: an
-	// error when too many wrong ones came from there lately.
-	CheckSecret(remote, secret string) error
-	// RecordSecret tells how the look-up ended.
-	RecordSecret(remote, secret string, right bool)
+	// LookUpSecret calls look for a secret that remote (host:port) shows, unless too many
+	// wrong ones came from there lately. look returns ErrNotFound for a wrong one.
+	LookUpSecret(remote, secret string, look func() error) error
 }

@@ -32,7 +32,7 @@ func (p *pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor, 
 	if a := e.Attempt(n); a != nil && a.State == relay.StateQueued {
 		text = "is " + queueText(a, true)
 	}
-	return acted(w, r, "Attempt "+strconv.Itoa(n)+" "+text+".", eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
+	return acted(w, r, nil, "Attempt "+strconv.Itoa(n)+" "+text+".", eventPath(id.String())+"#attempt-"+strconv.Itoa(n))
 }
 
 // maxReplays is how many events one form replays. There is no "all": each is ticked.
@@ -103,13 +103,11 @@ func (p *pages) replayMany(w http.ResponseWriter, r *http.Request, who relay.Act
 	if len(v.Failed) > 0 {
 		return replaysPage(v), nil
 	}
-	return seeOther(w, r, aliasPath(v.Alias)+"?replayed-now="+strconv.Itoa(v.Done))
+	return seeOther(w, r, nil, aliasPath(v.Alias)+"?replayed-now="+strconv.Itoa(v.Done))
 }
 
 // cancel cancels the queued attempts of an event.
 func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	if _, err := p.Deliver.Cancel(r.Context(), who, id); err != nil {
-		return nil, err
-	}
-	return acted(w, r, "The queued attempts were canceled.", eventPath(id.String()))
+	_, err := p.Deliver.Cancel(r.Context(), who, id)
+	return acted(w, r, err, "The queued attempts were canceled.", eventPath(id.String()))
 }

@@ -38,7 +38,7 @@ func (p *pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Act
 	if out.Answer != nil && out.Answer.Error != nil && out.Answer.Event.IsZero() {
 		return nil, out.Answer.Error // nothing was stored
 	}
-	return acted(w, r, "A test event was sent.", aliasPath(a.Name))
+	return acted(w, r, nil, "A test event was sent.", aliasPath(a.Name))
 }
 
 // sampleCaller is the connection of a test event: its body is there at once, and the

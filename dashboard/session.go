@@ -33,15 +33,11 @@ func (p *pages) cookie(value string, age int) *http.Cookie {
 
 // lookUpSecret looks up a secret of a request, unless too many wrong ones came from its
 // source.
-func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(ctx context.Context, secret string) (T, error)) (T, error) {
-	if err := p.Limits.CheckSecret(r.RemoteAddr, secret); err != nil {
-		var none T
-		return none, err
-	}
-	found, err := look(r.Context(), secret)
-	if err == nil || errors.Is(err, relay.ErrNotFound) {
-		p.Limits.RecordSecret(r.RemoteAddr, secret, err == nil)
-	}
+func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(ctx context.Context, secret string) (T, error)) (found T, err error) {
+	err = p.Limits.LookUpSecret(r.RemoteAddr, secret, func() (err error) {
+		found, err = look(r.Context(), secret)
+		return err
+	})
 	return found, err
 }
 
@@ -95,28 +91,39 @@ func (p *pages) linkOwner(r *http.Request, owner func(context.Context, string) (
 	return account, err
 }
 
-func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	acc, err := p.linkOwner(r, p.Accounts.LoginLink, p.loginLinkError())
+// openSession uses up the link in the address: owner tells whose it is, use opens the
+// session, and gone is the error where the link is nobody's.
+func (p *pages) openSession(w http.ResponseWriter, r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error, use func(secret string) (session string, acc relay.Account, err error)) (relay.Account, error) {
+	acc, err := p.linkOwner(r, owner, gone)
+	if err == nil {
+		err = p.Limits.Create(relay.Actor{Account: acc.ID})
+	}
 	if err != nil {
-		return nil, err
+		return acc, err
 	}
-	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
-		return nil, err
-	}
-	session, _, err := p.Accounts.UseLoginLink(r.Context(), r.PathValue("token"), r.RemoteAddr, r.UserAgent())
+	session, _, err := use(r.PathValue("token"))
 	if errors.Is(err, relay.ErrNotFound) {
-		return nil, p.loginLinkError()
+		err = gone
 	}
+	if err == nil {
+		p.startSession(w, r, session)
+	}
+	return acc, err
+}
+
+func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	_, err := p.openSession(w, r, p.Accounts.LoginLink, p.loginLinkError(), func(secret string) (string, relay.Account, error) {
+		return p.Accounts.UseLoginLink(r.Context(), secret, r.RemoteAddr, r.UserAgent())
+	})
 	if err != nil {
 		return nil, err
 	}
-	p.startSession(w, r, session)
 	next := "/"
 	if c, err := r.Cookie(p.nextCookie("", 0).Name); err == nil {
 		http.SetCookie(w, p.nextCookie("", -1))
 		next = localPath(c.Value)
 	}
-	return seeOther(w, r, next)
+	return seeOther(w, r, nil, next)
 }
 
 const nextAge = 15 * 60 // seconds, as long as a login link is good for
@@ -136,7 +143,7 @@ func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component,
 	}
 	p.sweep(w, r)
 	http.SetCookie(w, p.cookie("", -1))
-	return seeOther(w, r, "/")
+	return seeOther(w, r, nil, "/")
 }
 
 func (p *pages) loginLinkError() error {
@@ -153,20 +160,9 @@ var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was us
 // useInvite registers the key and logs the browser in. A key that is refused leaves
 // the invitation as it was.
 func (p *pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	acc, err := p.linkOwner(r, p.Accounts.Invite, errInviteNotFound)
-	if err != nil {
-		return nil, err
-	}
-	if err := p.Limits.Create(relay.Actor{Account: acc.ID}); err != nil {
-		return nil, err
-	}
-	session, _, err := p.Accounts.UseInvite(r.Context(), r.PathValue("token"), r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())
-	if errors.Is(err, relay.ErrNotFound) {
-		err = errInviteNotFound
-	}
-	if err == nil {
-		p.startSession(w, r, session)
-	}
+	acc, err := p.openSession(w, r, p.Accounts.Invite, errInviteNotFound, func(secret string) (string, relay.Account, error) {
+		return p.Accounts.UseInvite(r.Context(), secret, r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())
+	})
 	return formPage(func(_ *http.Request, _ relay.Actor, f form) (templ.Component, error) {
 		return invitePage(p.Site.Base.Host, acc.Name, f), nil
 	}).finish(w, r, relay.Actor{}, posted("invite", r), err, "key", "/")

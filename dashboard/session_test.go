@@ -83,23 +83,21 @@ type guessCounter struct {
 
 func (g *guessCounter) Create(relay.Actor) error { return nil }
 
-func (g *guessCounter) CheckSecret(_, secret string) error {
-	if !g.on || g.right[secret] {
-		return nil
-	}
-	e := relay.Errorf(relay.CodeRateLimited, "too many")
-	e.RetryAfter = time.Second
-	return e
-}
-
-func (g *guessCounter) RecordSecret(remote, secret string, right bool) {
+func (g *guessCounter) LookUpSecret(remote, secret string, look func() error) error {
 	if remote == "" {
 		panic("no source")
 	}
+	if g.on && !g.right[secret] {
+		e := relay.Errorf(relay.CodeRateLimited, "too many")
+		e.RetryAfter = time.Second
+		return e
+	}
+	err := look()
 	g.tried = append(g.tried, secret)
-	if right {
+	if err == nil {
 		g.right[secret] = true
 	}
+	return err
 }
 
 func TestGuessesAreCounted(t *testing.T) {

@@ -102,13 +102,11 @@ func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Acto
 
 // removeMember is for the owner; a member may remove itself.
 func (p *pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
-	if err := p.Accounts.RemoveMember(r.Context(), who, a.Name, r.PathValue("user")); err != nil {
-		return nil, err
-	}
+	err := p.Accounts.RemoveMember(r.Context(), who, a.Name, r.PathValue("user"))
 	if a.Owner != who.Account {
-		return seeOther(w, r, "/?done=left")
+		return seeOther(w, r, err, "/?done=left")
 	}
-	return seeOther(w, r, aliasPath(a.Name, "settings")+"?done=member-removed")
+	return seeOther(w, r, err, aliasPath(a.Name, "settings")+"?done=member-removed")
 }
 
 func (p *pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {

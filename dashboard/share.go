@@ -110,10 +110,11 @@ func wantedShare(form url.Values) (relay.Share, error) {
 
 // revokeShare ends a share.
 func (p *pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	if err := p.Accounts.RemoveShare(r.Context(), who, id, r.PathValue("share")); err != nil && !errors.Is(err, relay.ErrNotFound) {
-		return nil, err
+	err := p.Accounts.RemoveShare(r.Context(), who, id, r.PathValue("share"))
+	if errors.Is(err, relay.ErrNotFound) { // it has ended
+		err = nil
 	}
-	return seeOther(w, r, eventPath(id.String())+"#shares")
+	return seeOther(w, r, err, eventPath(id.String())+"#shares")
 }
 
 // sharedView is what the holder of a share sees: nothing about the owner.
@@ -194,7 +195,7 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 		share.View = false
 		return sharedPage(sharedView{SharedEvent: record.OfShared(e, share, false), Spent: true, Result: resultOf(replayed, strconv.Itoa(n))}), nil
 	}
-	return seeOther(w, r, sharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
+	return seeOther(w, r, nil, sharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
 }
 
 func sharedOf(s *record.SharedEvent) sharedView {
