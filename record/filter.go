@@ -368,8 +368,40 @@ func joinPath(steps []string) string {
 // the same filter. Cursor, Limit and Budget are left out.
 func FilterValues(f relay.Filter) url.Values {
 	q := url.Values{}
-	for _, p := range filterPairs(f) {
-		q.Add(p[0], p[1])
+	for i := range filters {
+		n := &filters[i]
+		add := func(value string) {
+			if value != "" {
+				q.Add(n.Name, value)
+			}
+		}
+		switch from := n.field(&f).(type) {
+		case *string:
+			add(*from)
+		case **bool:
+			if *from != nil {
+				add(strconv.FormatBool(**from))
+			}
+		case *time.Time:
+			if !from.IsZero() {
+				add(from.UTC().Format(time.RFC3339Nano))
+			}
+		case *[]relay.FieldFilter:
+			for _, field := range *from {
+				value := field.Value
+				if strings.HasPrefix(value, `"`) {
+					value = strconv.Quote(value)
+				}
+				add(joinPath(field.Path) + "=" + value)
+			}
+		case *[]relay.TextFilter:
+			for _, t := range *from {
+				if t.Exact {
+					t.Text = `"` + t.Text + `"`
+				}
+				add(t.Text)
+			}
+		}
 	}
 	return q
 }
@@ -378,25 +410,34 @@ func FilterValues(f relay.Filter) url.Values {
 // filter.
 func FilterWords(f relay.Filter) string {
 	var words []string
-	for _, p := range filterPairs(f) {
-		name, value := p[0], p[1]
-		switch {
-		case name == "q" && inQuotes(value):
-			words = append(words, quoteWord(value[1:len(value)-1], true))
-		case name == "q":
-			if strings.ContainsAny(value, ":=") {
-				value = "q:" + value
-			}
-			words = append(words, escapeWord.Replace(value))
-		case name == "json" && strings.ContainsAny(value, "\"\\[: \t\n\r"), name == "json" && findFilter(value[:strings.IndexByte(value, '=')]) != nil:
-			words = append(words, name+":"+quoteWord(value, true))
-		case name == "json":
-			words = append(words, value)
-		default:
-			words = append(words, name+":"+quoteWord(value, strings.ContainsAny(value, "\"\\ \t\n\r")))
+	values := FilterValues(f)
+	for _, n := range filters {
+		for _, value := range values[n.Name] {
+			words = append(words, filterWordOf(n.Name, value))
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// filterWordOf writes one value of a filter as a typed word.
+func filterWordOf(name, value string) string {
+	switch {
+	case name == "q" && inQuotes(value):
+		return quoteWord(value[1 : len(value)-1])
+	case name == "q":
+		if strings.ContainsAny(value, ":=") {
+			value = "q:" + value
+		}
+		return escapeWord.Replace(value)
+	case name != "json":
+		if strings.ContainsAny(value, "\"\\ \t\n\r") {
+			value = quoteWord(value)
+		}
+		return name + ":" + value
+	case strings.ContainsAny(value, "\"\\[: \t\n\r"), findFilter(value[:strings.IndexByte(value, '=')]) != nil:
+		return name + ":" + quoteWord(value)
+	}
+	return value
 }
 
 // inQuotes reports whether a value of q is a text in double quotes.
@@ -406,51 +447,8 @@ func inQuotes(value string) bool {
 
 var escapeWord = strings.NewReplacer(`\`, `\\`, `"`, `\"`, " ", `\ `, "\t", "\\\t", "\n", "\\\n", "\r", "\\\r")
 
-func quoteWord(s string, quote bool) string {
-	if !quote {
-		return s
-	}
+func quoteWord(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(s) + `"`
-}
-
-func filterPairs(f relay.Filter) (list [][2]string) {
-	for i := range filters {
-		n := &filters[i]
-		var values []string
-		switch from := n.field(&f).(type) {
-		case *string:
-			values = []string{*from}
-		case **bool:
-			if *from != nil {
-				values = []string{strconv.FormatBool(**from)}
-			}
-		case *time.Time:
-			if !from.IsZero() {
-				values = []string{from.UTC().Format(time.RFC3339Nano)}
-			}
-		case *[]relay.FieldFilter:
-			for _, field := range *from {
-				value := field.Value
-				if strings.HasPrefix(value, `"`) {
-					value = strconv.Quote(value)
-				}
-				values = append(values, joinPath(field.Path)+"="+value)
-			}
-		case *[]relay.TextFilter:
-			for _, t := range *from {
-				if t.Exact {
-					t.Text = `"` + t.Text + `"`
-				}
-				values = append(values, t.Text)
-			}
-		}
-		for _, value := range values {
-			if value != "" {
-				list = append(list, [2]string{n.Name, value})
-			}
-		}
-	}
-	return list
 }
 
 // CompleteFilter returns the ways to complete the last word of a typed filter, whole
@@ -470,7 +468,7 @@ func CompleteFilter(text string, seen map[string][]string) (start int, words []s
 			continue
 		}
 		for _, value := range slices.Concat(seen[name], n.Values) {
-			word := name + ":" + quoteWord(value, strings.ContainsAny(value, "\" \t"))
+			word := filterWordOf(name, value)
 			if len(typed) <= len(value) && strings.EqualFold(value[:len(typed)], typed) && !slices.Contains(words, word) {
 				words = append(words, word)
 			}

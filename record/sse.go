@@ -36,13 +36,12 @@ func (s *EventStream) Write(id, name string, data []byte) {
 // CompleteItem gives a feed item its id and its form as a server-sent event, encoded once for
 // all viewers; its Data becomes a part of that.
 func CompleteItem(item *relay.FeedItem, id string) {
-	text := make([]byte, 0, len(item.Data)+len(id)+len(item.Name)+len("id: \nevent: \ndata: \n\n"))
-	text = append(append(append(text, "id: "...), id...), "\nevent: "...)
-	text = append(append(text, item.Name...), "\ndata: "...)
-	data := len(text)
-	text = append(text, item.Data...)
-	item.ID, item.Data = id, text[data:len(text):len(text)]
-	item.SSE = append(text, "\n\n"...)
+	var s EventStream
+	s.buf.Grow(len(item.Data) + len(id) + len(item.Name) + len("id: \nevent: \ndata: \n\n"))
+	s.Write(id, item.Name, item.Data)
+	item.ID, item.SSE = id, s.buf.Bytes()
+	end := len(item.SSE) - len("\n\n")
+	item.Data = item.SSE[end-len(item.Data) : end : end]
 }
 
 // Item adds a feed item as it is.
