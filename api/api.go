@@ -31,7 +31,7 @@ type Rate struct {
 	Per time.Duration
 }
 
-// Options are what an API is made of. Deliver, Events, Accounts and Nodes are needed.
+// Options are what an API is made of. Deliver, Events, Accounts, Nodes and Limits are needed.
 type Options struct {
 	Deliver  Deliverer
 	Events   Events
@@ -40,12 +40,7 @@ type Options struct {
 	Site     relay.Site
 	Log      *slog.Logger // nil = nothing is logged
 	Version  string       // of the program, named as the maker of exported files
-
-	ReplayLimit      Rate // per token or session
-	ShareReplayLimit Rate // per share token
-	// Limits are the buckets when another front counts in them too; nil = own ones of
-	// the two rates above.
-	Limits *Limits
+	Limits   *Limits      // shared with the dashboard and the SSH server
 
 	HostKeys []relay.HostKey       // what the SSH side shows, for clients that pin them
 	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none
@@ -69,9 +64,6 @@ type server struct {
 func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
-	}
-	if o.Limits == nil {
-		o.Limits = NewLimits(o.ReplayLimit, o.ShareReplayLimit)
 	}
 	s := &server{
 		Options: o,

@@ -67,7 +67,7 @@ func newClientWith(t *testing.T, known api.Accounts, change func(*api.Options)) 
 	}
 	o := api.Options{
 		Deliver: d.deliver, Accounts: known, Site: d.site, Log: slog.New(slog.NewJSONHandler(d.log, nil)),
-		ReplayLimit: api.Rate{N: 60, Per: time.Minute}, ShareReplayLimit: api.Rate{N: 10, Per: time.Minute},
+		Limits: api.NewLimits(api.Rate{N: 60, Per: time.Minute}, api.Rate{N: 10, Per: time.Minute}),
 	}
 	if events, ok := known.(api.Events); ok {
 		o.Events = events

@@ -406,7 +406,7 @@ func TestReplay(t *testing.T) {
 
 func TestReplayLimit(t *testing.T) {
 	t.Parallel()
-	h := newFixture(t, func(o *api.Options) { o.ReplayLimit = api.Rate{N: 5, Per: time.Hour} })
+	h := newFixture(t, func(o *api.Options) { o.Limits = api.NewLimits(api.Rate{N: 5, Per: time.Hour}, api.Rate{}) })
 	h.setDeliveryState(relay.StateDelivered)
 	target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
 	for range 5 {

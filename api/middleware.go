@@ -26,6 +26,7 @@ type requestInfo struct {
 	who      relay.Actor
 	share    relay.Share         // of routes with a share token
 	event    *relay.Event        // what {id} or the share names, as much as the route asked for
+	attempt  *relay.Attempt      // of event: what {n} names
 	alias    *relay.Alias        // what {alias} or ?alias= names
 	filter   relay.Filter        // of a list
 	compared [2]relay.AttemptRef // what ?left= and ?right= of a comparison name

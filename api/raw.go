@@ -2,7 +2,6 @@ package api
 
 import (
 	"bytes"
-	"context"
 	"io"
 	"net/http"
 	"strconv"
@@ -31,9 +30,9 @@ func (s *server) addRawRoutes() {
 			"200": answer("The bytes, as an attachment", "application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
 		},
 	}
-	add := func(rt route, find func(*http.Request, *relay.Event) (storedBytes, error)) {
+	add := func(rt route, find func(*requestInfo) (storedBytes, error)) {
 		s.registerRaw(rt, func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-			found, err := find(r, c.event)
+			found, err := find(c)
 			if err != nil {
 				return err
 			}
@@ -41,70 +40,60 @@ func (s *server) addRawRoutes() {
 		})
 	}
 	add(reads.on("GET /events/{id}/request.raw", "get-request-raw", "The exact bytes of the request as received"),
-		func(_ *http.Request, e *relay.Event) (storedBytes, error) {
-			return storedBytes{0, &e.Request.Body, &e.Request, e.Request.Head, "request.raw"}, nil
+		func(c *requestInfo) (storedBytes, error) {
+			m := &c.event.Request
+			return storedBytes{0, &m.Body, m, m.Head, "request.raw"}, nil
 		})
 	add(reads.on("GET /events/{id}/request.body", "get-request-body", "The decoded body of the request"),
-		func(_ *http.Request, e *relay.Event) (storedBytes, error) {
-			return storedBytes{0, &e.Request.Body, nil, nil, "request.body"}, nil
+		func(c *requestInfo) (storedBytes, error) {
+			return storedBytes{0, &c.event.Request.Body, nil, nil, "request.body"}, nil
 		})
-	reads = found(reads, "n", func(a relay.Attempt) string { return strconv.Itoa(a.N) }, func(_ context.Context, c *requestInfo) ([]relay.Attempt, error) {
-		return c.event.Attempts, nil
-	})
+	reads.resolve = s.resolveAttempt
 	add(reads.on("GET /events/{id}/attempts/{n}/request.raw", "get-attempt-request-raw", "The exact bytes sent to the local server"), sentRequest)
-	add(reads.on("GET /events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first"),
-		func(r *http.Request, e *relay.Event) (storedBytes, error) {
-			a, err := answeredAttempt(r, e)
-			if err != nil {
-				return storedBytes{}, err
+	answered := func(rt route, find func(a *relay.Attempt, name string) storedBytes) {
+		add(rt, func(c *requestInfo) (storedBytes, error) {
+			if !c.attempt.HasResponse {
+				return storedBytes{}, record.NoResponse(c.event.ID, c.attempt.N)
 			}
-			head := append(bytes.Join(a.Interim, nil), a.Response.Head...)
-			return storedBytes{a.N, &a.Response.Body, &a.Response, head, "attempt-" + strconv.Itoa(a.N) + "-response.raw"}, nil
+			return find(c.attempt, "attempt-"+strconv.Itoa(c.attempt.N)+"-response"), nil
 		})
-	add(reads.on("GET /events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response"),
-		func(r *http.Request, e *relay.Event) (storedBytes, error) {
-			a, err := answeredAttempt(r, e)
-			if err != nil {
-				return storedBytes{}, err
-			}
-			return storedBytes{a.N, &a.Response.Body, nil, nil, "attempt-" + strconv.Itoa(a.N) + "-response.body"}, nil
+	}
+	answered(reads.on("GET /events/{id}/attempts/{n}/response.raw", "get-response-raw", "The exact bytes that the local server sent, interim heads (1xx) first"),
+		func(a *relay.Attempt, name string) storedBytes {
+			head := append(bytes.Join(a.Interim, nil), a.Response.Head...)
+			return storedBytes{a.N, &a.Response.Body, &a.Response, head, name + ".raw"}
+		})
+	answered(reads.on("GET /events/{id}/attempts/{n}/response.body", "get-response-body", "The decoded body of the response"),
+		func(a *relay.Attempt, name string) storedBytes {
+			return storedBytes{a.N, &a.Response.Body, nil, nil, name + ".body"}
 		})
 }
 
-// sentRequest is the request as an attempt sent it.
-func sentRequest(r *http.Request, e *relay.Event) (storedBytes, error) {
-	a, err := attemptOf(r, e)
-	if err != nil {
-		return storedBytes{}, err
+// resolveAttempt resolves {id} and its attempt {n}, which has no leading zeros and no sign.
+// Bodies are not read.
+func (s *server) resolveAttempt(r *http.Request, c *requestInfo) error {
+	if err := s.resolveEvent(0)(r, c); err != nil {
+		return err
 	}
+	n, _ := strconv.Atoi(r.PathValue("n"))
+	if c.attempt = c.event.Attempt(n); c.attempt == nil || strconv.Itoa(n) != r.PathValue("n") {
+		return relay.ErrNotFound
+	}
+	return nil
+}
+
+// sentRequest is the request as an attempt sent it.
+func sentRequest(c *requestInfo) (storedBytes, error) {
 	// Identical is known from the first byte on, but for requests that were not whole.
-	m := &e.Request
+	m, a := &c.event.Request, c.attempt
 	if a.Identical == nil && (m.Body.State == relay.BodyComplete || a.StartedAt.IsZero()) {
-		return storedBytes{}, relay.Errorf(relay.CodeNotFound, "nothing of attempt %d of %s was sent to the local server", a.N, e.ID)
+		return storedBytes{}, relay.Errorf(relay.CodeNotFound, "nothing of attempt %d of %s was sent to the local server", a.N, c.event.ID)
 	}
 	head := m.Head
 	if len(a.SentHead) > 0 {
 		head = a.SentHead
 	}
 	return storedBytes{0, &m.Body, m, head, "attempt-" + strconv.Itoa(a.N) + "-request.raw"}, nil
-}
-
-// attemptOf is the attempt that {n} names, without leading zeros or a sign.
-func attemptOf(r *http.Request, e *relay.Event) (*relay.Attempt, error) {
-	for i := range e.Attempts {
-		if strconv.Itoa(e.Attempts[i].N) == r.PathValue("n") {
-			return &e.Attempts[i], nil
-		}
-	}
-	return nil, relay.ErrNotFound
-}
-
-func answeredAttempt(r *http.Request, e *relay.Event) (*relay.Attempt, error) {
-	a, err := attemptOf(r, e)
-	if err == nil && !a.HasResponse {
-		err = record.NoResponse(e.ID, a.N)
-	}
-	return a, err
 }
 
 // setDownloadHeaders makes a browser save untrusted bytes and do nothing else with them.

@@ -120,7 +120,9 @@ func TestShareForOneUseOutlivesARefusal(t *testing.T) {
 
 func TestSharedReplayLimitIsPerShare(t *testing.T) {
 	t.Parallel()
-	h := newFixture(t, func(o *api.Options) { o.ShareReplayLimit = api.Rate{N: 2, Per: time.Hour} })
+	h := newFixture(t, func(o *api.Options) {
+		o.Limits = api.NewLimits(api.Rate{N: 60, Per: time.Minute}, api.Rate{N: 2, Per: time.Hour})
+	})
 	id := h.event("shop", nil)
 	one, two := h.share(id, ""), h.share(id, "")
 	h.setDeliveryState(relay.StateDelivered)
