@@ -123,14 +123,7 @@ func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInf
 	if b.message == nil {
 		_, err = io.Copy(w, body)
 	} else {
-		piece := make([]byte, 32<<10)
-		err = wire.Rebuild(b.message, b.head, func() ([]byte, error) {
-			n, err := body.Read(piece)
-			return piece[:n], err
-		}, func(p []byte) error {
-			_, err := w.Write(p)
-			return err
-		})
+		err = wire.Rebuild(w, b.message, b.head, body)
 	}
 	if err != nil {
 		c.err = err

@@ -82,11 +82,11 @@ func TestOverloadedIsFailedAndReplayable(t *testing.T) {
 // What broke off right behind a chunk was stored without the CRLF of that chunk.
 func TestBrokenOffBehindAChunkIsStoredExactly(t *testing.T) {
 	raw := func(m relay.Message) string {
-		var out []byte
-		if err := wire.Rebuild(&m, nil, nil, func(p []byte) error { out = append(out, p...); return nil }); err != nil {
+		var out strings.Builder
+		if err := wire.Rebuild(&out, &m, nil, nil); err != nil {
 			t.Error(err)
 		}
-		return string(out)
+		return out.String()
 	}
 	for _, end := range []string{"", "\r", "\r\n", "\r\n2"} {
 		answer := "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n3\r\nabc" + end

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record"
 	"relay/wire"
 )
 
@@ -153,45 +155,38 @@ func (x *exchange) gatherStored() {
 		len(x.wire)+len(m.Lines)+len(m.Body.Data) > maxFirstWrite:
 		return
 	}
-	b := append(x.scratch[:0], x.wire...)
-	err := x.rebuild(func(p []byte) error {
-		b = append(b, p...)
-		return nil
-	})
-	x.scratch = b
+	out := bytes.NewBuffer(append(x.scratch[:0], x.wire...))
+	err := x.rebuild(out)
+	x.scratch = out.Bytes()
 	if err != nil {
 		x.reqEnd = uploadResult{how: unread, err: storeError(err)}
 		return
 	}
-	x.first, x.reqEnd.how = b, whole
+	x.first, x.reqEnd.how = x.scratch, whole
 }
 
 // rebuild passes the stored body in its wire form to to, in pieces. Parts of a large body
 // are read one by one, each in one short query.
-func (x *exchange) rebuild(to func([]byte) error) error {
+func (x *exchange) rebuild(to io.Writer) error {
 	m := &x.event.Request
-	var next func() ([]byte, error)
+	var body io.Reader
 	if m.Body.Parts > 0 {
-		i := 0
-		next = func() ([]byte, error) {
-			if i == m.Body.Parts {
-				return nil, io.EOF
-			}
-			ctx, cancel := context.WithTimeout(x.d.base, storeWait)
-			defer cancel()
-			i++
-			return x.d.store.BodyPart(ctx, x.event.ID, 0, i-1)
+		var err error
+		if body, err = record.OpenBody(x.d.base, timedParts{x.d.store}, x.event.ID, 0, &m.Body); err != nil {
+			return err
 		}
 	}
-	head := true
-	return wire.Rebuild(m, nil, next, func(p []byte) error {
-		if head { // it has its own form in x.wire
-			head = false
-			return nil
-		}
-		x.raw.Write(p)
-		return to(p)
-	})
+	noHead := []byte{} // it has its own form in x.wire
+	return wire.Rebuild(io.MultiWriter(&x.raw, to), m, noHead, body)
+}
+
+// timedParts bounds the time that the store has for each part of a body.
+type timedParts struct{ Store }
+
+func (s timedParts) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	return s.Store.BodyPart(ctx, id, n, i)
 }
 
 // expects tells whether a stored body has to wait for 100 Continue.

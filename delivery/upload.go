@@ -76,22 +76,9 @@ func (x *exchange) uploadStored() uploadResult {
 	}
 	out := x.d.piece()
 	defer x.d.pieces.Put(out)
-	n := 0
-	err := x.rebuild(func(p []byte) error {
-		for len(p) > 0 {
-			k := copy((*out)[n:], p)
-			n, p = n+k, p[k:]
-			if n == len(*out) {
-				x.send((*out)[:n])
-				n = 0
-			}
-		}
-		if x.writeFailed {
-			return errWriteFailed
-		}
-		return nil
-	})
-	x.send((*out)[:n])
+	w := &pieceWriter{x: x, piece: *out}
+	err := x.rebuild(w)
+	x.send(w.piece[:w.n])
 	x.allWritten.Store(!x.writeFailed && err == nil)
 	if err != nil && !errors.Is(err, errWriteFailed) {
 		return uploadResult{how: unread, err: &relay.Error{
@@ -101,6 +88,27 @@ func (x *exchange) uploadStored() uploadResult {
 		}}
 	}
 	return uploadResult{how: whole}
+}
+
+// pieceWriter collects what is sent into pieces of a fixed size.
+type pieceWriter struct {
+	x     *exchange
+	piece []byte
+	n     int // bytes of it that are used
+}
+
+func (w *pieceWriter) Write(p []byte) (int, error) {
+	for rest := p; len(rest) > 0; {
+		k := copy(w.piece[w.n:], rest)
+		if w.n, rest = w.n+k, rest[k:]; w.n == len(w.piece) {
+			w.x.send(w.piece)
+			w.n = 0
+		}
+	}
+	if w.x.writeFailed {
+		return 0, errWriteFailed
+	}
+	return len(p), nil
 }
 
 // send writes to the channel until a write has failed. A failed write does not end the

@@ -77,15 +77,14 @@ func wireBytes(e *relay.Event) ([]byte, error) {
 	if body.Size > MaxBody || int64(len(body.Data)) < body.Size {
 		return nil, large
 	}
-	raw := make([]byte, 0, len(e.Request.Head)+len(e.Request.Lines)+len(body.Data))
-	err := wire.Rebuild(&e.Request, nil, nil, func(p []byte) error {
-		if len(raw)+len(p) > maxProgram {
-			return large
-		}
-		raw = append(raw, p...)
-		return nil
-	})
-	return raw, err
+	var raw bytes.Buffer
+	if err := wire.Rebuild(&raw, &e.Request, nil, nil); err != nil {
+		return nil, err
+	}
+	if raw.Len() > maxProgram {
+		return nil, large
+	}
+	return raw.Bytes(), nil
 }
 
 // literals are bytes as string literals, one a line, that mean the same in Go,

@@ -120,7 +120,7 @@ func hostile(t *testing.T) *relay.Event {
 func rawOf(t *testing.T, e *relay.Event) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := wire.Rebuild(&e.Request, nil, nil, func(p []byte) error { b.Write(p); return nil }); err != nil {
+	if err := wire.Rebuild(&b, &e.Request, nil, nil); err != nil {
 		t.Fatal(err)
 	}
 	return b.Bytes()

@@ -3,20 +3,32 @@ package wire_test
 import (
 	"errors"
 	"io"
+	"strings"
 	"testing"
+	"testing/iotest"
 
 	"relay"
 	"relay/wire"
 )
 
-// collect rebuilds into a string; a refused piece is err.
-func collect(m *relay.Message, head []byte, next func() ([]byte, error)) (string, error) {
-	var out []byte
-	err := wire.Rebuild(m, head, next, func(p []byte) error {
-		out = append(out, p...)
-		return nil
-	})
-	return string(out), err
+// collect rebuilds into a string.
+func collect(m *relay.Message, head []byte, body io.Reader) (string, error) {
+	var out strings.Builder
+	err := wire.Rebuild(&out, m, head, body)
+	return out.String(), err
+}
+
+// refuser refuses every write but the first ones.
+type refuser struct {
+	takes, calls int
+	err          error
+}
+
+func (r *refuser) Write(p []byte) (int, error) {
+	if r.calls++; r.calls > r.takes {
+		return 0, r.err
+	}
+	return len(p), nil
 }
 
 func TestRebuildHead(t *testing.T) {
@@ -68,19 +80,16 @@ func TestRebuildErrors(t *testing.T) {
 		if _, err := collect(m, nil, nil); !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%v: a body that is short of its size gave %v", framing, err)
 		}
-		if _, err := collect(m, nil, func() ([]byte, error) { return nil, broken }); !errors.Is(err, broken) {
-			t.Errorf("%v: an error of next was lost: %v", framing, err)
+		if _, err := collect(m, nil, iotest.ErrReader(broken)); !errors.Is(err, broken) {
+			t.Errorf("%v: an error of the body was lost: %v", framing, err)
 		}
 		for refuse := range 2 {
-			calls := 0
-			err := wire.Rebuild(m, nil, nil, func([]byte) error {
-				if calls++; calls > refuse {
-					return broken
+			for _, broken := range []error{broken, io.EOF} { // SSH channels that were closed say io.EOF
+				to := &refuser{takes: refuse, err: broken}
+				err := wire.Rebuild(to, m, nil, nil)
+				if !errors.Is(err, broken) || to.calls != refuse+1 {
+					t.Errorf("%v: an error of the writer was lost: %v after %d calls", framing, err, to.calls)
 				}
-				return nil
-			})
-			if !errors.Is(err, broken) || calls != refuse+1 {
-				t.Errorf("%v: an error of to was lost: %v after %d calls", framing, err, calls)
 			}
 		}
 	}

@@ -44,13 +44,10 @@ func (m *message) stored() *relay.Message {
 
 // rebuilt is the wire form of the stored message, the body given in pieces.
 func (m *message) rebuilt(piece int) ([]byte, error) {
-	var wireForm []byte
+	var wireForm bytes.Buffer
 	stored := m.stored()
-	err := wire.Rebuild(stored, stored.Head, pieces(stored.Body.Data, piece), func(p []byte) error {
-		wireForm = append(wireForm, p...)
-		return nil
-	})
-	return wireForm, err
+	err := wire.Rebuild(&wireForm, stored, stored.Head, pieces(stored.Body.Data, piece))
+	return wireForm.Bytes(), err
 }
 
 func readRequest(p []byte, step int, l wire.Limits) (message, error) {
@@ -100,13 +97,18 @@ func readMessage(p []byte, step int, head func(p []byte, seen int) (*wire.Head, 
 }
 
 // pieces gives data in pieces of n bytes.
-func pieces(data []byte, n int) func() ([]byte, error) {
-	return func() ([]byte, error) {
-		if len(data) == 0 {
-			return nil, io.EOF
-		}
-		piece := data[:min(n, len(data))]
-		data = data[len(piece):]
-		return piece, nil
+func pieces(data []byte, n int) io.Reader { return &pieceReader{data, n} }
+
+type pieceReader struct {
+	data []byte
+	n    int
+}
+
+func (r *pieceReader) Read(p []byte) (int, error) {
+	if len(r.data) == 0 {
+		return 0, io.EOF
 	}
+	n := copy(p, r.data[:min(r.n, len(r.data))])
+	r.data = r.data[n:]
+	return n, nil
 }
