@@ -60,6 +60,14 @@ func textOf(s string) *string {
 	return &s
 }
 
+// valueOf is the zero value for null.
+func valueOf[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
 // millis is a duration in milliseconds, to the microsecond.
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 

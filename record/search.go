@@ -30,20 +30,9 @@ const (
 // MatchSummary reports whether the filter selects an event of which only the summary is
 // known, such as an item of the live feed. Cursor and Limit do not count.
 func MatchSummary(f *relay.Filter, s *Summary) Verdict {
-	status := 0
-	if s.Status != nil {
-		status = *s.Status
-	}
-	provider, eventType := "", ""
+	var sender Provider
 	if s.Provider != nil {
-		provider = s.Provider.Name
-		if s.Provider.EventType != nil {
-			eventType = *s.Provider.EventType
-		}
-	}
-	label := ""
-	if s.Label != nil {
-		label = *s.Label
+		sender = *s.Provider
 	}
 	path := s.Path
 	if s.PathBase64 != "" { // the bytes that were received
@@ -54,14 +43,14 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 	switch {
 	case f.Alias != "" && f.Alias != s.Alias,
 		f.Method != "" && !strings.EqualFold(f.Method, s.Method),
-		!matchStatus(f.Status, s.State, status),
+		!matchStatus(f.Status, s.State, valueOf(s.Status)),
 		!strings.HasPrefix(path, f.Path),
 		f.State != "" && f.State != s.State,
-		f.Provider != "" && f.Provider != provider,
-		!matchType(f.Type, eventType),
+		f.Provider != "" && f.Provider != sender.Name,
+		!matchType(f.Type, valueOf(sender.EventType)),
 		f.Replayed != nil && *f.Replayed != (s.AttemptCount > 1),
 		f.Pinned != nil && *f.Pinned != s.Pinned,
-		!matchType(f.Label, label):
+		!matchType(f.Label, valueOf(s.Label)):
 		return Miss
 	}
 	if !f.Since.IsZero() || !f.Until.IsZero() {

@@ -14,13 +14,38 @@ import (
 // are no UTF-8 are written as \n, \x1b, \u202e or \xff. Everything else stays as it
 // is, backslashes too.
 func SafeText(s string) string {
-	marks := noLetter
-	for _, r := range s {
-		if r == utf8.RuneError || !marks.shown(r) {
-			return escape(s)
+	var b strings.Builder
+	marks, done := noLetter, 0 // done: what is before it is in b
+	for i, r := range s {
+		broken := r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd")
+		if !broken && marks.shown(r) {
+			continue
+		}
+		b.WriteString(s[done:i])
+		_, size := utf8.DecodeRuneInString(s[i:])
+		done = i + size
+		switch {
+		case broken:
+			marks = noLetter
+			fmt.Fprintf(&b, `\x%02x`, s[i])
+		case r == '\n':
+			b.WriteString(`\n`)
+		case r == '\r':
+			b.WriteString(`\r`)
+		case r == '\t':
+			b.WriteString(`\t`)
+		case r < 0x80: // above, \x is for bytes that are no UTF-8
+			fmt.Fprintf(&b, `\x%02x`, r)
+		case r <= 0xffff:
+			fmt.Fprintf(&b, `\u%04x`, r)
+		default:
+			fmt.Fprintf(&b, `\U%08x`, r)
 		}
 	}
-	return s
+	if done == 0 {
+		return s
+	}
+	return b.String() + s[done:]
 }
 
 // SafeTextMax is SafeText cut to at most most runes; where something was cut the
@@ -44,35 +69,6 @@ func SafeTextMax(s string, most int) string {
 
 // IsSafeText tells whether SafeText leaves a text as it is.
 func IsSafeText(s string) bool { return SafeText(s) == s }
-
-func escape(s string) string {
-	var b strings.Builder
-	b.Grow(len(s) + 16)
-	marks := noLetter
-	for i, r := range s {
-		_, size := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == utf8.RuneError && size == 1:
-			marks = noLetter
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case marks.shown(r):
-			b.WriteString(s[i : i+size])
-		case r == '\n':
-			b.WriteString(`\n`)
-		case r == '\r':
-			b.WriteString(`\r`)
-		case r == '\t':
-			b.WriteString(`\t`)
-		case r < 0x80: // above, \x is for bytes that are no UTF-8
-			fmt.Fprintf(&b, `\x%02x`, r)
-		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
-		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
-		}
-	}
-	return b.String()
-}
 
 // accents counts the marks on the last letter: terminals stack as many as there are,
 // over the lines above, and put one without a letter onto what was printed before.
