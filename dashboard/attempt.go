@@ -178,7 +178,7 @@ func responseView(r *http.Request, e *relay.Event, a *relay.Attempt) *messageVie
 		ID: "response-" + n, What: "Response body of attempt " + n, Param: "response", Download: attemptPath(e.ID.String(), a.N, "response.body"),
 	})
 	for _, head := range a.Interim {
-		m.Interim = append(m.Interim, messageView{Start: startLine(head), Headers: pairsOf(wire.Fields, head)})
+		m.Interim = append(m.Interim, messageView{Start: startLine(head), Headers: pairsOf(wire.Fields(head))})
 	}
 	switch a.ResponseState {
 	case relay.ResponseTruncated:

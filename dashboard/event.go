@@ -168,7 +168,7 @@ func messageViewOf(r *http.Request, e *relay.Event, n int, m *relay.Message, sou
 	source.Body, source.Head, source.Query = &m.Body, m.Head, r.URL.Query()
 	source.Page, source.Image, source.Whole = eventPath(id), eventPath(id, "image", number), eventPath(id, "json", number)
 	return &messageView{
-		Start: startLine(m.Head), Headers: pairsOf(wire.Fields, m.Head), Trailers: pairsOf(wire.Trailers, m.Lines),
+		Start: startLine(m.Head), Headers: pairsOf(wire.Fields(m.Head)), Trailers: pairsOf(wire.Trailers(m.Lines)),
 		Body: body.Show(source),
 	}
 }
@@ -180,11 +180,7 @@ func startLine(head []byte) string {
 }
 
 // pairsOf are header or trailer lines in their order, names as they were written.
-func pairsOf(read func([]byte) []wire.Field, p []byte) []body.Pair {
-	if len(p) == 0 {
-		return nil
-	}
-	fields := read(p)
+func pairsOf(fields []wire.Field) []body.Pair {
 	list := make([]body.Pair, 0, min(len(fields), body.ShownLines))
 	for i, f := range fields {
 		if i == body.ShownLines {

@@ -136,8 +136,7 @@ func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compo
 	if err != nil {
 		return nil, err
 	}
-	online := len(states) == 1 && states[0].State == relay.TunnelOnline
-	v := sharedOf(record.OfShared(e, share, online))
+	v := sharedOf(record.OfShared(e, share, states[0].State == relay.TunnelOnline))
 	v.Action = sharePath(r.PathValue("token"), "replay")
 	v.Result = resultOf(e, r.URL.Query().Get("attempt"))
 	return sharedPage(v), nil
@@ -217,7 +216,7 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 	for _, h := range headers {
 		head += h.Name() + ": " + h.Value() + "\r\n"
 	}
-	m := &messageView{Start: start, Headers: pairsOf(wire.Fields, []byte(head+"\r\n"))}
+	m := &messageView{Start: start, Headers: pairsOf(wire.Fields([]byte(head + "\r\n")))}
 	data, err := b.Bytes()
 	if err != nil || len(data) == 0 {
 		m.Body = body.View{ID: id, What: what, Size: body.SizeText(b.Size), Empty: true}

@@ -84,9 +84,6 @@ func ContentCoding(head []byte) string {
 // headValue returns the first value of a header line by its lower-case name; "" when there
 // is none, or no head.
 func headValue(head []byte, name string) string {
-	if len(head) == 0 {
-		return ""
-	}
 	return string(bytes.TrimSpace(value(wire.Fields(head), name)))
 }
 

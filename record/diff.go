@@ -261,7 +261,7 @@ func (d *Diff) finish(was, is *diffSide) {
 	default:
 		parts = append(parts, "same method and path")
 	}
-	d.Headers = headerChanges(headersOf(wire.Fields, was.head), headersOf(wire.Fields, is.head), d.Part == DiffRequest)
+	d.Headers = headerChanges(headersOf(wire.Fields(was.head)), headersOf(wire.Fields(is.head)), d.Part == DiffRequest)
 	changed := 0
 	for _, h := range d.Headers {
 		if !h.Noise {

@@ -35,7 +35,7 @@ func HAROf(e *relay.Event, site relay.Site, creator string) any {
 	for i := range attempts {
 		a, sent := OfAttempt(&attempts[i], true), maps.Clone(request)
 		if head := attempts[i].SentHead; len(head) > 0 {
-			sent["headers"], sent["headersSize"] = harPairs(headersOf(wire.Fields, head)), len(head)
+			sent["headers"], sent["headersSize"] = harPairs(headersOf(wire.Fields(head))), len(head)
 		}
 		if left -= weight; left < 0 && i > 0 {
 			sent["headers"], sent["queryString"] = []harPair{}, []harPair{}

@@ -86,8 +86,8 @@ type Interim struct {
 
 func messageOf(m *relay.Message) *Message {
 	return &Message{
-		Headers:  headersOf(wire.Fields, m.Head),
-		Trailers: headersOf(wire.Trailers, m.Lines),
+		Headers:  headersOf(wire.Fields(m.Head)),
+		Trailers: headersOf(wire.Trailers(m.Lines)),
 		Framing:  m.Framing.String(),
 		Body:     bodyOf(&m.Body),
 	}
@@ -105,15 +105,15 @@ func responseOf(a *relay.Attempt, body bool) *Response {
 		HTTPVersion: version,
 		Status:      status,
 		Reason:      reason,
-		Headers:     headersOf(wire.Fields, a.Response.Head),
-		Trailers:    headersOf(wire.Trailers, a.Response.Lines),
+		Headers:     headersOf(wire.Fields(a.Response.Head)),
+		Trailers:    headersOf(wire.Trailers(a.Response.Lines)),
 		Interim:     make([]Interim, 0, len(a.Interim)),
 		Framing:     a.Response.Framing.String(),
 		State:       a.ResponseState,
 	}
 	for _, head := range a.Interim {
 		_, status, reason := statusLine(head)
-		r.Interim = append(r.Interim, Interim{Status: status, Reason: reason, Headers: headersOf(wire.Fields, head)})
+		r.Interim = append(r.Interim, Interim{Status: status, Reason: reason, Headers: headersOf(wire.Fields(head))})
 	}
 	if body {
 		r.Body = bodyOf(&a.Response.Body)
@@ -122,9 +122,6 @@ func responseOf(a *relay.Attempt, body bool) *Response {
 }
 
 func statusLine(head []byte) (version string, status int, reason string) {
-	if len(head) == 0 {
-		return "", 0, ""
-	}
 	a, b, c := wire.StartLine(head)
 	version, _ = lossy(a)
 	reason, _ = lossy(c)
@@ -132,12 +129,9 @@ func statusLine(head []byte) (version string, status int, reason string) {
 	return version, status, reason
 }
 
-func headersOf(fields func([]byte) []wire.Field, p []byte) []Header {
+func headersOf(fields []wire.Field) []Header {
 	list := []Header{}
-	if len(p) == 0 {
-		return list
-	}
-	for _, f := range fields(p) {
+	for _, f := range fields {
 		name, _ := lossy(f.Name)
 		value, exact := lossy(f.Value)
 		h := Header{name, value}
