@@ -155,20 +155,8 @@ func (s *server) listAliases(ctx context.Context, c *requestInfo, in *listAliase
 		aliases = aliases[:in.Limit]
 		out.NextCursor = &aliases[in.Limit-1].Name
 	}
-	out.Data, err = s.aliasRecords(ctx, aliases)
+	out.Data, err = record.ReadAliases(ctx, s.Deliver, aliases, s.Site)
 	return out, err
-}
-
-func (s *server) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]record.Alias, error) {
-	states, err := s.Deliver.Status(ctx, aliases)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]record.Alias, 0, len(aliases))
-	for i := range aliases {
-		list = append(list, *record.OfAlias(&aliases[i], states[i], s.Site))
-	}
-	return list, nil
 }
 
 // aliasRecord gives the record of an alias that was read or changed without an error.
@@ -176,7 +164,7 @@ func (s *server) aliasRecord(ctx context.Context, a *relay.Alias, err error) (*r
 	if err != nil {
 		return nil, err
 	}
-	list, err := s.aliasRecords(ctx, []relay.Alias{*a})
+	list, err := record.ReadAliases(ctx, s.Deliver, []relay.Alias{*a}, s.Site)
 	if err != nil {
 		return nil, err
 	}

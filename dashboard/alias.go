@@ -23,24 +23,11 @@ type aliasHead struct {
 }
 
 func (p *pages) aliasHead(r *http.Request, a *relay.Alias) (aliasHead, error) {
-	list, err := p.aliasRecords(r.Context(), []relay.Alias{*a})
+	list, err := record.ReadAliases(r.Context(), p.Deliver, []relay.Alias{*a}, p.Site)
 	if err != nil {
 		return aliasHead{}, err
 	}
 	return p.aliasHeadOf(r.Context(), list[0]), nil
-}
-
-// aliasRecords reads how aliases stand.
-func (p *pages) aliasRecords(ctx context.Context, aliases []relay.Alias) ([]record.Alias, error) {
-	status, err := p.Deliver.Status(ctx, aliases)
-	if err != nil {
-		return nil, err
-	}
-	list := make([]record.Alias, len(aliases))
-	for i := range aliases {
-		list[i] = *record.OfAlias(&aliases[i], status[i], p.Site)
-	}
-	return list, nil
 }
 
 // aliasHeadOf is also used by the live updates, which bring alias records.
@@ -87,7 +74,7 @@ func (p *pages) sidebar(ctx context.Context, who relay.Actor, current string) (l
 		aliases = aliases[:sidebarAliases]
 	}
 	if err == nil {
-		list, err = p.aliasRecords(ctx, aliases)
+		list, err = record.ReadAliases(ctx, p.Deliver, aliases, p.Site)
 	}
 	if err != nil {
 		p.Log.Warn("aliases of the sidebar not read", "error", err)

@@ -34,7 +34,7 @@ func (p *pages) home(r *http.Request, who relay.Actor, create form) (templ.Compo
 		return nil, err
 	}
 	v := homeView{User: who.AccountName, Create: create.named("alias"), Connect: p.connect(who, aliases), Done: successText(r)}
-	if v.Aliases, err = p.aliasRecords(r.Context(), aliases); err != nil {
+	if v.Aliases, err = record.ReadAliases(r.Context(), p.Deliver, aliases, p.Site); err != nil {
 		return nil, err
 	}
 	if v.Refused, err = p.Accounts.RefusedForwards(r.Context(), who.Account); err != nil {

@@ -1,6 +1,8 @@
 package record
 
 import (
+	"context"
+
 	"relay"
 )
 
@@ -54,6 +56,19 @@ func OfAlias(a *relay.Alias, st relay.AliasStatus, site relay.Site) *Alias {
 		}
 	}
 	return out
+}
+
+// ReadAliases gives the outward form of aliases, with the status that from says they have now.
+func ReadAliases(ctx context.Context, from relay.Deliverer, aliases []relay.Alias, site relay.Site) ([]Alias, error) {
+	states, err := from.Status(ctx, aliases)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Alias, len(aliases))
+	for i := range aliases {
+		list[i] = *OfAlias(&aliases[i], states[i], site)
+	}
+	return list, nil
 }
 
 // Member is an account that may attach, see and replay beside the owner.
