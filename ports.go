@@ -89,6 +89,7 @@ type Deliverer interface {
 	// Cancel cancels what waits of an event and returns the event as it is then; conflict
 	// when nothing waits.
 	Cancel(ctx context.Context, who Actor, id ID) (*Event, error)
+	// Status returns the status of each alias, in their order.
 	Status(ctx context.Context, aliases []Alias) ([]AliasStatus, error)
 	Subscribe(ctx context.Context, who Actor, alias int64, lastID string) (Subscription, error)
 }

@@ -58,11 +58,11 @@ type rateLimiter struct {
 }
 
 func newLimiter(name string, r Rate) *rateLimiter {
-	return &rateLimiter{refusals: refusals{name: name}, rate: r, buckets: newLRU[*rate.Limiter]()}
+	return &rateLimiter{refusals: refusals{name: name}, rate: r, buckets: newLRU[string, *rate.Limiter]()}
 }
 
-func newLRU[V any]() *lru.Cache[string, V] {
-	c, err := lru.New[string, V](maxKeys)
+func newLRU[K comparable, V any]() *lru.Cache[K, V] {
+	c, err := lru.New[K, V](maxKeys)
 	if err != nil {
 		panic(err) // only for a size below 1
 	}
@@ -158,7 +158,7 @@ type Limits struct {
 	// validSecrets are hashes of credentials that were valid lately. They are looked up
 	// even when their source is limited, so that a neighbour behind the same address who
 	// guesses does not lock them out. An entry alone authenticates nobody.
-	validSecrets *lru.Cache[string, struct{}]
+	validSecrets *lru.Cache[[sha256.Size]byte, struct{}]
 
 	streams, waits *concurrencyLimiter
 }
@@ -171,7 +171,7 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 		shareReplays: newLimiter("shared-replays", shareReplay),
 		creations:    newLimiter("account", accountRate),
 		sources:      newLimiter("source", sourceRate),
-		validSecrets: newLRU[struct{}](),
+		validSecrets: newLRU[[sha256.Size]byte, struct{}](),
 		streams:      newConcurrencyLimiter("streams"),
 		waits:        newConcurrencyLimiter("waits"),
 	}
@@ -200,7 +200,7 @@ func (l *Limits) Create(who relay.Actor) error { return l.creations.allow(accoun
 // from there lately, the error is rate-limited and nothing is looked up, unless the secret
 // was right here lately.
 func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
-	source, key := sourceKey(remote), secretKey(secret)
+	source, key := sourceKey(remote), sha256.Sum256([]byte(secret))
 	if _, was := l.validSecrets.Get(key); !was {
 		if err := l.sources.check(source); err != nil {
 			return err
@@ -217,11 +217,6 @@ func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
 }
 
 func accountKey(who relay.Actor) string { return strconv.FormatInt(who.Account, 10) }
-
-func secretKey(secret string) string {
-	sum := sha256.Sum256([]byte(secret))
-	return string(sum[:])
-}
 
 // sourceKey names the source of host:port; all that are no IP address are one source.
 func sourceKey(remote string) string {

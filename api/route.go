@@ -134,23 +134,16 @@ func (s *server) registerRaw(rt route, fn func(http.ResponseWriter, *http.Reques
 	s.huma.OpenAPI().AddOperation(op)
 	s.mux.HandleFunc(rt.pattern(), s.withChecks(&rt, func(w http.ResponseWriter, r *http.Request) {
 		c := requestInfoOf(r.Context())
-		err := rt.checkQuery(r)
-		if err == nil {
-			err = fn(w, r, c)
+		for key := range r.URL.Query() {
+			if !slices.ContainsFunc(rt.query, func(p *huma.Param) bool { return p.In == "query" && p.Name == key }) {
+				s.writeError(w, c, invalid("query."+record.SafeTextMax(key, 60), "unknown query parameter", nil))
+				return
+			}
 		}
-		if err != nil {
+		if err := fn(w, r, c); err != nil {
 			s.writeError(w, c, err)
 		}
 	}))
-}
-
-func (rt *route) checkQuery(r *http.Request) error {
-	for key := range r.URL.Query() {
-		if !slices.ContainsFunc(rt.query, func(p *huma.Param) bool { return p.In == "query" && p.Name == key }) {
-			return invalid("query."+record.SafeTextMax(key, 60), "unknown query parameter", nil)
-		}
-	}
-	return nil
 }
 
 // checkedMux is the mux that huma registers on. It puts the checks of the route before each

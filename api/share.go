@@ -69,7 +69,14 @@ func (s *server) addShareRoutes() {
 		})
 	registerTyped(s, route{tag: "shares", public: true, resolve: s.sharedEvent}.on(
 		"GET /shared/{token}", "get-shared", "What the holder of a share token can see",
-	), s.shared)
+	), func(ctx context.Context, c *requestInfo, _ *noInput) (*sharedOutput, error) {
+		states, err := s.Deliver.Status(ctx, []relay.Alias{{ID: c.event.AliasID, Name: c.event.Alias}})
+		if err != nil {
+			return nil, err
+		}
+		shown := record.OfShared(c.event, c.share, states[0].State == relay.TunnelOnline)
+		return &sharedOutput{Referrer: "no-referrer", Robots: "noindex", Body: shown}, nil
+	})
 }
 
 func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput) (out record.Share, err error) {
@@ -119,16 +126,4 @@ type sharedOutput struct {
 	Referrer string `header:"Referrer-Policy"`
 	Robots   string `header:"X-Robots-Tag"`
 	Body     *record.SharedEvent
-}
-
-func (s *server) shared(ctx context.Context, c *requestInfo, _ *noInput) (*sharedOutput, error) {
-	states, err := s.Deliver.Status(ctx, []relay.Alias{{ID: c.event.AliasID, Name: c.event.Alias}})
-	if err != nil {
-		return nil, err
-	}
-	online := len(states) == 1 && states[0].State == relay.TunnelOnline
-	return &sharedOutput{
-		Referrer: "no-referrer", Robots: "noindex",
-		Body: record.OfShared(c.event, c.share, online),
-	}, nil
 }

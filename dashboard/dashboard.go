@@ -54,13 +54,30 @@ type Options struct {
 type pages struct{ Options }
 
 // New makes the handler of everything on the base site that is not under /api/. It
-// is safe for concurrent use and starts no goroutines.
+// is safe for concurrent use and starts no goroutines. Its headers keep other sites from
+// framing a page and foreign scripts from running in it.
 func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	p := &pages{o}
-	return p.securityHeaders(http.NewCrossOriginProtection().Handler(p.routes()))
+	routes := http.NewCrossOriginProtection().Handler(p.routes())
+	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	// Elsewhere browsers ignore that header, and say so in the console as an error.
+	isolates := p.secure() || relay.IsLoopback(p.Site.Base.Hostname())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", csp)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+		if isolates {
+			h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		}
+		h.Set("Cache-Control", "no-store")
+		routes.ServeHTTP(w, r)
+	})
 }
 
 // routes are the addresses of everything.
@@ -130,27 +147,6 @@ func (p *pages) routes() *http.ServeMux {
 		func(http.ResponseWriter, *http.Request) (templ.Component, error) { return nil, relay.ErrNotFound },
 	))
 	return mux
-}
-
-// securityHeaders sets the headers that keep other sites from framing a page and foreign
-// scripts from running in it.
-func (p *pages) securityHeaders(next http.Handler) http.Handler {
-	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
-		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-	// Elsewhere browsers ignore that header, and say so in the console as an error.
-	isolates := p.secure() || relay.IsLoopback(p.Site.Base.Hostname())
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h := w.Header()
-		h.Set("Content-Security-Policy", csp)
-		h.Set("X-Content-Type-Options", "nosniff")
-		h.Set("Referrer-Policy", "same-origin")
-		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
-		if isolates {
-			h.Set("Cross-Origin-Opener-Policy", "same-origin")
-		}
-		h.Set("Cache-Control", "no-store")
-		next.ServeHTTP(w, r)
-	})
 }
 
 // ownPages refuses requests that a page of another site made. It is for addresses that

@@ -41,17 +41,6 @@ func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(ctx
 	return found, err
 }
 
-// startSession gives the browser the cookie of a new session, and ends those that it
-// had: one browser has one login.
-func (p *pages) startSession(w http.ResponseWriter, r *http.Request, secret string) {
-	for _, old := range p.Site.SessionSecrets(r) {
-		if err := p.Accounts.EndSession(r.Context(), old); err != nil && !errors.Is(err, relay.ErrNotFound) {
-			p.Log.Warn("old session not ended", "error", err)
-		}
-	}
-	http.SetCookie(w, p.cookie(secret, sessionAge))
-}
-
 // sweep removes session cookies that another host of the same domain set (ADR 0018).
 // Unlike our own they have a Domain, and a path that is a prefix of the requested one.
 func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +81,8 @@ func (p *pages) linkOwner(r *http.Request, owner func(context.Context, string) (
 }
 
 // openSession uses up the link in the address: owner tells whose it is, use opens the
-// session, and gone is the error where the link is nobody's.
+// session, and gone is the error where the link is nobody's. The browser gets the cookie of
+// the session, and the sessions that it had end: one browser has one login.
 func (p *pages) openSession(w http.ResponseWriter, r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error, use func(secret string) (session string, acc relay.Account, err error)) (relay.Account, error) {
 	acc, err := p.linkOwner(r, owner, gone)
 	if err == nil {
@@ -105,10 +95,16 @@ func (p *pages) openSession(w http.ResponseWriter, r *http.Request, owner func(c
 	if errors.Is(err, relay.ErrNotFound) {
 		err = gone
 	}
-	if err == nil {
-		p.startSession(w, r, session)
+	if err != nil {
+		return acc, err
 	}
-	return acc, err
+	for _, old := range p.Site.SessionSecrets(r) {
+		if err := p.Accounts.EndSession(r.Context(), old); err != nil && !errors.Is(err, relay.ErrNotFound) {
+			p.Log.Warn("old session not ended", "error", err)
+		}
+	}
+	http.SetCookie(w, p.cookie(session, sessionAge))
+	return acc, nil
 }
 
 func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
