@@ -65,7 +65,7 @@ func (s *server) addEventRoutes() {
 		})
 	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveDiff}.on("GET /diff", "get-diff", "What changed between two responses or two requests"),
 		func(ctx context.Context, c *requestInfo, in *diffInput) (*record.Diff, error) {
-			return record.ReadDiff(ctx, s.Events, c.who, c.compared[0], c.compared[1], in.Part)
+			return record.ReadDiff(ctx, s.Events, c.compared[0], c.compared[1], in.Part)
 		})
 }
 
@@ -86,20 +86,15 @@ type diffInput struct {
 
 // resolveDiff resolves what is compared. Missing parameters are left to the check of the
 // input.
-func (s *server) resolveDiff(r *http.Request, c *requestInfo) error {
+func (s *server) resolveDiff(r *http.Request, c *requestInfo) (err error) {
 	for i, name := range []string{"left", "right"} {
 		text := r.URL.Query().Get(name)
 		if text == "" {
 			continue
 		}
-		ref, err := record.ParseAttemptRef(text)
-		if err != nil {
-			return relay.ErrNotFound
-		}
-		if _, err := s.Events.Event(r.Context(), c.who, ref.Event, 0); err != nil {
+		if c.compared[i], err = record.ReadCompared(r.Context(), s.Events, c.who, text); err != nil {
 			return err
 		}
-		c.compared[i] = ref
 	}
 	return nil
 }

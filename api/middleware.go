@@ -24,14 +24,14 @@ type requestInfo struct {
 	route    *route                   // nil when nothing matched
 	path     func(name string) string // the value of a placeholder in the path
 	who      relay.Actor
-	share    relay.Share         // of routes with a share token
-	event    *relay.Event        // what {id} or the share names, as much as the route asked for
-	attempt  *relay.Attempt      // of event: what {n} names
-	alias    *relay.Alias        // what {alias} or ?alias= names
-	filter   relay.Filter        // of a list
-	compared [2]relay.AttemptRef // what ?left= and ?right= of a comparison name
-	err      error               // what went wrong, for the log
-	waited   bool                // the call waited for an event or an attempt: its duration is no latency
+	share    relay.Share        // of routes with a share token
+	event    *relay.Event       // what {id} or the share names, as much as the route asked for
+	attempt  *relay.Attempt     // of event: what {n} names
+	alias    *relay.Alias       // what {alias} or ?alias= names
+	filter   relay.Filter       // of a list
+	compared [2]record.Compared // what ?left= and ?right= of a comparison name
+	err      error              // what went wrong, for the log
+	waited   bool               // the call waited for an event or an attempt: its duration is no latency
 }
 
 type requestInfoKey struct{}

@@ -41,7 +41,7 @@ type attemptView struct {
 
 // addAttempts adds the columns: the original and the newest attempt, or the one that the
 // address chooses, or all. Two columns are compared.
-func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *relay.Event) {
+func (p *pages) addAttempts(r *http.Request, v *eventView, e *relay.Event) {
 	list, q := e.Attempts, r.URL.Query()
 	left, right := chosenAttempts(q, list)
 	all := q.Get("attempts") == "all"
@@ -74,8 +74,8 @@ func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *r
 	if left == right || !list[left].HasResponse || !list[right].HasResponse || all {
 		return
 	}
-	was, is := relay.AttemptRef{Event: e.ID, N: list[left].N}, relay.AttemptRef{Event: e.ID, N: list[right].N}
-	d, err := record.ReadDiff(r.Context(), p.Events, who, was, is, record.DiffResponse)
+	was, is := record.Compared{Event: e, N: list[left].N}, record.Compared{Event: e, N: list[right].N}
+	d, err := record.ReadDiff(r.Context(), p.Events, was, is, record.DiffResponse)
 	if err != nil {
 		p.Log.Warn("attempts not compared", "event", e.ID, "error", err)
 		return

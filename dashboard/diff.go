@@ -33,25 +33,21 @@ func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor)
 	if q.Get("part") == other {
 		v.Part, other = other, v.Part
 	}
-	var refs [2]relay.AttemptRef
+	var compared [2]record.Compared
 	for i, side := range [2]string{q.Get("left"), q.Get("right")} {
 		var err error
 		if i == 1 && side == "" {
 			v.Candidates, err = p.candidates(r.Context(), who, v.Sides[0])
 			return diffPage(v), err
 		}
-		if refs[i], err = record.ParseAttemptRef(side); err != nil {
+		if compared[i], err = record.ReadCompared(r.Context(), p.Events, who, side); err != nil {
 			return nil, err
 		}
-		e, err := p.Events.Event(r.Context(), who, refs[i].Event, 0)
-		if err != nil {
-			return nil, err
-		}
-		v.Sides[i] = p.row(e)
+		v.Sides[i] = p.row(compared[i].Event)
 	}
 	v.Swap = comparePath(q.Get("right"), q.Get("left"), v.Part)
 	v.Other = comparePath(q.Get("left"), q.Get("right"), other)
-	d, err := record.ReadDiff(r.Context(), p.Events, who, refs[0], refs[1], v.Part)
+	d, err := record.ReadDiff(r.Context(), p.Events, compared[0], compared[1], v.Part)
 	switch {
 	case errors.Is(err, relay.ErrNotFound): // both events are there
 		v.NoResponse = true

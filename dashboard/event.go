@@ -148,7 +148,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 		ID: "request", What: "Request body", Param: "body", Download: apiEventPath(e.ID.String(), "request.body"),
 	})
 	v.Request.Query = body.QueryPairs(e.Target)
-	p.addAttempts(r, who, &v, e)
+	p.addAttempts(r, &v, e)
 	v.Shares, v.Mark = p.readShares(r, who, e, a), e.Mark
 	return v, head, nil
 }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -108,49 +109,54 @@ type DiffSource interface {
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
 }
 
-// ParseAttemptRef reads an event id, or one with the number of an attempt: evt_…/2. N is 0
-// without a number.
-func ParseAttemptRef(text string) (relay.AttemptRef, error) {
-	head, number, numbered := strings.Cut(text, "/")
-	id, err := relay.ParseID(head)
-	if err != nil || !numbered {
-		return relay.AttemptRef{Event: id}, err
-	}
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 1 || strconv.Itoa(n) != number {
-		return relay.AttemptRef{}, relay.ErrNotFound
-	}
-	return relay.AttemptRef{Event: id, N: n}, nil
+// Compared is an event whose request is compared, or whose response to attempt N.
+type Compared struct {
+	Event *relay.Event
+	N     int // 0 = none is named
 }
 
-// ReadDiff reads and compares what two references name: the requests of two events, or the
-// responses of two attempts. Without a part it compares responses where a reference names
-// an attempt, else requests. Without a number, the response of an event is that of its last
-// attempt that got one. The error is relay.ErrNotFound where there is no such event,
-// attempt or response that the actor may see.
-func ReadDiff(ctx context.Context, from DiffSource, who relay.Actor, left, right relay.AttemptRef, part string) (*Diff, error) {
+// ReadCompared reads what a reference names: an event id, or one with the number of an
+// attempt, evt_…/2. The error is relay.ErrNotFound where there is no such event that the
+// actor may see.
+func ReadCompared(ctx context.Context, from DiffSource, who relay.Actor, ref string) (c Compared, err error) {
+	head, number, numbered := strings.Cut(ref, "/")
+	id, err := relay.ParseID(head)
+	if err != nil {
+		return c, err
+	}
+	if numbered {
+		c.N, err = strconv.Atoi(number)
+		if err != nil || c.N < 1 || strconv.Itoa(c.N) != number {
+			return c, relay.ErrNotFound
+		}
+	}
+	c.Event, err = from.Event(ctx, who, id, 0)
+	return c, err
+}
+
+// ReadDiff reads the bodies of the requests of two events, or of the responses of two
+// attempts, and compares them. Without a part it compares responses where an attempt is
+// named, else requests. Without a number, the response of an event is that of its last
+// attempt that got one. The error is relay.ErrNotFound where there is no such attempt or
+// response.
+func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part string) (*Diff, error) {
 	if part == "" {
 		part = DiffRequest
 		if left.N+right.N > 0 {
 			part = DiffResponse
 		}
 	}
-	var sides [2]*diffSide
-	for i, ref := range []relay.AttemptRef{left, right} {
-		e, err := from.Event(ctx, who, ref.Event, 0)
-		if err != nil {
-			return nil, err
-		}
-		if sides[i], err = newDiffSide(e, ref.N, part); err != nil {
-			return nil, err
-		}
+	was, err := newDiffSide(left, part)
+	if err != nil {
+		return nil, err
 	}
-	was, is := sides[0], sides[1]
+	is, err := newDiffSide(right, part)
+	if err != nil {
+		return nil, err
+	}
 	d := &Diff{Left: was.name, Right: is.name, Part: part}
-	for _, s := range sides {
-		if err := s.read(ctx, from); err != nil {
-			return nil, err
-		}
+	if err := cmp.Or(was.read(ctx, from), is.read(ctx, from)); err != nil {
+		return nil, err
 	}
 	d.Body = compareBodies(was, is)
 	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {
@@ -177,7 +183,8 @@ type diffSide struct {
 	problem string
 }
 
-func newDiffSide(e *relay.Event, n int, part string) (*diffSide, error) {
+func newDiffSide(c Compared, part string) (*diffSide, error) {
+	e, n := c.Event, c.N
 	if part == DiffRequest {
 		s := Summarise(e, relay.Site{}, e.ReceivedAt)
 		return &diffSide{
@@ -213,7 +220,7 @@ func NoResponse(id relay.ID, n int) *relay.Error {
 }
 
 // read reads the body, as much of it as is compared, and removes its content coding.
-func (s *diffSide) read(ctx context.Context, from DiffSource) error {
+func (s *diffSide) read(ctx context.Context, from BodySource) error {
 	body, err := OpenBody(ctx, from, s.id, s.n, s.body)
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func answers(list ...[2]string) (stored, relay.ID) {
 func diffOf(t *testing.T, left, right [2]string) *record.Diff {
 	t.Helper()
 	s, id := answers(left, right)
-	d, err := record.ReadDiff(t.Context(), s, relay.System(), relay.AttemptRef{Event: id, N: 1}, relay.AttemptRef{Event: id, N: 2}, "")
+	d, err := record.ReadDiff(t.Context(), s, record.Compared{Event: s[id], N: 1}, record.Compared{Event: s[id], N: 2}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestDiffOfRequests(t *testing.T) {
 		return id
 	}
 	a, b := event(1, "/hook", "evt_a"), event(2, "/other", "evt_b")
-	d, err := record.ReadDiff(t.Context(), s, relay.System(), relay.AttemptRef{Event: a}, relay.AttemptRef{Event: b}, "")
+	d, err := record.ReadDiff(t.Context(), s, record.Compared{Event: s[a]}, record.Compared{Event: s[b]}, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,11 +196,11 @@ func TestDiffOfRequests(t *testing.T) {
 	if c := d.Body.Changes; len(c) != 2 || !c[0].Noise || c[1].Noise {
 		t.Errorf("body %+v", c)
 	}
-	if _, err := record.ReadDiff(t.Context(), s, relay.System(), relay.AttemptRef{Event: a, N: 1}, relay.AttemptRef{Event: b, N: 1}, ""); err == nil {
+	if _, err := record.ReadDiff(t.Context(), s, record.Compared{Event: s[a], N: 1}, record.Compared{Event: s[b], N: 1}, ""); err == nil {
 		t.Error("responses that do not exist are compared")
 	}
 	for text, ok := range map[string]bool{a.String(): true, a.String() + "/2": true, a.String() + "/0": false, a.String() + "/02": false, a.String() + "/x": false, "evt_x/1": false, "": false} {
-		if _, err := record.ParseAttemptRef(text); (err == nil) != ok {
+		if _, err := record.ReadCompared(t.Context(), s, relay.System(), text); (err == nil) != ok {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
