@@ -85,8 +85,11 @@ func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 			if value == "" {
 				continue
 			}
-			if given++; given > 1 && !n.Repeat {
+			switch given++; {
+			case given > 1 && !n.Repeat:
 				return f, filterError(name, "it is given more than once", value)
+			case given > maxFilterRepeat:
+				return f, filterError(name, fmt.Sprintf("there are more than %d of it", maxFilterRepeat), value)
 			}
 			if err := n.set(&f, value); err != nil {
 				return f, err
@@ -262,14 +265,12 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 			want = inner
 		}
 		*to = append(*to, relay.FieldFilter{Path: steps, Value: want})
-		return n.checkCount(len(*to), value)
 	case *[]relay.TextFilter:
 		t := relay.TextFilter{Text: value}
 		if inQuotes(value) {
 			t = relay.TextFilter{Text: value[1 : len(value)-1], Exact: true}
 		}
 		*to = append(*to, t)
-		return n.checkCount(len(*to), value)
 	}
 	switch n.Name {
 	case "method":
@@ -290,13 +291,6 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(.*)$`)
 
 var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-9](?:xx|[0-9][0-9]))$`)
-
-func (n *FilterName) checkCount(count int, value string) error {
-	if count > maxFilterRepeat {
-		return filterError(n.Name, fmt.Sprintf("there are more than %d of it", maxFilterRepeat), value)
-	}
-	return nil
-}
 
 // timeLayouts are the forms of a moment: RFC 3339, and others that are in UTC, of which
 // browsers write the first one in their time field.
