@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -105,6 +106,24 @@ func TestOutageInTheMiddleOfAPage(t *testing.T) {
 	for _, path := range []string{"/", "/aliases/hook", "/events/" + id, "/account"} {
 		contains(t, path, r.get(path, 503), "The database does not answer", "Log out")
 	}
+}
+
+// lostPart are events of which the second part of a body cannot be read.
+type lostPart struct{ events }
+
+func (l lostPart) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
+	if i == 1 {
+		return nil, errStoreDown
+	}
+	return l.events.BodyPart(ctx, id, n, i)
+}
+
+// TestOutageInTheMiddleOfABody: what was not read whole is not called wrong JSON.
+func TestOutageInTheMiddleOfABody(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t, func(o *dashboard.Options) { o.Events = lostPart{o.Events} })
+	id := r.send(post("/hook", `["`+strings.Repeat("x", relay.BodyPart)+`"]`)).String()
+	contains(t, "body", r.get("/events/"+id+"/json/0", 503), "The database does not answer")
 }
 
 // fetch is do for any goroutine and any status.
