@@ -122,7 +122,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	}
 	now := time.Now()
 	whole := record.Of(e, p.Site, now)
-	s, filter := &whole.Summary, filterOf(r.URL.Query(), e.Alias)
+	s, filter := &whole.Summary, filterOf(r.URL, e.Alias)
 	s.Method, s.Path = record.SafeTextMax(s.Method, 60), record.SafeTextMax(s.Path, 2000)
 	s.URL, s.Host = record.SafeTextMax(s.URL, 2000), record.SafeTextMax(s.Host, 300)
 	v = eventView{

@@ -48,7 +48,7 @@ func (p *pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a 
 	defer release()
 	aliases, filter := []int64{0}, streamFilter{}
 	if a != nil {
-		aliases, filter = append(aliases, a.ID), filterOf(r.URL.Query(), a.Name)
+		aliases, filter = append(aliases, a.ID), filterOf(r.URL, a.Name)
 	}
 	var subs []relay.Subscription
 	for _, alias := range aliases {

@@ -118,7 +118,7 @@ func (p *pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, 
 func (p *pages) list(r *http.Request, who relay.Actor, head *aliasHead) (listView, error) {
 	v := listView{
 		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
-		Filter: filterOf(r.URL.Query(), head.Name), Ticks: r.URL.Query().Has("tick"),
+		Filter: filterOf(r.URL, head.Name), Ticks: r.URL.Query().Has("tick"),
 	}
 	err := p.readList(r, who, &v)
 	if err != nil {

@@ -28,9 +28,14 @@ var otherParameters = []string{
 	"v", "after", "event", "ev",
 }
 
-// filterOf reads the filter of an address of an alias.
-func filterOf(q url.Values, alias string) (f streamFilter) {
-	if f.Typed = strings.TrimSpace(q.Get("find")); f.Typed != "" {
+// filterOf reads the filter of an address of an alias. A query that cannot be decoded is
+// an error, as in the API: without the value that was lost the list would show too much.
+func filterOf(address *url.URL, alias string) (f streamFilter) {
+	q, err := url.ParseQuery(address.RawQuery)
+	if err != nil {
+		f.Typed = rawWords(q)
+		f.err = relay.Errorf(relay.CodeValidationFailed, "the query of the address cannot be read")
+	} else if f.Typed = strings.TrimSpace(q.Get("find")); f.Typed != "" {
 		f.find = true
 		f.Filter, f.err = record.ParseFilterWords(f.Typed)
 	} else if f.Filter, f.err = record.ParseFilter(q, otherParameters...); f.err == nil {

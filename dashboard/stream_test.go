@@ -51,6 +51,9 @@ func TestStreamShowsAndFilters(t *testing.T) {
 	}
 	contains(t, "misspelled word", r.get("/aliases/hook?find=statsu:500", 422), "did you mean status?")
 	r.get("/aliases/hook?pth=/x", 422)
+	for _, undecodable := range []string{"path=%zz", "status=5xx;path=/x"} { // as the API answers them
+		contains(t, "a query that cannot be decoded", r.get("/aliases/hook?"+undecodable, 422), "the query of the address cannot be read")
+	}
 	r.get("/aliases/hook?alias=other", 422)
 	contains(t, "completion", r.get("/aliases/hook/complete?text=path:/x+type:inv", 200), `<option value="path:/x type:invoice.paid">`)
 	r.get("/aliases/hook?since=yesterday", 422)
