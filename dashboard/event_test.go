@@ -247,7 +247,7 @@ func TestShares(t *testing.T) {
 		}
 		return !strings.Contains(page, "The replay is in progress")
 	})
-	contains(t, "result", page, "Your replay", "The local server answered", ">200<")
+	contains(t, "result", page, "Your replay", "The local server answered", ">200<", `data-attempt="2" data-state="delivered"`)
 	r.do("POST", "/s/"+token+"/replay", nil, http.Header{"Sec-Fetch-Site": {"cross-site"}}, 403)
 	r.do("POST", "/s/"+token+"/replay", nil, null, 429)
 	if strings.Contains(r.get("/s/"+token+"?attempt=1", 200), "Your replay") {
