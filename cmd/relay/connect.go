@@ -5,6 +5,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"relay"
 	"relay/cli"
@@ -116,8 +117,12 @@ func (p *program) api(ctx context.Context) (*cli.API, error) {
 }
 
 func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*cli.API, error) {
-	token := p.getenv("RELAY_TOKEN")
-	if token == "" && p.identity != "" {
+	token, err := p.envToken()
+	if err != nil {
+		return nil, err
+	}
+	fromEnv := token != ""
+	if !fromEnv && p.identity != "" {
 		return client.NewSSHAPI(dialer), nil
 	}
 	login, err := p.loginAt(dialer)
@@ -142,10 +147,26 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*cli.API, e
 		}
 	}
 	api, err := client.NewAPI(base, token, relay.ThisBuild().Version)
-	if err == nil && p.getenv("RELAY_TOKEN") != "" {
+	if err == nil && fromEnv {
 		api.TokenHint = "RELAY_TOKEN is set and takes precedence over login and key: unset it, or set a valid one"
 	}
 	return api, err
+}
+
+// envToken returns the token of the environment, "" = there is none. Space around it, such
+// as the carriage return of a file from Windows, is no part of it. A text that no header
+// could carry is refused here: sending it would fail as if the relay could not be reached.
+func (p *program) envToken() (string, error) {
+	text := strings.TrimSpace(p.getenv("RELAY_TOKEN"))
+	if text == "" {
+		return "", nil
+	}
+	token, err := client.ReadToken(strings.NewReader(text))
+	if err != nil || token != text {
+		return "", cli.Errorf(cli.ExitRefused, "RELAY_TOKEN holds no token: a space, a line end or a character beyond ASCII is in it").
+			WithHint("set it to one token, or unset it")
+	}
+	return token, nil
 }
 
 // mayGetToken returns an error if only a webhooks.yaml that was found names the server. In a
