@@ -1,6 +1,7 @@
 package dashboard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net/http"
@@ -25,14 +26,15 @@ type diffPageView struct {
 	NoResponse  bool
 }
 
-// compare is the page /diff?left=…&right=…&part=….
+// compare is the page /diff?left=…&right=…&part=…. Without a part it compares what the API
+// and the commands compare.
 func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	q := r.URL.Query()
-	v := diffPageView{Part: record.DiffRequest}
-	other := record.DiffResponse
-	if q.Get("part") == other {
-		v.Part, other = other, v.Part
+	part := q.Get("part")
+	if part != "" && part != record.DiffRequest && part != record.DiffResponse {
+		return nil, relay.Errorf(relay.CodeValidationFailed, "part: expected %s or %s", record.DiffRequest, record.DiffResponse)
 	}
+	v := diffPageView{Part: cmp.Or(part, record.DiffRequest)}
 	var compared [2]record.Compared
 	for i, side := range [2]string{q.Get("left"), q.Get("right")} {
 		var err error
@@ -44,6 +46,11 @@ func (p *pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor)
 			return nil, err
 		}
 		v.Sides[i] = p.row(compared[i].Event)
+	}
+	v.Part = cmp.Or(part, record.DiffPart(compared[0], compared[1]))
+	other := record.DiffResponse
+	if v.Part == other {
+		other = record.DiffRequest
 	}
 	v.Swap = comparePath(q.Get("right"), q.Get("left"), v.Part)
 	v.Other = comparePath(q.Get("left"), q.Get("right"), other)

@@ -135,16 +135,12 @@ func ReadCompared(ctx context.Context, from DiffSource, who relay.Actor, ref str
 }
 
 // ReadDiff reads the bodies of the requests of two events, or of the responses of two
-// attempts, and compares them. Without a part it compares responses where an attempt is
-// named, else requests. Without a number, the response of an event is that of its last
+// attempts, and compares them; without a part, those of DiffPart. Without a number, the response of an event is that of its last
 // attempt that got one. The error is relay.ErrNotFound where there is no such attempt or
 // response.
 func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part string) (*Diff, error) {
 	if part == "" {
-		part = DiffRequest
-		if left.N+right.N > 0 {
-			part = DiffResponse
-		}
+		part = DiffPart(left, right)
 	}
 	was, err := newDiffSide(left, part)
 	if err != nil {
@@ -164,6 +160,15 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 	}
 	d.finish(was, is)
 	return d, nil
+}
+
+// DiffPart is the part that is compared where none is named: responses where an attempt is
+// named, else requests.
+func DiffPart(left, right Compared) string {
+	if left.N+right.N > 0 {
+		return DiffResponse
+	}
+	return DiffRequest
 }
 
 // diffSide is one of the two messages that are compared.
