@@ -135,9 +135,9 @@ func ReadCompared(ctx context.Context, from DiffSource, who relay.Actor, ref str
 }
 
 // ReadDiff reads the bodies of the requests of two events, or of the responses of two
-// attempts, and compares them; without a part, those of DiffPart. Without a number, the response of an event is that of its last
-// attempt that got one. The error is relay.ErrNotFound where there is no such attempt or
-// response.
+// attempts, and compares them; without a part, those of DiffPart. Without a number, the
+// response of an event is that of its last attempt that got one. The error is
+// relay.ErrNotFound where there is no such attempt or response.
 func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part string) (*Diff, error) {
 	if part == "" {
 		part = DiffPart(left, right)

@@ -39,6 +39,11 @@ func TestHelpOfEveryCommand(t *testing.T) {
 		if code != 0 || !strings.Contains(text, "\n  "+k.Usage+"\n") || len(k.Examples) == 0 {
 			t.Errorf("help %s: exit %d: %s", k.Name, code, text)
 		}
+		for _, example := range k.Examples {
+			if !strings.HasPrefix(string(example), `"ssh `) {
+				t.Errorf("help %s: this cannot be typed here: %s", k.Name, example)
+			}
+		}
 		for _, f := range k.Flags {
 			var flag struct{ Description string }
 			if err := json.Unmarshal(f, &flag); err != nil || !strings.Contains(text, flag.Description) {

@@ -236,9 +236,10 @@ func entryOf(c *cobra.Command) helpEntry {
 	return e
 }
 
-// help explains the commands, with --json for programs.
+// help explains the commands, with --json for programs. cobra adds it when root runs, too
+// late for root to name the relay in its example.
 func (s *Shell) help(f *cli.Front) *cobra.Command {
-	c := &cobra.Command{Use: "help [COMMAND]", Short: "list the commands, or explain one", Example: "  relay help replay", Args: cobra.ArbitraryArgs}
+	c := &cobra.Command{Use: "help [COMMAND]", Short: "list the commands, or explain one", Example: "  " + s.dial() + " help replay", Args: cobra.ArbitraryArgs}
 	asJSON := c.Flags().Bool("json", false, cli.FlagJSON)
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if !*asJSON {
