@@ -93,7 +93,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	var storage certmagic.Storage
 	if o.Files != nil {
-		storage = newSharedStorage(o.Files)
+		storage = sharedStorage{files: o.Files, held: &sync.Map{}}
 	} else {
 		if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("make the folder of certificates: %w", err)
@@ -101,7 +101,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		if err := os.Chmod(o.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
 		}
-		storage = newFileStorage(o.Dir)
+		storage = &certmagic.FileStorage{Path: o.Dir}
 	}
 	a := &ACME{
 		opt: o, base: plainName(o.Site.Base.Hostname()), domain: plainName(o.Site.AliasDomain), storage: storage, quota: &quota{storage},

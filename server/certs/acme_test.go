@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/caddyserver/certmagic"
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
 
@@ -23,7 +24,7 @@ func TestBudget(t *testing.T) {
 	t.Parallel()
 	dir, now := t.TempDir(), time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	spend := func(name string, account int64) error {
-		return (&quota{newFileStorage(dir)}).use(t.Context(), name, account, now, false) // anew each time: it lives in a file
+		return (&quota{&certmagic.FileStorage{Path: dir}}).use(t.Context(), name, account, now, false) // anew each time: it lives in a file
 	}
 	for i := range quotaPerAccount {
 		if err := spend(fmt.Sprintf("a%d.test", i), 1); err != nil {
@@ -60,7 +61,7 @@ func TestBudget(t *testing.T) {
 // does, for each account and for all.
 func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
-	b, now := &quota{newFileStorage(t.TempDir())}, time.Now()
+	b, now := &quota{&certmagic.FileStorage{Path: t.TempDir()}}, time.Now()
 	for i := range quotaTotal / 2 {
 		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(i/(quotaPerAccount/2)), now, true); err != nil {
 			t.Fatal(err)

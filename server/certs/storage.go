@@ -106,56 +106,6 @@ func (b *quota) read(ctx context.Context, now time.Time) ([]quotaEntry, error) {
 	return list, nil
 }
 
-// locks are the locks of a storage of certmagic, which gives them back by name.
-type locks struct {
-	lock func(ctx context.Context, name string) (unlock func(), err error)
-	held sync.Map // name: unlock
-}
-
-// Lock waits for a lock until ctx ends.
-func (l *locks) Lock(ctx context.Context, name string) error {
-	unlock, err := l.lock(ctx, name)
-	if err == nil {
-		l.held.Store(name, unlock)
-	}
-	return err
-}
-
-// Unlock releases a lock.
-func (l *locks) Unlock(_ context.Context, name string) error {
-	unlock, ok := l.held.LoadAndDelete(name)
-	if !ok {
-		return errors.New("certificates: the lock " + name + " is not held")
-	}
-	unlock.(func())()
-	return nil
-}
-
-// fileStorage is the storage of certmagic in a directory. Its locks are in memory, because
-// one process uses the directory: lock files of a process that was killed would block the
-// next one.
-type fileStorage struct {
-	*locks
-	files
-}
-
-type files struct{ *certmagic.FileStorage } // whose locks those of fileStorage replace
-
-func newFileStorage(dir string) fileStorage {
-	var slots sync.Map // name: channel with one element while the lock is held
-	lock := func(ctx context.Context, name string) (unlock func(), err error) {
-		made, _ := slots.LoadOrStore(name, make(chan struct{}, 1))
-		slot := made.(chan struct{})
-		select {
-		case slot <- struct{}{}:
-			return func() { <-slot }, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	return fileStorage{&locks{lock: lock}, files{&certmagic.FileStorage{Path: dir}}}
-}
-
 // SharedFiles keeps the files of all nodes of one store. store.Store satisfies it.
 type SharedFiles interface {
 	// SharedFile returns a file and the time of its last change; an error that is
@@ -175,17 +125,30 @@ const sharedFolder = "certificates"
 
 // sharedStorage is the storage of certmagic that all nodes share.
 type sharedStorage struct {
-	*locks
 	files SharedFiles
-}
-
-func newSharedStorage(files SharedFiles) sharedStorage {
-	return sharedStorage{&locks{lock: func(ctx context.Context, name string) (func(), error) {
-		return files.LockShared(ctx, sharedName(name))
-	}}, files}
+	held  *sync.Map // the locks, which certmagic gives back by name: name to unlock
 }
 
 func sharedName(key string) string { return path.Join(sharedFolder, key) }
+
+// Lock implements certmagic.Storage.
+func (s sharedStorage) Lock(ctx context.Context, name string) error {
+	unlock, err := s.files.LockShared(ctx, sharedName(name))
+	if err == nil {
+		s.held.Store(name, unlock)
+	}
+	return err
+}
+
+// Unlock implements certmagic.Storage.
+func (s sharedStorage) Unlock(_ context.Context, name string) error {
+	unlock, ok := s.held.LoadAndDelete(name)
+	if !ok {
+		return errors.New("certificates: the lock " + name + " is not held")
+	}
+	unlock.(func())()
+	return nil
+}
 
 // Store implements certmagic.Storage.
 func (s sharedStorage) Store(ctx context.Context, key string, value []byte) error {
