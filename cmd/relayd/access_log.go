@@ -92,16 +92,11 @@ func (l *accessLog) open() (io.WriteCloser, error) {
 func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 	defer close(l.ended)
 	defer func() { _ = out.Close() }()
-	failing, batch := false, []byte(nil)
+	failing := false
 	write := func(line []byte) {
-		batch = append(batch[:0], line...)
-		lines := int64(1)
-		for ; len(l.lines) > 0 && len(batch) < 64<<10; lines++ {
-			batch = append(batch, <-l.lines...)
-		}
-		_, err := out.Write(batch)
+		_, err := out.Write(line)
 		if err != nil {
-			l.dropped.Add(lines)
+			l.dropped.Add(1)
 			if !failing {
 				l.log.Warn("the access log cannot be written", "err", err)
 			}
