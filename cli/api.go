@@ -136,12 +136,10 @@ func (a *API) Request(ctx context.Context, method, path string, body []byte, aft
 
 // unreachable returns the error of a request without an answer, or with half of one.
 func (a *API) unreachable(cause error) error {
-	var own *Error
-	if errors.As(cause, &own) {
+	if own, ok := errors.AsType[*Error](cause); ok {
 		return own
 	}
-	var wrapped *url.Error // has the URL before the error
-	if errors.As(cause, &wrapped) {
+	if wrapped, ok := errors.AsType[*url.Error](cause); ok { // it has the URL before the error
 		cause = wrapped.Err
 	}
 	if a.OverSSH() {
@@ -156,8 +154,7 @@ func (a *API) unreachable(cause error) error {
 
 // LostConnection is the error of a connection that ended, for a cause that may be one already.
 func LostConnection(cause error) *Error {
-	var own *Error
-	if errors.As(cause, &own) {
+	if own, ok := errors.AsType[*Error](cause); ok {
 		return own
 	}
 	return &Error{Exit: ExitUnreachable, Text: "lost the connection to the relay", Cause: cause}

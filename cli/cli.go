@@ -47,14 +47,13 @@ func (e *Error) Error() string {
 
 // HasCode reports whether err is an answer of the API with a code.
 func HasCode(err error, code string) bool {
-	var e *Error
-	return errors.As(err, &e) && e.Code == code
+	e, ok := errors.AsType[*Error](err)
+	return ok && e.Code == code
 }
 
 // HintOf returns the hint of an error, or otherwise if it has none.
 func HintOf(err error, otherwise string) string {
-	var e *Error
-	if errors.As(err, &e) && e.Hint != "" {
+	if e, ok := errors.AsType[*Error](err); ok && e.Hint != "" {
 		return e.Hint
 	}
 	return otherwise

@@ -207,8 +207,8 @@ func Ask[T any](f *Front, c *cobra.Command, asked Question, show func(w *Printer
 
 // withHint adds to a not-found error which command lists the names.
 func withHint(c *cobra.Command, err error) error {
-	var e *Error
-	if !errors.As(err, &e) || e.Exit != ExitNotFound || e.Hint != "" {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || e.Exit != ExitNotFound || e.Hint != "" {
 		return err
 	}
 	switch name := c.Root().CommandPath(); c.Name() {

@@ -56,8 +56,7 @@ func UnknownCommand(c *cobra.Command, args []string) error {
 // FlagError turns an error of the flag library into a usage error.
 func FlagError(c *cobra.Command, cause error) error {
 	err := Usage("%s", strings.ReplaceAll(cause.Error(), "\n", "; "))
-	var wrong *pflag.InvalidValueError
-	if errors.As(cause, &wrong) {
+	if wrong, ok := errors.AsType[*pflag.InvalidValueError](cause); ok {
 		words := map[string]string{"int": "a whole number", "bool": "true or false"}[wrong.GetFlag().Value.Type()]
 		if words != "" {
 			err = Usage("--%s takes %s, not %q", wrong.GetFlag().Name, words, wrong.GetValue())
@@ -66,8 +65,7 @@ func FlagError(c *cobra.Command, cause error) error {
 	var names []string
 	c.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	meant := ""
-	var unknown *pflag.NotExistError
-	if errors.As(cause, &unknown) {
+	if unknown, ok := errors.AsType[*pflag.NotExistError](cause); ok {
 		if name := unknown.GetSpecifiedName(); unknown.GetSpecifiedShortnames() == "" {
 			meant = record.Nearest(name, names)
 		} else if at := slices.IndexFunc(names, func(long string) bool { return strings.HasPrefix(long, name) }); at >= 0 {

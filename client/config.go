@@ -53,8 +53,7 @@ func ReadConfig(path, name string) (*Config, error) {
 		return nil, &cli.Error{Exit: cli.ExitFailure, Text: "cannot read the configuration", Cause: err}
 	}
 	c, err := parseConfig(content)
-	var e *cli.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*cli.Error](err); ok {
 		e.Text = name + ":" + e.Text
 		return nil, e
 	}
@@ -188,8 +187,7 @@ func value[T any](n ast.Node, decode func(ast.Node) (T, error), parse func(T) (T
 		return Target{}, err
 	}
 	target, err := parse(v)
-	var e *cli.Error
-	if errors.As(err, &e) {
+	if e, ok := errors.AsType[*cli.Error](err); ok {
 		err = configError(n.GetToken(), "%s", e.Text).WithHint("%s", e.Hint)
 	}
 	return target, err

@@ -131,10 +131,9 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 			person.timeout = enrolTimeout
 		}
 		conn, err := d.dial(ctx, person)
-		var e *cli.Error
 		// A person may take longer than the server waits. The next try uses the
 		// answers.
-		if errors.As(err, &e) && e.Exit == cli.ExitUnreachable && person.asked && ctx.Err() == nil {
+		if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitUnreachable && person.asked && ctx.Err() == nil {
 			continue
 		}
 		if err != nil && errors.Is(ctx.Err(), context.Canceled) {
@@ -283,8 +282,7 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	told := strings.ReplaceAll("\n"+strings.TrimSpace(l.banner), "\nrelay: ", "\n")[1:]
 	var own *cli.Error
 	var algorithms *ssh.AlgorithmNegotiationError
-	var netErr net.Error
-	isNetErr := errors.As(err, &netErr)
+	netErr, isNetErr := errors.AsType[net.Error](err)
 	switch {
 	case errors.As(err, &own):
 		return own

@@ -173,8 +173,7 @@ func fixHostKey(hosts *hostKeys, addr string) string {
 func (d *Doctor) judgeKey(hosts *hostKeys, remote net.Addr, verdict error) relay.Finding {
 	shown := ssh.FingerprintSHA256(d.shown)
 	tcp, isTCP := remote.(*net.TCPAddr)
-	var unknown *knownhosts.KeyError
-	switch isUnknown := errors.As(verdict, &unknown); {
+	switch unknown, isUnknown := errors.AsType[*knownhosts.KeyError](verdict); {
 	case hosts.pin != "" && strings.TrimRight(hosts.pin, "=") == shown:
 		return relay.Findingf(relay.VerdictOK, "", "%s is the pinned one", shown)
 	case hosts.pin != "":

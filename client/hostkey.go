@@ -102,8 +102,7 @@ func (h *hostKeys) algorithms(addr string) []string {
 func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error {
 	shown := ssh.FingerprintSHA256(key)
 	err := h.known(addr, remote, key)
-	var unknown *knownhosts.KeyError
-	isUnknown := errors.As(err, &unknown)
+	unknown, isUnknown := errors.AsType[*knownhosts.KeyError](err)
 	switch {
 	case h.pin != "":
 		if strings.TrimRight(h.pin, "=") != shown {

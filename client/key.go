@@ -137,8 +137,7 @@ func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
 		}
 		return writePrivate(file+".pub", append(bytes.TrimSpace(ssh.MarshalAuthorizedKey(key)), " "+comment+"\n"...))
 	})
-	var own *cli.Error
-	if err != nil && !errors.As(err, &own) {
+	if _, own := errors.AsType[*cli.Error](err); err != nil && !own {
 		err = &cli.Error{Exit: cli.ExitFailure, Text: "cannot make a key", Cause: err}
 	}
 	return key, err
@@ -180,8 +179,7 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 		return nil, err
 	}
 	signer, err := ssh.ParsePrivateKey(text)
-	var locked *ssh.PassphraseMissingError
-	if errors.As(err, &locked) {
+	if locked, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
 		signer, err = k.lockedKey(file, text, locked.PublicKey)
 	}
 	if err != nil {

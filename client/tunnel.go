@@ -197,8 +197,8 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 func (t *tunnel) ask(ctx context.Context, path string, into any) error {
 	for {
 		err := t.api.Get(ctx, path, into)
-		var e *cli.Error
-		if err == nil || errors.As(err, &e) && !e.Transient && e.Exit != cli.ExitUnreachable || !cli.Wait(ctx, askAgain) {
+		e, ok := errors.AsType[*cli.Error](err)
+		if err == nil || ok && !e.Transient && e.Exit != cli.ExitUnreachable || !cli.Wait(ctx, askAgain) {
 			return err
 		}
 	}

@@ -103,8 +103,8 @@ func (u *Up) Run(ctx context.Context) error {
 }
 
 func retryable(err error) bool {
-	var e *cli.Error
-	return !errors.As(err, &e) || e.Exit == cli.ExitUnreachable
+	e, ok := errors.AsType[*cli.Error](err)
+	return !ok || e.Exit == cli.ExitUnreachable
 }
 
 // connect makes one connection and keeps it until it is lost. held is how long it

@@ -56,8 +56,7 @@ func (c *conn) handshake() bool {
 	defer cancel()
 	t := tls.Server(c.sock, c.tls)
 	err := t.HandshakeContext(ctx)
-	var plain tls.RecordHeaderError
-	if errors.As(err, &plain) && plain.Conn != nil && slices.Contains(httpStarts, string(plain.RecordHeader[:])) {
+	if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil && slices.Contains(httpStarts, string(plain.RecordHeader[:])) {
 		c.rewind()
 		c.refuse(relay.Errorf(relay.CodeRequestMalformed, "this port speaks TLS; use https"),
 			string(plain.RecordHeader[:]) == "HEAD ")

@@ -232,8 +232,7 @@ func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *
 	api := client.NewSSHAPI(dialer)
 	defer api.Close()
 	me, err := api.Me(ctx)
-	var e *cli.Error
-	if errors.As(err, &e) && e.Exit == cli.ExitRefused {
+	if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitRefused {
 		if err := p.enrol(ctx, dialer, f); err != nil {
 			return err
 		}
@@ -379,8 +378,7 @@ func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Logi
 		return err
 	}
 	me, err := api.Me(ctx)
-	var e *cli.Error
-	if errors.As(err, &e) && e.Exit == cli.ExitRefused { // revoked already
+	if e, ok := errors.AsType[*cli.Error](err); ok && e.Exit == cli.ExitRefused { // revoked already
 		return nil
 	}
 	if err == nil && me.TokenID != nil {

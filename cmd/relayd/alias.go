@@ -65,8 +65,7 @@ func (c *program) aliasCommand() *cobra.Command {
 // has it, or for whom it is kept and until when. Where there is no more to say, or it
 // cannot be asked for, err stays.
 func (o *operator) explainConflict(ctx context.Context, err error, name string) error {
-	var conflict *relay.Error
-	if !errors.As(err, &conflict) || conflict.Code != relay.CodeConflict {
+	if conflict, ok := errors.AsType[*relay.Error](err); !ok || conflict.Code != relay.CodeConflict {
 		return err
 	}
 	if user, until, kerr := o.store.KeptName(ctx, o.who, name); kerr == nil {

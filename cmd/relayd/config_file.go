@@ -100,8 +100,8 @@ func scalar(node ast.Node, separator string) (string, error) {
 
 // syntaxError says where the YAML itself is wrong, and what was expected there.
 func syntaxError(path string, err error) error {
-	var fault yaml.Error
-	if !errors.As(err, &fault) || fault.GetToken() == nil {
+	fault, ok := errors.AsType[yaml.Error](err)
+	if !ok || fault.GetToken() == nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	place := fmt.Sprintf("%s:%d", path, fault.GetToken().Position.Line)

@@ -62,8 +62,7 @@ func getLocal(ctx context.Context, cfg Config, trusted []netip.Prefix, address s
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		var cause *url.Error
-		if errors.As(err, &cause) {
+		if cause, ok := errors.AsType[*url.Error](err); ok {
 			err = cause.Err
 		}
 		return nil, fmt.Errorf("no relayd answers at %s (%w); start it with `relayd serve`, or pass the --http-addr or --data-dir of the one that runs", address, err)

@@ -79,8 +79,8 @@ func (c *program) report(format string, args ...any) {
 
 // userMessage is an error as an operator reads it: without codes, causes included.
 func userMessage(err error) string {
-	var e *relay.Error
-	if !errors.As(err, &e) || e.Detail == "" {
+	e, ok := errors.AsType[*relay.Error](err)
+	if !ok || e.Detail == "" {
 		return err.Error()
 	}
 	text := strings.Replace(err.Error(), e.Error(), e.Detail, 1)
