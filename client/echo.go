@@ -16,6 +16,16 @@ func StartEcho() (target Target, stop func(), err error) {
 	if err != nil {
 		return Target{}, func() {}, err
 	}
+	echo := func(w http.ResponseWriter, r *http.Request) {
+		// The answer begins before a large request has been read.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		w.Header()["Content-Type"] = r.Header["Content-Type"] // nil keeps net/http from guessing one
+		if r.ContentLength >= 0 {
+			w.Header().Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
+		}
+		w.WriteHeader(http.StatusOK)
+		_, _ = io.Copy(w, r.Body)
+	}
 	server := &http.Server{Handler: http.HandlerFunc(echo), ReadHeaderTimeout: 10 * time.Second}
 	var serving sync.WaitGroup
 	serving.Go(func() { _ = server.Serve(ln) })
@@ -25,15 +35,4 @@ func StartEcho() (target Target, stop func(), err error) {
 	}
 	target, err = PortTarget(ln.Addr().(*net.TCPAddr).Port)
 	return target, stop, err
-}
-
-func echo(w http.ResponseWriter, r *http.Request) {
-	// The answer begins before a large request has been read.
-	_ = http.NewResponseController(w).EnableFullDuplex()
-	w.Header()["Content-Type"] = r.Header["Content-Type"] // nil keeps net/http from guessing one
-	if r.ContentLength >= 0 {
-		w.Header().Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
-	}
-	w.WriteHeader(http.StatusOK)
-	_, _ = io.Copy(w, r.Body)
 }

@@ -9,19 +9,11 @@ import (
 	"relay/record"
 )
 
-// Types of Message; those about a forward or a connection are the kinds of relay.Notice.
+// Types of Message beside the kinds of relay.Notice, which are about a forward or a connection.
 const (
-	TypeHello      = "hello"
-	TypeOnline     = relay.NoticeOnline
-	TypeRefused    = relay.NoticeRefused
-	TypeStale      = relay.NoticeStale
-	TypeOffline    = relay.NoticeOffline
-	TypeSuperseded = relay.NoticeSuperseded
-	TypeStopping   = relay.NoticeStopping
-	TypeMoving     = relay.NoticeMoving
-	TypeRevoked    = relay.NoticeRevoked
-	TypeRequest    = "request"
-	TypeMissed     = "missed" // requests are missing in the log
+	TypeHello   = "hello"
+	TypeRequest = "request"
+	TypeMissed  = "missed" // requests are missing in the log
 )
 
 // Message is one thing that relay up shows. Type says which fields are set. No text in it
@@ -66,7 +58,7 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 
 // Transient reports whether a refused alias is asked for again, because the reason may
 // pass.
-func (m *Message) Transient() bool { return m.Type == TypeRefused && !cli.Permanent(m.Code) }
+func (m *Message) Transient() bool { return m.Type == relay.NoticeRefused && !cli.Permanent(m.Code) }
 
 // Superseded says for people how the alias of a superseded tunnel was lost.
 func (m *Message) Superseded() string {

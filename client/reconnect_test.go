@@ -152,7 +152,7 @@ func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
 		got(t, "ready", run.ready)
 		for m := range run.messages {
-			if m.Type == TypeStopping {
+			if m.Type == relay.NoticeStopping {
 				break
 			}
 		}
@@ -267,7 +267,7 @@ func TestLossWithAnAliasThatWaits(t *testing.T) {
 		}
 		run := startUp(t, dialer, Forward{Alias: "stripe-dev"}, Forward{Alias: "github-dev"})
 		for m := range run.messages {
-			if m.Type == TypeRefused {
+			if m.Type == relay.NoticeRefused {
 				break
 			}
 		}

@@ -25,7 +25,16 @@ func NewSSHAPI(d *Dialer) *cli.API {
 	if err != nil {
 		addr = d.Server
 	}
-	return cli.NewSSHAPI(d.Version, addr, link.openAPI, link)
+	open := func() (net.Conn, error) {
+		link.mu.Lock()
+		conn := link.conn
+		link.mu.Unlock()
+		if conn == nil {
+			return nil, net.ErrClosed
+		}
+		return conn.openAPI()
+	}
+	return cli.NewSSHAPI(d.Version, addr, open, link)
 }
 
 // sshLink is the SSH connection of an API.
@@ -53,17 +62,6 @@ func (l *sshLink) Connect(ctx context.Context) error {
 	l.conn = conn
 	l.keepalive.Go(func() { l.reason = conn.keepalive(conn.alive) })
 	return nil
-}
-
-// openAPI opens a channel on the connection.
-func (l *sshLink) openAPI() (net.Conn, error) {
-	l.mu.Lock()
-	conn := l.conn
-	l.mu.Unlock()
-	if conn == nil {
-		return nil, net.ErrClosed
-	}
-	return conn.openAPI()
 }
 
 // Lose implements cli.Link.

@@ -292,7 +292,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	var gone *cli.Error // why an alias is removed for good
 	asked := min(time.Duration(m.RetryAfterMs)*time.Millisecond, time.Minute)
 	switch m.Type {
-	case TypeOnline:
+	case relay.NoticeOnline:
 		t.online[m.Alias] = true
 		t.up.lossSpread = asked
 		t.up.reached = true
@@ -300,12 +300,12 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 		if !t.online[m.Event.Alias] {
 			return nil // of another connection of the account
 		}
-	case TypeSuperseded:
+	case relay.NoticeSuperseded:
 		gone = cli.Errorf(cli.ExitTaken, "%s", m.Superseded())
 		if m.Message == relay.TakenOver {
 			gone.Hint = "another relay up or ssh forwards it now; run this one again to take it back"
 		}
-	case TypeRefused:
+	case relay.NoticeRefused:
 		if m.Transient() {
 			t.forwardLater(ctx, m.Alias)
 			break
@@ -317,16 +317,16 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 		case relay.CodeConflict: // the account has reached its limit of aliases
 			gone.Exit = cli.ExitFailure
 		}
-	case TypeStopping, TypeMoving:
+	case relay.NoticeStopping, relay.NoticeMoving:
 		t.noRetryBefore = time.Now().Add(asked)
-	case TypeRevoked:
+	case relay.NoticeRevoked:
 		if m.Alias == "" { // the login itself was revoked
 			return cli.Errorf(cli.ExitRefused, "the relay has ended this connection: %s", m.Message)
 		}
 		gone = cli.Errorf(cli.ExitTaken, "%s", m.Message)
 	}
 	t.up.Show(m)
-	if m.Type == TypeMoving {
+	if m.Type == relay.NoticeMoving {
 		return errMoving
 	}
 	if gone != nil && t.up.remove(m.Alias) == 0 {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"relay"
 	"relay/cli"
 	"relay/client"
 	"relay/record"
@@ -59,7 +60,7 @@ func (s *upScreen) message(m *client.Message) {
 			s.helloShown = true
 			s.line("Connected to relay " + m.Host)
 		}
-	case client.TypeOnline:
+	case relay.NoticeOnline:
 		s.online(m)
 		if m.Paused {
 			s.say("alias " + m.Alias + " is paused: requests are queued until it is resumed in the dashboard")
@@ -74,19 +75,19 @@ func (s *upScreen) message(m *client.Message) {
 		}
 		_ = s.w.Event(record.AttemptLine(m.Event, m.Attempt), more)
 		s.missed = false
-	case client.TypeRefused:
+	case relay.NoticeRefused:
 		s.refused(m)
-	case client.TypeSuperseded:
+	case relay.NoticeSuperseded:
 		if len(s.forwards) > 1 {
 			s.say(m.Superseded())
 		}
-	case client.TypeStale, client.TypeOffline:
+	case relay.NoticeStale, relay.NoticeOffline:
 		s.say("alias " + m.Alias + " is offline: requests are queued")
-	case client.TypeStopping:
+	case relay.NoticeStopping:
 		s.say("the relay is stopping")
-	case client.TypeMoving:
+	case relay.NoticeMoving:
 		s.say("this node of the relay takes no more clients; connecting to another one")
-	case client.TypeRevoked:
+	case relay.NoticeRevoked:
 		if len(s.forwards) > 1 { // else the error at the end says it
 			s.say(m.Message)
 		}
