@@ -39,7 +39,7 @@ type tunnel struct {
 	idle chan struct{} // gets one when busy falls to 0
 
 	messages      chan *Message   // nil = no more notices come
-	failed        error           // why the peer is no relay; valid then
+	ended         error           // why none come; valid then
 	attached      chan struct{}   // closed when the first alias is online
 	logged        chan struct{}   // closed when the request log has begun, or cannot
 	online        map[string]bool // by label; used by the goroutine of run alone
@@ -162,18 +162,31 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 func (t *tunnel) hear(ctx, lost context.Context) {
 	defer t.post(ctx, nil)
 	var told record.SSH
-	if err := t.ask(lost, "/ssh", &told); err == nil {
+	limited, cancel := context.WithTimeout(lost, replyTimeout)
+	defer cancel()
+	switch err := t.ask(limited, "/ssh", &told); {
+	case err == nil:
 		m := &Message{Type: TypeHello, BaseURL: told.BaseURL}
 		if u, err := url.Parse(told.BaseURL); err == nil {
 			m.Host = u.Hostname()
 		}
 		t.post(ctx, m)
-	} else if lost.Err() == nil {
-		t.failed = err
+		t.ended = cli.LostConnection(io.EOF)
+	case lost.Err() != nil:
+		t.ended = cli.LostConnection(errors.New("it closed the connection without a word"))
+	case limited.Err() == nil:
+		t.ended = err
+		return
+	case t.conn.isRelay():
+		t.ended = cli.LostConnection(fmt.Errorf("it has not answered for %d s", int(replyTimeout.Seconds())))
+		return
+	default:
+		t.ended = notARelay(t.conn.Addr)
 		return
 	}
 	attached := sync.OnceFunc(func() { close(t.attached) })
 	for n := range t.conn.notices {
+		t.ended = cli.LostConnection(io.EOF)
 		m := &Message{Type: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message, RetryAfterMs: n.RetryAfterMs}
 		if n.Kind == relay.NoticeOnline {
 			var a record.Alias
@@ -254,35 +267,15 @@ func (t *tunnel) followLog(ctx context.Context) {
 	}
 }
 
-// handleMessages handles messages until the connection has ended.
+// handleMessages handles messages until none come any more, and returns why.
 func (t *tunnel) handleMessages(ctx context.Context) error {
-	late := time.NewTimer(replyTimeout)
-	defer late.Stop()
-	heard := false
 	for {
-		select {
-		case m := <-t.messages:
-			switch {
-			case m != nil:
-			case t.failed != nil:
-				return t.failed
-			case !heard:
-				return cli.LostConnection(errors.New("it closed the connection without a word"))
-			default:
-				return cli.LostConnection(io.EOF)
-			}
-			heard = true
-			if err := t.handle(ctx, m); err != nil {
-				return err
-			}
-		case <-late.C:
-			switch {
-			case heard:
-			case t.conn.isRelay():
-				return cli.LostConnection(fmt.Errorf("it has not answered for %d s", int(replyTimeout.Seconds())))
-			default:
-				return notARelay(t.conn.Addr)
-			}
+		m := <-t.messages
+		if m == nil {
+			return t.ended
+		}
+		if err := t.handle(ctx, m); err != nil {
+			return err
 		}
 	}
 }
