@@ -30,9 +30,8 @@ type accessLog struct {
 	path    string // "stdout" or a file
 	stdout  io.Writer
 	log     *slog.Logger
-	lines   chan []byte
-	stop    chan struct{}
-	ended   chan struct{}
+	lines   chan []byte   // closed when no more come
+	ended   chan struct{} // closed when all are written
 	dropped atomic.Int64
 }
 
@@ -64,7 +63,7 @@ func newAccessLog(path string, stdout io.Writer, registry prometheus.Registerer,
 	if err != nil {
 		return nil, err
 	}
-	l.lines, l.stop, l.ended = make(chan []byte, accessLines), make(chan struct{}), make(chan struct{})
+	l.lines, l.ended = make(chan []byte, accessLines), make(chan struct{})
 	reopen := make(chan os.Signal, 1)
 	if path != "stdout" && len(reopenSignals) > 0 {
 		signal.Notify(reopen, reopenSignals...)
@@ -87,26 +86,26 @@ func (l *accessLog) open() (io.WriteCloser, error) {
 	return os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 }
 
-// write writes lines to out until stop, and opens the file again at each signal: whatever
-// rotates logs has moved it away.
+// write writes lines to out until there are no more, and opens the file again at each
+// signal: whatever rotates logs has moved it away.
 func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 	defer close(l.ended)
 	defer func() { _ = out.Close() }()
 	failing := false
-	write := func(line []byte) {
-		_, err := out.Write(line)
-		if err != nil {
-			l.dropped.Add(1)
-			if !failing {
-				l.log.Warn("the access log cannot be written", "err", err)
-			}
-		}
-		failing = err != nil
-	}
 	for {
 		select {
-		case line := <-l.lines:
-			write(line)
+		case line, more := <-l.lines:
+			if !more {
+				return
+			}
+			_, err := out.Write(line)
+			if err != nil {
+				l.dropped.Add(1)
+				if !failing {
+					l.log.Warn("the access log cannot be written", "err", err)
+				}
+			}
+			failing = err != nil
 		case <-reopen:
 			next, err := l.open()
 			if err != nil {
@@ -115,11 +114,6 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 			}
 			_ = out.Close()
 			out = next
-		case <-l.stop:
-			for len(l.lines) > 0 {
-				write(<-l.lines)
-			}
-			return
 		}
 	}
 }
@@ -127,7 +121,7 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 // close writes the lines that wait. The caller has ended all requests before.
 func (l *accessLog) close() {
 	if l != nil {
-		close(l.stop)
+		close(l.lines)
 		<-l.ended
 	}
 }

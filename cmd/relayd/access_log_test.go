@@ -80,7 +80,7 @@ func TestAccessLogIsFull(t *testing.T) {
 func TestAccessLogRotation(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
-	l := &accessLog{path: file, log: slog.New(slog.DiscardHandler), lines: make(chan []byte), stop: make(chan struct{}), ended: make(chan struct{})}
+	l := &accessLog{path: file, log: slog.New(slog.DiscardHandler), lines: make(chan []byte), ended: make(chan struct{})}
 	out, err := l.open()
 	if err != nil {
 		t.Fatal(err)
@@ -93,7 +93,7 @@ func TestAccessLogRotation(t *testing.T) {
 	}
 	reopen <- os.Interrupt
 	l.lines <- []byte("two\n")
-	close(l.stop)
+	close(l.lines)
 	<-l.ended
 	for name, want := range map[string]string{file + ".1": "one\n", file: "two\n"} {
 		if got, err := os.ReadFile(name); err != nil || string(got) != want {
