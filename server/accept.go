@@ -122,7 +122,6 @@ func (s *Server) start(c *conn, serve func(*conn)) bool {
 				s.log.Error("panic while serving a connection", "from", c.from, "panic", v, "stack", string(debug.Stack()))
 				c.Abort()
 			}
-			c.release()
 			if !c.handed {
 				_ = c.sock.Close()
 			}

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -45,10 +44,9 @@ type conn struct {
 	crashReset bool // ResetOnCrash was called
 
 	// buf[r:w] was read and is not consumed yet. buf is smallBuf while the connection
-	// is idle, then one from the pool, or a larger one for a larger head.
+	// is idle, then a larger one for a head that it does not hold.
 	buf      []byte
 	r, w     int
-	pooled   *[]byte
 	fromBuf  bool // the last Read took its bytes from buf
 	arrived  time.Time
 	body     bodyMeter
@@ -61,42 +59,17 @@ type bodyMeter struct {
 	waited time.Duration // spent in reads; time in which nobody reads is not the caller's
 }
 
-// buffers holds read buffers of connections that are not idle.
-var buffers = sync.Pool{New: func() any { b := make([]byte, 16<<10); return &b }}
-
 // errCallerGone means that nobody is left to answer: the caller has closed the connection,
 // or sent no byte of another request within the idle timeout.
 var errCallerGone = errors.New("caller gone")
 
 // rewind makes smallBuf the buffer. Nothing may be buffered.
-func (c *conn) rewind() {
-	c.release()
-	c.buf, c.r, c.w = c.smallBuf[:], 0, 0
-}
-
-// release returns the pooled buffer to the pool.
-func (c *conn) release() {
-	if c.pooled != nil {
-		buffers.Put(c.pooled)
-		c.pooled, c.buf = nil, nil
-		c.r, c.w = 0, 0
-	}
-}
+func (c *conn) rewind() { c.buf, c.r, c.w = c.smallBuf[:], 0, 0 }
 
 // grow moves the buffered bytes to the start of a buffer of at least size bytes.
 func (c *conn) grow(size int) {
-	old, oldPool := c.buf[c.r:c.w], c.pooled
-	b, _ := buffers.Get().(*[]byte)
-	if len(*b) >= size {
-		c.pooled, c.buf = b, *b
-	} else {
-		buffers.Put(b)
-		c.pooled, c.buf = nil, make([]byte, max(size, 4*len(*b), 2*len(c.buf)))
-	}
-	c.r, c.w = 0, copy(c.buf, old)
-	if oldPool != nil {
-		buffers.Put(oldPool)
-	}
+	larger := make([]byte, max(size, 4*len(c.buf)))
+	c.buf, c.r, c.w = larger, 0, copy(larger, c.buf[c.r:c.w])
 }
 
 // readHead reads until a request head is complete. The head takes n bytes of the
