@@ -86,10 +86,8 @@ node that is stopped (SIGTERM) does the same by itself.`,
 			if left == 0 {
 				return nil
 			}
-			select {
-			case <-ctx.Done():
+			if !cli.Wait(ctx, time.Second/2) {
 				return ctx.Err()
-			case <-time.After(time.Second / 2):
 			}
 		}
 		return fmt.Errorf("%s still has %d tunnels after %s; it goes on sending them away", args[0], left, wait.String())
@@ -121,9 +119,7 @@ func (a *app) setDraining(on bool) {
 	a.endDrain = end
 	go func() {
 		a.log.Info("the node is drained; its clients are sent to the other nodes", "drain_delay", a.cfg.DrainDelay.String())
-		select {
-		case <-ctx.Done():
-		case <-time.After(a.cfg.DrainDelay):
+		if cli.Wait(ctx, a.cfg.DrainDelay) {
 			a.sshServer.Move(ctx)
 		}
 	}()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
 	"relay/server"
 )
@@ -70,9 +71,7 @@ const collectAt = 96 << 20
 func (a *app) limitHeap(ctx context.Context) {
 	buffers := a.cfg.BufferLimit
 	limit, percent := buffers != 0 && debug.SetMemoryLimit(-1) == math.MaxInt64, os.Getenv("GOGC") == ""
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
+	for again := true; again; again = cli.Wait(ctx, time.Second) {
 		if limit {
 			connections := a.server.Stats().Connections + a.sshServer.Stats().Connections
 			debug.SetMemoryLimit(buffers + baseHeap + int64(connections)*connectionHeap)
@@ -82,17 +81,12 @@ func (a *app) limitHeap(ctx context.Context) {
 			metrics.Read(inUse)
 			debug.SetGCPercent(garbagePercent(inUse[0].Value.Uint64()))
 		}
-		select {
-		case <-ctx.Done():
-			if limit {
-				debug.SetMemoryLimit(math.MaxInt64)
-			}
-			if percent {
-				debug.SetGCPercent(100)
-			}
-			return
-		case <-tick.C:
-		}
+	}
+	if limit {
+		debug.SetMemoryLimit(math.MaxInt64)
+	}
+	if percent {
+		debug.SetGCPercent(100)
 	}
 }
 
@@ -116,22 +110,14 @@ func (a *app) superviseUntil(ctx context.Context) {
 	if a.systemd.watchdog > 0 {
 		interval = min(interval, a.systemd.watchdog/3)
 	}
-	tick := time.NewTicker(interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			state := a.status()
-			// A round counts also when it failed: a restart helps against a process that
-			// hangs, not against a full disk or a Postgres that is away, and it would cut
-			// every tunnel.
-			if now := a.store.Rounds(); now != rounds {
-				rounds, state = now, "WATCHDOG=1\n"+state
-			}
-			a.tell(state)
+	for cli.Wait(ctx, interval) {
+		state := a.status()
+		// A round counts also when it failed: a restart helps against a process that hangs, not
+		// against a full disk or a Postgres that is away, and it would cut every tunnel.
+		if now := a.store.Rounds(); now != rounds {
+			rounds, state = now, "WATCHDOG=1\n"+state
 		}
+		a.tell(state)
 	}
 }
 
