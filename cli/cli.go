@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"relay"
+	"relay/record"
 )
 
 // Exit codes of relay, and of the sessions and commands of plain ssh.
@@ -75,6 +76,15 @@ func (e *Error) WithHint(format string, args ...any) *Error {
 	out := *e
 	out.Hint = fmt.Sprintf(format, args...)
 	return &out
+}
+
+// Meant returns a copy of the error with a hint at the known word that typed is near to, which
+// follows prefix; if there is none, with the hint otherwise.
+func (e *Error) Meant(typed string, known []string, prefix, otherwise string) *Error {
+	if near := record.Nearest(typed, known); near != "" {
+		return e.WithHint("did you mean %s%s", prefix, near)
+	}
+	return e.WithHint("%s", otherwise)
 }
 
 // NormalAlias returns an alias name in lower case and without a trailing dot. The name

@@ -305,11 +305,7 @@ and go, js and python are tests that send the exact bytes.`,
 		if slices.Contains(known, *format) {
 			return nil
 		}
-		err := Usage("--format is %s, not %q", strings.Join(known, ", "), *format)
-		if near := record.Nearest(*format, known); near != "" {
-			return err.WithHint("did you mean --format %s", near)
-		}
-		return err
+		return Usage("--format is %s, not %q", strings.Join(known, ", "), *format).Meant(*format, known, "--format ", "")
 	}
 	Ask(f, c,
 		func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {

@@ -46,11 +46,8 @@ func UnknownCommand(c *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	err := Usage("unknown command %q of %s", args[0], c.CommandPath())
-	if near := record.Nearest(args[0], names); near != "" {
-		return err.WithHint("did you mean %s %s", c.CommandPath(), near)
-	}
-	return err.WithHint("%s --help lists the commands", c.CommandPath())
+	return Usage("unknown command %q of %s", args[0], c.CommandPath()).
+		Meant(args[0], names, c.CommandPath()+" ", c.CommandPath()+" --help lists the commands")
 }
 
 // FlagError turns an error of the flag library into a usage error.

@@ -16,7 +16,6 @@ import (
 
 	"relay"
 	"relay/cli"
-	"relay/record"
 )
 
 // ConfigName is the file that relay looks for.
@@ -166,11 +165,8 @@ func fields(n *ast.MappingNode, what string, known ...string) (map[string]ast.No
 	for _, pair := range n.Values {
 		key := pair.Key.GetToken()
 		if !slices.Contains(known, key.Value) {
-			e := configError(key, "unknown key %q in %s", key.Value, what)
-			if near := record.Nearest(key.Value, known); near != "" {
-				return nil, e.WithHint("did you mean %s", near)
-			}
-			return nil, e.WithHint("the keys here are %s", strings.Join(known, ", "))
+			return nil, configError(key, "unknown key %q in %s", key.Value, what).
+				Meant(key.Value, known, "", "the keys here are "+strings.Join(known, ", "))
 		}
 		if pair.Value.Type() != ast.NullType {
 			values[key.Value] = pair.Value

@@ -61,11 +61,8 @@ func (p *program) completion() *cobra.Command {
 		case "powershell":
 			return root.GenPowerShellCompletionWithDesc(p.out)
 		}
-		err := cli.Usage("there is no completion for %q", args[0])
-		if near := record.Nearest(args[0], shells); near != "" {
-			return err.WithHint("did you mean relay completion %s", near)
-		}
-		return err.WithHint("%s are known", strings.Join(shells, ", "))
+		return cli.Usage("there is no completion for %q", args[0]).
+			Meant(args[0], shells, "relay completion ", strings.Join(shells, ", ")+" are known")
 	}
 	return c
 }

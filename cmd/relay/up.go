@@ -10,7 +10,6 @@ import (
 	"relay"
 	"relay/cli"
 	"relay/client"
-	"relay/record"
 )
 
 // maxAliases is how many aliases the relay accepts on one connection.
@@ -215,9 +214,6 @@ func configTarget(conf *client.Config, name string) (client.Target, error) {
 	if conf.Path == "" {
 		return client.Target{}, err.WithHint("relay up --port 3000 --alias %s, or a %s that says it; %s", name, client.ConfigName, noConfig)
 	}
-	err = cli.Usage("alias %s is not in %s", name, conf.Path)
-	if near := record.Nearest(name, configNames(conf)); near != "" {
-		return client.Target{}, err.WithHint("did you mean %s", near)
-	}
-	return client.Target{}, err.WithHint("add it there, or give --port, --target or --echo")
+	return client.Target{}, cli.Usage("alias %s is not in %s", name, conf.Path).
+		Meant(name, configNames(conf), "", "add it there, or give --port, --target or --echo")
 }
