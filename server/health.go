@@ -104,13 +104,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 
 // writeJSON answers with a value that is known to encode.
 func writeJSON(w http.ResponseWriter, status int, v any) {
-	body, err := json.Marshal(v)
-	if err != nil {
-		w.WriteHeader(http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n'))
+	_ = json.NewEncoder(w).Encode(v)
 }
