@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"encoding/base64"
 	"errors"
 	"net"
 	"net/url"
@@ -101,11 +100,7 @@ func Discover(ctx context.Context, base, version string) (*Site, error) {
 	}
 	site.SSHAddr = told.Addr
 	for _, k := range told.HostKeys {
-		var key ssh.PublicKey
-		raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(k.Key))
-		if err == nil {
-			key, err = ssh.ParsePublicKey(raw)
-		}
+		key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(k.Type + " " + strings.TrimSpace(k.Key)))
 		if err != nil {
 			return nil, &cli.Error{Exit: cli.ExitFailure, Text: base + " tells a host key that cannot be read", Cause: err}
 		}

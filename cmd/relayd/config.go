@@ -238,15 +238,11 @@ func (c *Config) site() relay.Site {
 	return relay.Site{Base: *base, AliasDomain: c.AliasDomain, SSHAddr: dial, Loopback: c.loopback()}
 }
 
+// port returns the port of an address that parseAddr has read, "0" if it is off.
 func port(addr string) string {
-	_, p, err := net.SplitHostPort(addr)
-	if err != nil {
-		return "0"
-	}
-	if n, err := net.LookupPort("tcp", p); err == nil {
-		return strconv.Itoa(n)
-	}
-	return p
+	_, p, _ := net.SplitHostPort(addr)
+	n, _ := strconv.ParseUint(p, 10, 16)
+	return strconv.FormatUint(n, 10)
 }
 
 // peerAddr returns the address by which other nodes reach this one: the setting, else that
