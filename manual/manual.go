@@ -58,15 +58,15 @@ func (m Manual) page(c *cobra.Command) []byte {
 	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n", roff(c.UseLine()))
 	b.WriteString(".SH DESCRIPTION\n" + paragraphs(cmp.Or(c.Long, c.Short)))
 	if c.HasAvailableSubCommands() {
-		b.WriteString(".SH COMMANDS\n")
+		var commands [][2]string
 		for _, sub := range c.Commands() {
 			if sub.IsAvailableCommand() {
-				fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(strings.TrimPrefix(sub.UseLine(), c.CommandPath()+" ")), roff(sub.Short))
+				commands = append(commands, [2]string{strings.TrimPrefix(sub.UseLine(), c.CommandPath()+" "), sub.Short})
 			}
 		}
+		b.WriteString(List("COMMANDS", commands...))
 	}
-	options(&b, "OPTIONS", c.NonInheritedFlags())
-	options(&b, "GLOBAL OPTIONS", c.InheritedFlags())
+	b.WriteString(options("OPTIONS", c.NonInheritedFlags()) + options("GLOBAL OPTIONS", c.InheritedFlags()))
 	if c.Example != "" {
 		b.WriteString(".SH EXAMPLES\n.nf\n")
 		for line := range strings.SplitSeq(strings.TrimSuffix(c.Example, "\n"), "\n") {
@@ -82,11 +82,20 @@ func (m Manual) page(c *cobra.Command) []byte {
 	return b.Bytes()
 }
 
-func options(b *bytes.Buffer, title string, flags *pflag.FlagSet) {
-	if !flags.HasAvailableFlags() {
-		return
+// List returns a section of terms and what each of them means, as roff.
+func List(title string, items ...[2]string) string {
+	text := ".SH " + title + "\n"
+	for _, item := range items {
+		text += fmt.Sprintf(".TP\n.B %s\n%s\n", roff(item[0]), roff(item[1]))
 	}
-	b.WriteString(".SH " + title + "\n")
+	return text
+}
+
+func options(title string, flags *pflag.FlagSet) string {
+	if !flags.HasAvailableFlags() {
+		return ""
+	}
+	var list [][2]string
 	flags.VisitAll(func(f *pflag.Flag) {
 		if f.Hidden {
 			return
@@ -102,8 +111,9 @@ func options(b *bytes.Buffer, title string, flags *pflag.FlagSet) {
 		if f.DefValue != "" && f.DefValue != "false" && f.DefValue != "0" && f.DefValue != "[]" {
 			text += " (default " + f.DefValue + ")"
 		}
-		fmt.Fprintf(b, ".TP\n.B %s\n%s\n", roff(name), roff(text))
+		list = append(list, [2]string{name, text})
 	})
+	return List(title, list...)
 }
 
 // paragraphs returns text as roff; indented lines are kept as they are.

@@ -187,48 +187,24 @@ func (p *program) man() *cobra.Command {
 	return &cobra.Command{
 		Use: "man DIR", Short: "write the manual pages to a directory", Args: cli.Takes("folder", 1, 1), Hidden: true,
 		RunE: func(c *cobra.Command, args []string) error {
-			return manual.Manual{Section: 1, End: manExits}.Write(c.Root(), args[0])
+			return manual.Manual{Section: 1, End: manEnd}.Write(c.Root(), args[0])
 		},
 	}
 }
 
-// manExits is the part of the manual about exit codes and environment.
-const manExits = `.SH EXIT STATUS
-.TP
-.B 0
-Success.
-.TP
-.B 1
-Failure.
-.TP
-.B 2
-Wrong usage.
-.TP
-.B 3
-The login was refused, or the host key is not the known one.
-.TP
-.B 4
-Not found.
-.TP
-.B 5
-The alias was taken over, or is not yours.
-.TP
-.B 69
-The relay is unreachable.
-.TP
-.B 130
-Interrupted; relay up exits with 0.
-.SH ENVIRONMENT
-.TP
-.B RELAY_SERVER
-SSH address HOST:PORT of the relay.
-.TP
-.B RELAY_TOKEN
-API token; commands then use the API.
-.TP
-.B RELAY_URL
-Address of the dashboard and API.
-.TP
-.B NO_COLOR
-If set, no colors are used.
-`
+// manEnd ends the manual page of relay.
+var manEnd = manual.List("EXIT STATUS",
+	[2]string{"0", "Success."},
+	[2]string{"1", "Failure."},
+	[2]string{"2", "Wrong usage."},
+	[2]string{"3", "The login was refused, or the host key is not the known one."},
+	[2]string{"4", "Not found."},
+	[2]string{"5", "The alias was taken over, or is not yours."},
+	[2]string{"69", "The relay is unreachable."},
+	[2]string{"130", "Interrupted; relay up exits with 0."},
+) + manual.List("ENVIRONMENT",
+	[2]string{"RELAY_SERVER", "SSH address HOST:PORT of the relay."},
+	[2]string{"RELAY_TOKEN", "API token; commands then use the API."},
+	[2]string{"RELAY_URL", "Address of the dashboard and API."},
+	[2]string{"NO_COLOR", "If set, no colors are used."},
+)

@@ -169,17 +169,11 @@ func (c *program) manCommand() *cobra.Command {
 }
 
 // manualEnd ends the manual page of relayd.
-const manualEnd = `.SH EXIT STATUS
-.TP
-.B 0
-Success; for serve, a graceful stop.
-.TP
-.B 1
-Failure; for serve also a stop in which requests were cut.
-.TP
-.B 2
-Wrong usage.
-.SH FILES
+var manualEnd = manual.List("EXIT STATUS",
+	[2]string{"0", "Success; for serve, a graceful stop."},
+	[2]string{"1", "Failure; for serve also a stop in which requests were cut."},
+	[2]string{"2", "Wrong usage."},
+) + `.SH FILES
 .TP
 .I /etc/relayd/relayd.yaml
 Settings of the packaged service.
