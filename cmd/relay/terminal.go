@@ -19,15 +19,11 @@ func (p *program) prompter() client.Prompter {
 	if !ok || !term.IsTerminal(int(p.in.Fd())) || !term.IsTerminal(int(talk.Fd())) {
 		return nil
 	}
-	return terminalPrompter{in: p.in, talk: talk, interrupted: p.interrupted}
+	return terminalPrompter{p}
 }
 
 // terminalPrompter asks the person at the terminal.
-type terminalPrompter struct {
-	in          *os.File
-	talk        io.Writer
-	interrupted <-chan struct{}
-}
+type terminalPrompter struct{ *program }
 
 // Confirm accepts y and yes; any other answer is a no.
 func (a terminalPrompter) Confirm(question string) bool {
@@ -35,12 +31,12 @@ func (a terminalPrompter) Confirm(question string) bool {
 	for line := range strings.Lines(question) {
 		lines = append(lines, sayPrefix+record.SafeText(strings.TrimRight(line, "\n")))
 	}
-	_, _ = io.WriteString(a.talk, strings.Join(lines, "\n")+" [y/N] ")
+	_, _ = io.WriteString(a.err, strings.Join(lines, "\n")+" [y/N] ")
 	line, _ := orInterrupted(a.interrupted, func() (string, error) {
 		return bufio.NewReader(io.LimitReader(a.in, maxAnswer)).ReadString('\n')
 	})
 	if !strings.HasSuffix(line, "\n") { // Ctrl+D, or Ctrl+C
-		_, _ = io.WriteString(a.talk, "\n")
+		_, _ = io.WriteString(a.err, "\n")
 	}
 	switch strings.ToLower(strings.TrimSpace(line)) {
 	case "y", "yes":
@@ -51,7 +47,7 @@ func (a terminalPrompter) Confirm(question string) bool {
 
 // Passphrase reads without echo.
 func (a terminalPrompter) Passphrase(file string) ([]byte, error) {
-	_, _ = io.WriteString(a.talk, sayPrefix+"passphrase of "+record.SafeText(file)+": ")
+	_, _ = io.WriteString(a.err, sayPrefix+"passphrase of "+record.SafeText(file)+": ")
 	fd := int(a.in.Fd())
 	before, err := term.GetState(fd)
 	if err != nil {
@@ -61,7 +57,7 @@ func (a terminalPrompter) Passphrase(file string) ([]byte, error) {
 	if errors.Is(err, errInterrupted) {
 		_ = term.Restore(fd, before)
 	}
-	_, _ = io.WriteString(a.talk, "\n")
+	_, _ = io.WriteString(a.err, "\n")
 	return pass, err
 }
 
