@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"encoding/json"
 
 	"relay"
@@ -66,20 +65,4 @@ func (m *Message) Superseded() string {
 		return "alias " + m.Alias + " was " + relay.TakenOver
 	}
 	return "alias " + m.Alias + " is offline: " + m.Message
-}
-
-// requestLog makes messages of the ended attempts of a stream. It is used by one goroutine.
-type requestLog struct {
-	last string // id of the last item of the stream
-	cli.RequestLog
-}
-
-// take takes an item of the stream and returns its message, nil unless it is an attempt that
-// has ended and is new.
-func (l *requestLog) take(name string, data []byte) *Message {
-	e, a := l.Take(name, data)
-	if a == nil {
-		return nil
-	}
-	return &Message{Type: TypeRequest, item: bytes.Clone(data), Event: e, Attempt: a}
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -234,14 +235,13 @@ func (t *tunnel) followLog(ctx context.Context) {
 		return
 	}
 	begin := sync.OnceFunc(func() { close(t.logged) })
-	log := t.up.log
 	query := "" // several aliases: one stream of all that the account may see
 	if list := *t.up.active.Load(); len(list) == 1 {
 		query = "?" + url.Values{"alias": {cli.AliasLabel(list[0].Alias)}}.Encode()
 	}
 	var tries cli.Backoff
 	for resumed := false; ; {
-		err := t.api.Stream(ctx, query, log.last, func() error {
+		err := t.api.Stream(ctx, query, t.up.lastItem, func() error {
 			begin()
 			tries.Reset()
 			return nil
@@ -251,15 +251,15 @@ func (t *tunnel) followLog(ctx context.Context) {
 			if name == "resync" && resumed {
 				t.post(ctx, &Message{Type: TypeMissed})
 			}
-			if m := log.take(name, data); m != nil {
-				t.post(ctx, m)
+			if e, a := t.up.log.Take(name, data); a != nil { // it has ended, and is new
+				t.post(ctx, &Message{Type: TypeRequest, item: bytes.Clone(data), Event: e, Attempt: a})
 			}
-			log.last, resumed = id, resumed || name != ""
+			t.up.lastItem, resumed = id, resumed || name != ""
 			return ctx.Err()
 		})
 		begin()
 		if errors.Is(err, cli.ErrLongLine) {
-			log.last = ""
+			t.up.lastItem = ""
 		}
 		if !cli.Wait(ctx, max(askAgain, tries.Next(0))) {
 			return

@@ -42,9 +42,10 @@ type Up struct {
 	// called by several goroutines.
 	Local func(TargetEvent)
 
-	monitor *targetMonitor
-	log     *requestLog
-	leaving sync.WaitGroup // connections to nodes that this program has left, with their last requests
+	monitor  *targetMonitor
+	log      cli.RequestLog
+	lastItem string         // id, of the stream
+	leaving  sync.WaitGroup // connections to nodes that this program has left, with their last requests
 
 	active atomic.Pointer[[]Forward] // without those removed for good
 	tunnel atomic.Pointer[tunnel]    // the connected one, or nil
@@ -69,7 +70,7 @@ func (u *Up) Run(ctx context.Context) error {
 	defer u.leaving.Wait()
 	defer cancel()
 	u.active.Store(&u.Forwards)
-	u.monitor, u.log = newTargetMonitor(u.Local), &requestLog{}
+	u.monitor = newTargetMonitor(u.Local)
 	var tries cli.Backoff
 	for {
 		begun := time.Now()
