@@ -230,14 +230,7 @@ func items(answer json.RawMessage) []json.RawMessage {
 	if json.Unmarshal(answer, &list) != nil || list.Data == nil {
 		return []json.RawMessage{answer}
 	}
-	id := func(raw json.RawMessage) string {
-		var e struct {
-			ID string `json:"id"`
-		}
-		_ = json.Unmarshal(raw, &e)
-		return e.ID
-	}
-	if n := len(list.Data); n > 1 && id(list.Data[0]) > id(list.Data[n-1]) {
+	if n := len(list.Data); n > 1 && idOf(list.Data[0]) > idOf(list.Data[n-1]) {
 		slices.Reverse(list.Data)
 	}
 	return list.Data
