@@ -25,15 +25,11 @@ type Backoff struct {
 // Next returns how long to wait before the next try: a random part of a bound that is first
 // and then doubles (full jitter), so that the clients of a restarted relay return spread out.
 func (b *Backoff) Next(first time.Duration) time.Duration {
-	n := b.Tries
-	b.Tries++
-	bound := maxDelay
-	switch {
-	case n == 0:
-		bound = first
-	case n < 8: // 0.25 s << 7 exceeds the bound, and a larger shift would overflow
-		bound = min(maxDelay, firstDelay<<(n-1))
+	bound := first
+	if b.Tries > 0 {
+		bound = min(maxDelay, firstDelay<<min(b.Tries-1, 6)) // a shift by 6 exceeds maxDelay, and one without a bound would overflow
 	}
+	b.Tries++
 	jitter := rand.Float64
 	if b.jitter != nil {
 		jitter = b.jitter

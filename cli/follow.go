@@ -87,7 +87,6 @@ type follower struct {
 	since         time.Time // when this one began; zero = it has not
 	lossReported  bool      // a loss was reported, and its end not yet
 	askedAgain    bool      // after a stream that ended with not-found
-	failed        error     // of emit
 }
 
 // seen is the state of an event when it was written.
@@ -128,7 +127,7 @@ func (f *follower) once(ctx context.Context) error {
 func (f *follower) retryable(err error) bool {
 	var e *Error
 	switch {
-	case !f.connectedOnce || f.failed != nil || !errors.As(err, &e):
+	case !f.connectedOnce || !errors.As(err, &e): // an error of emit is none of these
 		return false
 	case e.Exit == ExitNotFound && !f.askedAgain: // a stopping relay ends a stream like this
 		f.askedAgain = true
@@ -156,8 +155,7 @@ func (f *follower) take(line []byte, e *record.Summary, fromList bool) error {
 			f.order = slices.Delete(f.order, 0, 1)
 		}
 	}
-	f.failed = f.emit(line)
-	return f.failed
+	return f.emit(line)
 }
 
 // missed writes the events of the latest list that were not written yet, oldest first.

@@ -65,12 +65,9 @@ func (r *readiness) refresh() (any, error) {
 }
 
 func newVerdict(degraded, reasons []string) verdict {
-	v := verdict{Status: "ok", Degraded: degraded, Reasons: reasons}
+	v := verdict{Status: "ok", Degraded: append([]string{}, degraded...), Reasons: reasons} // never null
 	if len(reasons) > 0 {
 		v.Status = "unavailable"
-	}
-	if v.Degraded == nil {
-		v.Degraded = []string{}
 	}
 	return v
 }
