@@ -45,8 +45,8 @@ func (t *tunnel) serveChannel(ctx context.Context, offer ssh.NewChannel, f Forwa
 	if n == 0 {
 		return
 	}
-	t.count(1)
-	defer t.count(-1)
+	t.busy.Add(1)
+	defer t.busy.Add(-1)
 	local, err := f.Target.Dial(open)
 	t.up.monitor.dialed(f, err)
 	if err != nil {

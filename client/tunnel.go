@@ -35,9 +35,8 @@ type tunnel struct {
 	api  *cli.API
 	work *relay.Workers
 	wg   sync.WaitGroup
-	open atomic.Int64  // channels
-	busy atomic.Int64  // channels with a request on them
-	idle chan struct{} // gets one when busy falls to 0
+	open atomic.Int64 // channels
+	busy atomic.Int64 // channels with a request on them
 
 	messages      chan *Message   // nil = no more notices come
 	ended         error           // why none come; valid then
@@ -372,17 +371,6 @@ func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel
 	}
 }
 
-// count adds to the number of channels that carry a request.
-func (t *tunnel) count(delta int64) {
-	if t.busy.Add(delta) > 0 {
-		return
-	}
-	select {
-	case t.idle <- struct{}{}:
-	default:
-	}
-}
-
 // shutDown cancels the forwards, waits up to shutDownTimeout for requests in progress,
 // and closes the connection.
 func (t *tunnel) shutDown() {
@@ -392,10 +380,9 @@ func (t *tunnel) shutDown() {
 	for _, f := range *t.up.active.Load() {
 		_, _, _ = t.conn.SendRequest("cancel-tcpip-forward", false, ssh.Marshal(forwardRequest{f.Alias, forwardPort}))
 	}
-	for t.busy.Load() > 0 && late.Err() == nil {
-		select {
-		case <-t.idle:
-		case <-late.Done():
+	for t.busy.Load() > 0 {
+		if !cli.Wait(late, 10*time.Millisecond) {
+			break
 		}
 	}
 	t.conn.Close()

@@ -118,7 +118,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	begun := time.Now()
 	t := &tunnel{
 		up: u, conn: conn, api: cli.NewSSHAPI(u.Dialer.Version, conn.Addr, conn.openAPI, nil),
-		idle: make(chan struct{}, 1), work: relay.NewWorkers(), online: map[string]bool{},
+		work: relay.NewWorkers(), online: map[string]bool{},
 		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
 	}
 	err = t.run(ctx)
