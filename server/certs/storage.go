@@ -94,16 +94,11 @@ func (b *quota) read(ctx context.Context, now time.Time) ([]quotaEntry, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all, list []quotaEntry
-	if json.Unmarshal(text, &all) != nil {
+	var list []quotaEntry
+	if json.Unmarshal(text, &list) != nil {
 		return nil, nil
 	}
-	for _, o := range all {
-		if age := now.Sub(o.At); age < quotaPeriod && age > -quotaPeriod {
-			list = append(list, o)
-		}
-	}
-	return list, nil
+	return slices.DeleteFunc(list, func(o quotaEntry) bool { return now.Sub(o.At).Abs() >= quotaPeriod }), nil
 }
 
 // SharedFiles keeps the files of all nodes of one store. store.Store satisfies it.
