@@ -1,7 +1,7 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"io"
@@ -16,6 +16,7 @@ import (
 
 	"relay"
 	"relay/server"
+	"relay/wire"
 )
 
 // Bounds of the access log: its memory is at most about accessLines × maxAccessPath.
@@ -155,20 +156,15 @@ func (l *accessLog) add(in *relay.Inbound, start time.Time, o relay.Outcome) {
 	}
 }
 
-// methodAndPath reads the first line of a head. A target in absolute form may hold a password
-// before its host, so that only what follows the host is taken.
+// methodAndPath reads the first line of a head. The authority of a target in absolute form may
+// hold a password, and is no part of the path.
 func methodAndPath(head []byte) (method, path string) {
-	first, _, _ := bytes.Cut(head, []byte("\n"))
-	m, rest, _ := strings.Cut(string(first), " ")
-	target, _, _ := strings.Cut(rest, " ")
-	if _, after, absolute := strings.Cut(target, "://"); absolute && !strings.HasPrefix(target, "/") {
-		_, after, _ = strings.Cut(after, "/")
-		target = "/" + after
+	m, target, _ := wire.StartLine(head)
+	path = string(wire.ShownTarget(target))
+	if end := strings.IndexAny(path, "?#"); end >= 0 {
+		path = cmp.Or(path[:end], "/")
 	}
-	if end := strings.IndexAny(target, "?#\r"); end >= 0 {
-		target = target[:end]
-	}
-	return m[:min(len(m), 32)], target[:min(len(target), maxAccessPath)]
+	return string(m[:min(len(m), 32)]), path[:min(len(path), maxAccessPath)]
 }
 
 // loggedCapture is the capture of package delivery with an access log.
