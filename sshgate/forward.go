@@ -110,7 +110,7 @@ func (c *conn) hello(payload []byte) bool {
 	c.moves = h.Flags&relay.HelloMoves != 0
 	first := c.clientNotices == nil
 	if first {
-		c.clientNotices = &noticeSender{Queue: shell.NewNotices(true), sent: make(chan struct{})}
+		c.clientNotices = &noticeSender{Queue: shell.NewQueue[shell.Notice](), sent: make(chan struct{})}
 	}
 	notices := c.clientNotices
 	c.mu.Unlock()

@@ -31,7 +31,7 @@ type session struct {
 	ch      ssh.Channel
 	ctx     context.Context // ends with the channel, or by Stop with an exitCode as its cause
 	cancel  context.CancelCauseFunc
-	notices *shell.Queue[shell.Notice]
+	notices *shell.Queue[shell.Notice] // under conn.mu; nil where nobody listens
 	screen  shell.Screen
 	work    sync.WaitGroup // goroutines of the session beside its own
 	over    chan struct{}  // closed when the session has ended
@@ -56,7 +56,7 @@ func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 func (c *conn) session(open ssh.NewChannel) {
 	s := &session{
 		c: c, over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan inputConsumer, 1),
-		keys: make(chan string, shell.MaxKeys), closed: make(chan struct{}), notices: shell.NewNotices(false),
+		keys: make(chan string, shell.MaxKeys), closed: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
 	defer s.cancel(nil)
@@ -245,7 +245,7 @@ func (s *session) run(command string) int {
 	s.ordered()
 	sh := &shell.Shell{
 		Config: &s.c.srv.shell, Session: s, Ctx: s.ctx, Who: s.c.who, Log: s.c.log,
-		Stdout: s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys, Notices: s.notices,
+		Stdout: s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys,
 	}
 	code := sh.Run(command)
 	s.stuck = sh.OutputStuck
@@ -253,7 +253,7 @@ func (s *session) run(command string) int {
 }
 
 // SubscribeNotices implements shell.Session.
-func (s *session) SubscribeNotices() (online, refused []shell.Notice) {
+func (s *session) SubscribeNotices() (online, refused []shell.Notice, further *shell.Queue[shell.Notice]) {
 	s.c.mu.Lock()
 	defer s.c.mu.Unlock()
 	for _, f := range s.c.forwards {
@@ -261,8 +261,8 @@ func (s *session) SubscribeNotices() (online, refused []shell.Notice) {
 			online = append(online, f.online())
 		}
 	}
-	s.notices.Open()
-	return online, slices.Clone(s.c.refusals)
+	s.notices = shell.NewQueue[shell.Notice]()
+	return online, slices.Clone(s.c.refusals), s.notices
 }
 
 // RequestsPending implements shell.Session.
@@ -327,10 +327,12 @@ func (c *conn) notifyLocked(n shell.Notice) {
 		}
 	}
 	for s := range c.sessions {
-		s.notices.Put(n)
+		if s.notices != nil {
+			s.notices.Put(n, 0)
+		}
 	}
 	if c.clientNotices != nil {
-		c.clientNotices.Put(n)
+		c.clientNotices.Put(n, 0)
 	}
 }
 

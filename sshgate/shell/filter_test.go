@@ -37,13 +37,16 @@ func (s *asking) OpenAPI() (net.Conn, error) {
 	return theirs, nil
 }
 
-func (s *asking) Go(_ string, f func())             { go f() }
-func (s *asking) Stop(int)                          {}
-func (s *asking) Exit(otherwise int) int            { return otherwise }
-func (s *asking) RequestsPending() bool             { return false }
-func (s *asking) SubscribeNotices() (a, b []Notice) { return nil, nil }
-func (s *asking) Attached() []string                { return nil }
-func (s *asking) Holds(int64) bool                  { return false }
+func (s *asking) Go(_ string, f func())  { go f() }
+func (s *asking) Stop(int)               {}
+func (s *asking) Exit(otherwise int) int { return otherwise }
+func (s *asking) RequestsPending() bool  { return false }
+func (s *asking) Attached() []string     { return nil }
+func (s *asking) Holds(int64) bool       { return false }
+
+func (s *asking) SubscribeNotices() (online, refused []Notice, further *Queue[Notice]) {
+	return nil, nil, NewQueue[Notice]()
+}
 
 // listener accepts the connections that are in it.
 type listener chan net.Conn

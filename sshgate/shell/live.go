@@ -24,52 +24,6 @@ const (
 	FeedRetry = 5 * time.Second
 )
 
-// output is the lines that wait for a peer that may not read.
-type output struct{ Queue[string] }
-
-func newOutput() *output { return &output{Queue[string]{Wake: make(chan struct{}, 1), open: true}} }
-
-// line adds a line and never blocks.
-func (o *output) line(text string) { o.put(text, len(text)) }
-
-// write writes lines to w until End or an error.
-func (o *output) write(w io.Writer) {
-	for {
-		waiting, lost, ended := o.Take()
-		if lost > 0 {
-			waiting = append(waiting, fmt.Sprintf("… %d lines dropped", lost))
-		}
-		switch {
-		case len(waiting) > 0:
-			if _, err := io.WriteString(w, strings.Join(waiting, "\n")+"\n"); err != nil {
-				return
-			}
-		case ended:
-			return
-		default:
-			<-o.Wake
-		}
-	}
-}
-
-// print writes lines to stdout until what it gives is called, which waits a moment for
-// a peer that does not read.
-func (s *Shell) print(out *output) (end func()) {
-	written := make(chan struct{})
-	s.Session.Go("session output", func() {
-		defer close(written)
-		out.write(s.Stdout)
-	})
-	return func() {
-		out.End()
-		select {
-		case <-written:
-		case <-time.After(endTimeout):
-			s.OutputStuck = true
-		}
-	}
-}
-
 // requestsMissed stands for what is not shown.
 const requestsMissed = "… some requests are not shown"
 
@@ -77,7 +31,8 @@ const requestsMissed = "… some requests are not shown"
 // then a line for each request.
 type live struct {
 	*Shell
-	out        *output
+	out        *Queue[string] // lines that wait for a peer that may not read
+	notices    *Queue[Notice]
 	shown      map[string]bool // aliases
 	hostWarned bool            // of a refused Host header
 	log        cli.RequestLog
@@ -87,20 +42,21 @@ type live struct {
 // run stays until the peer leaves, says so, or the connection is given up. The end of stdin
 // is not the end of the session.
 func (v *live) run() int {
-	defer v.print(v.out)()
-	online, refused := v.Session.SubscribeNotices()
+	defer v.print()()
+	var online, refused, rest []Notice
+	online, refused, v.notices = v.Session.SubscribeNotices()
 	feed := v.feed() // before anything is awaited: a request may come with the alias
-	online, refused, rest := v.gather(online, refused)
+	online, refused, rest = v.gather(online, refused)
 	if len(online)+len(refused) == 0 {
 		if v.Ctx.Err() != nil {
 			return v.Session.Exit(cli.ExitFailure)
 		}
 		for line := range strings.Lines(v.helpText()) {
-			v.out.line(strings.TrimRight(line, "\r\n"))
+			v.line(strings.TrimRight(line, "\r\n"))
 		}
 		return cli.ExitFailure
 	}
-	v.out.line("Connected to relay " + v.Site.Base.Hostname())
+	v.line("Connected to relay " + v.Site.Base.Hostname())
 	for _, n := range online {
 		v.online(n)
 	}
@@ -111,12 +67,48 @@ func (v *live) run() int {
 		}
 		return cli.ExitTaken
 	}
-	v.out.line("Press Ctrl+C to disconnect")
+	v.line("Press Ctrl+C to disconnect")
 	for _, n := range online {
 		v.queued(n)
 	}
 	v.tell(rest)
 	return v.follow(feed)
+}
+
+// line adds a line to the output and never blocks.
+func (v *live) line(text string) { v.out.Put(text, len(text)) }
+
+// print writes the lines to stdout until what it gives is called, which waits a moment for a
+// peer that does not read.
+func (v *live) print() (end func()) {
+	written := make(chan struct{})
+	v.Session.Go("session output", func() {
+		defer close(written)
+		for {
+			waiting, lost, ended := v.out.Take()
+			if lost > 0 {
+				waiting = append(waiting, fmt.Sprintf("… %d lines dropped", lost))
+			}
+			switch {
+			case len(waiting) > 0:
+				if _, err := io.WriteString(v.Stdout, strings.Join(waiting, "\n")+"\n"); err != nil {
+					return
+				}
+			case ended:
+				return
+			default:
+				<-v.out.Wake
+			}
+		}
+	})
+	return func() {
+		v.out.End()
+		select {
+		case <-written:
+		case <-time.After(endTimeout):
+			v.OutputStuck = true
+		}
+	}
 }
 
 // gather waits for the forwards that were asked for together with the session. rest is
@@ -127,8 +119,8 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 	defer quiet.Stop()
 	for {
 		select {
-		case <-v.Notices.Wake:
-			all, _, _ := v.Notices.Take()
+		case <-v.notices.Wake:
+			all, _, _ := v.notices.Take()
 			for _, n := range all {
 				switch n.Kind {
 				case relay.NoticeOnline:
@@ -165,8 +157,8 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 			retry = time.After(v.FeedRetry)
 		}
 		select {
-		case <-v.Notices.Wake:
-			all, _, _ := v.Notices.Take()
+		case <-v.notices.Wake:
+			all, _, _ := v.notices.Take()
 			v.tell(all)
 		case items, ok := <-feed:
 			if !ok {
@@ -176,7 +168,7 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 			v.show(items)
 		case <-retry:
 			if retry, feed = nil, v.feed(); feed != nil {
-				v.out.line(requestsMissed)
+				v.line(requestsMissed)
 			}
 		case key := <-v.Keys:
 			switch {
@@ -186,7 +178,7 @@ func (v *live) follow(feed <-chan []relay.FeedItem) int {
 				v.release()
 			}
 		case <-v.Ctx.Done():
-			all, _, _ := v.Notices.Take()
+			all, _, _ := v.notices.Take()
 			v.tell(all)
 			return v.Session.Exit(cli.ExitOK)
 		}
@@ -200,15 +192,18 @@ func (v *live) show(items []relay.FeedItem) {
 	for _, item := range items {
 		if item.Name == "resync" && !v.missed {
 			v.missed = true
-			v.out.line(requestsMissed)
+			v.line(requestsMissed)
 		}
 		if item.Name != "attempt" || !v.Session.Holds(item.Alias) {
 			continue
 		}
 		if e, a := v.log.Take(item.Name, item.Data); a != nil {
 			v.missed = false
-			v.out.line(v.printer.EventText(record.AttemptLine(e, a)))
-			v.warnHostRefused(e)
+			v.line(v.printer.EventText(record.AttemptLine(e, a)))
+			if w := e.HostRefused(); w != nil && !v.hostWarned {
+				v.hostWarned = true // it is said once in a session
+				v.line("warning: " + record.SafeText(w.Message))
+			}
 		}
 	}
 }
@@ -223,9 +218,9 @@ func (v *live) release() {
 		err := api.Decode(ctx, http.MethodPost, "/aliases/"+url.PathEscape(alias)+"/replay-queued", nil, released)
 		cancel()
 		if err != nil {
-			v.out.line(record.SafeText("replay-queued " + alias + ": " + err.Error()))
+			v.line(record.SafeText("replay-queued " + alias + ": " + err.Error()))
 		} else {
-			v.out.line(cli.ReleasedText(released))
+			v.line(cli.ReleasedText(released))
 		}
 	}
 }
@@ -236,9 +231,9 @@ func (v *live) online(n Notice) bool {
 		return false
 	}
 	v.shown[n.Alias] = true
-	v.out.line("Alias " + n.Alias + " is online")
-	v.out.line("Public URL    " + v.Site.AliasURL(n.Alias))
-	v.out.line("Local target  " + cmp.Or(n.Target, "as given in your -R"))
+	v.line("Alias " + n.Alias + " is online")
+	v.line("Public URL    " + v.Site.AliasURL(n.Alias))
+	v.line("Local target  " + cmp.Or(n.Target, "as given in your -R"))
 	return true
 }
 
@@ -247,7 +242,7 @@ func (v *live) queued(n Notice) {
 	defer cancel()
 	st, err := v.Tunnels.Status(ctx, []relay.Alias{*n.Of})
 	if err == nil && len(st) == 1 && st[0].QueuedEvents > 0 {
-		v.out.line(fmt.Sprintf("%s; press R or run: relay replay-queued %s", QueuedEvents(st[0].QueuedEvents), n.Alias))
+		v.line(fmt.Sprintf("%s; press R or run: relay replay-queued %s", QueuedEvents(st[0].QueuedEvents), n.Alias))
 	}
 }
 
@@ -259,26 +254,18 @@ func (v *live) tell(notices []Notice) {
 				v.queued(n)
 			}
 		case relay.NoticeRefused:
-			v.out.line(fmt.Sprintf("Alias %s was refused: %s", cmp.Or(n.Alias, "(none)"), n.Message))
+			v.line(fmt.Sprintf("Alias %s was refused: %s", cmp.Or(n.Alias, "(none)"), n.Message))
 		case relay.NoticeOffline:
 			delete(v.shown, n.Alias)
-			v.out.line("Alias " + n.Alias + " is offline: its forward was canceled")
+			v.line("Alias " + n.Alias + " is offline: its forward was canceled")
 		case relay.NoticeSuperseded:
-			v.out.line("Alias " + n.Alias + ": " + n.Message)
+			v.line("Alias " + n.Alias + ": " + n.Message)
 		case relay.NoticeRevoked:
 			delete(v.shown, n.Alias)
-			v.out.line(n.Message)
+			v.line(n.Message)
 		case relay.NoticeStopping, relay.NoticeMoving:
-			v.out.line(n.Message)
+			v.line(n.Message)
 		}
-	}
-}
-
-// warnHostRefused says once per session that the local server refuses the Host header.
-func (v *live) warnHostRefused(e *record.Summary) {
-	if w := e.HostRefused(); w != nil && !v.hostWarned {
-		v.hostWarned = true
-		v.out.line("warning: " + record.SafeText(w.Message))
 	}
 }
 

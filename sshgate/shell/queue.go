@@ -22,11 +22,6 @@ const StoppingText = "the relay is stopping; connect again in a moment"
 // KeyRemovedText tells people that their key was removed.
 const KeyRemovedText = "this key was removed; register it again to come back"
 
-// NewNotices makes a queue of notices, which takes some only once it is open.
-func NewNotices(open bool) *Queue[Notice] {
-	return &Queue[Notice]{Wake: make(chan struct{}, 1), open: open}
-}
-
 // maxWaiting is how much waits in a queue at most, maxBytes how many bytes of lines. A write
 // to a full window waits without end, so what is more is dropped and counted.
 const maxWaiting, maxBytes = 256, 1 << 20
@@ -36,27 +31,20 @@ type Queue[T any] struct {
 	Wake chan struct{} // gets a value after each change
 
 	mu      sync.Mutex
-	open    bool
 	ended   bool
 	waiting []T
 	size    int // of waiting, in bytes
 	dropped int
 }
 
-// Open lets something in.
-func (q *Queue[T]) Open() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.open = true
-}
+// NewQueue makes an empty queue.
+func NewQueue[T any]() *Queue[T] { return &Queue[T]{Wake: make(chan struct{}, 1)} }
 
-// Put adds x and never blocks.
-func (q *Queue[T]) Put(x T) { q.put(x, 0) }
-
-func (q *Queue[T]) put(x T, size int) {
+// Put adds x, which counts as size bytes of lines, and never blocks.
+func (q *Queue[T]) Put(x T, size int) {
 	q.mu.Lock()
 	switch {
-	case !q.open:
+	case q.ended:
 	case q.dropped > 0 || len(q.waiting) >= maxWaiting || len(q.waiting) > 0 && q.size+size > maxBytes:
 		q.dropped++
 	default:
@@ -86,7 +74,7 @@ func (q *Queue[T]) Take() (all []T, dropped int, ended bool) {
 // End says that nothing follows.
 func (q *Queue[T]) End() {
 	q.mu.Lock()
-	q.ended, q.open = true, false
+	q.ended = true
 	q.mu.Unlock()
 	q.wake()
 }

@@ -68,9 +68,9 @@ type Session interface {
 	Exit(otherwise int) int
 	// RequestsPending reports whether a global request of the connection waits or runs.
 	RequestsPending() bool
-	// SubscribeNotices opens Shell.Notices, and returns what was said before: what is online
-	// and what was refused.
-	SubscribeNotices() (online, refused []Notice)
+	// SubscribeNotices returns what was said before, which is what is online and what was
+	// refused, and gets what is said from now on. It is called once at the most.
+	SubscribeNotices() (online, refused []Notice, further *Queue[Notice])
 	// Attached returns the names of the aliases that the connection has attached.
 	Attached() []string
 	// Holds reports whether the connection attaches, or is about to attach, an alias.
@@ -87,7 +87,6 @@ type Shell struct {
 	Stdout, Stderr io.Writer
 	Screen         *Screen
 	Keys           <-chan string // what ReadKeys has read
-	Notices        *Queue[Notice]
 
 	// OutputStuck says, after Run, that a write to Stdout still waits for the peer.
 	OutputStuck bool
@@ -101,7 +100,7 @@ func (s *Shell) Run(command string) int {
 	s.printer = &cli.Printer{Out: s.Stdout, Terminal: s.Screen.terminal}
 	words, err := splitWords(command)
 	if err == nil && len(words) == 0 {
-		return (&live{Shell: s, out: newOutput(), shown: map[string]bool{}}).run()
+		return (&live{Shell: s, out: NewQueue[string](), shown: map[string]bool{}}).run()
 	}
 	ended := make(chan int, 1)
 	s.Session.Go("session command", func() {

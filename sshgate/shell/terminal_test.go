@@ -8,16 +8,16 @@ import (
 // TestLinesAreBoundedInBytes: lines of the bundled client carry whole headers.
 func TestLinesAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	l := newOutput()
+	l := &live{out: NewQueue[string]()}
 	for range maxWaiting {
 		l.line(strings.Repeat("x", 100<<10))
 	}
-	waiting, lost, _ := l.Take()
+	waiting, lost, _ := l.out.Take()
 	if size := len(strings.Join(waiting, "")); size > maxBytes || len(waiting)+lost != maxWaiting || lost == 0 {
 		t.Errorf("%d lines of %d bytes wait, %d lost", len(waiting), size, lost)
 	}
 	l.line(strings.Repeat("x", 2*maxBytes)) // one line always has a place
-	if waiting, lost, _ := l.Take(); len(waiting) != 1 || lost != 0 {
+	if waiting, lost, _ := l.out.Take(); len(waiting) != 1 || lost != 0 {
 		t.Errorf("%d lines wait, %d lost", len(waiting), lost)
 	}
 }
