@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
@@ -26,7 +27,7 @@ const apiInput, apiOutput = 4 << 10, 8 << 10
 func (s *session) serveAPI() int {
 	theirs, srv, served := s.startAPI()
 	written := make(chan struct{})
-	s.consumer <- func(first []byte, err error) { s.copyToAPI(theirs, srv, first, err) }
+	s.consumer <- func(in *bufio.Reader) { s.copyToAPI(theirs, srv, in) }
 	s.Go("api output", func() {
 		defer close(written)
 		s.copyFromAPI(theirs)
@@ -46,7 +47,7 @@ func (s *session) serveAPI() int {
 func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
 	ours, theirs := net.Pipe()
 	srv = s.c.srv.o.API(s.c.who)
-	srv.Handler = limitBodyTime(srv.Handler, s.c.srv.o.StallTimeout)
+	srv.Handler = s.ownRequests(srv.Handler)
 	srv.BaseContext = func(net.Listener) context.Context { return s.ctx }
 	ended := make(chan struct{})
 	srv.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -55,9 +56,8 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 		}
 	}
 	s.Go("api", func() {
-		s.ordered() // an alias that was requested before exists
-		conn := &apiConn{Conn: ours, remote: net.TCPAddrFromAddrPort(s.c.remote)}
-		_ = srv.Serve(&oneConnListener{conn: conn}) // returns at once, and serves the connection on
+		s.ordered()                           // an alias that was requested before exists
+		_ = srv.Serve(&oneConnListener{ours}) // returns at once, and serves the connection on
 		stop := context.AfterFunc(s.ctx, func() { _ = srv.Close() })
 		defer stop()
 		<-ended
@@ -80,21 +80,18 @@ func (s *session) OpenAPI() (net.Conn, error) {
 // copyToAPI copies what the peer sends to the HTTP server. EOF is not handed on, because
 // net/http would take it as the end of the client and cancel the request: the request
 // in progress is answered, and the connection ends after that.
-func (s *session) copyToAPI(to net.Conn, srv *http.Server, p []byte, err error) {
-	defer s.eof.Store(true)
+func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	buf := make([]byte, apiInput)
 	for {
-		if len(p) > 0 && !s.writeToAPI(to, p) {
-			_, _ = io.Copy(io.Discard, s.ch) // what the peer sends before it sees the end
+		n, err := in.Read(buf)
+		if n > 0 && !s.writeToAPI(to, buf[:n]) {
+			_, _ = io.Copy(io.Discard, in) // what the peer sends before it sees the end
 			return
 		}
 		if err != nil {
 			srv.SetKeepAlivesEnabled(false)
 			return
 		}
-		var n int
-		n, err = s.ch.Read(buf)
-		p = buf[:n]
 	}
 }
 
@@ -139,13 +136,14 @@ func (s *session) copyFromAPI(from net.Conn) {
 	}
 }
 
-// limitBodyTime gives the body of each request a deadline. net/http's own would go on after
-// the body and end calls that wait.
-func limitBodyTime(h http.Handler, limit time.Duration) http.Handler {
+// ownRequests gives each request the address of the SSH connection, for the log, and its body
+// a deadline. net/http's own would go on after the body and end calls that wait.
+func (s *session) ownRequests(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = s.c.remote.String()
 		if r.ContentLength != 0 && r.Body != nil {
 			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
-			_ = body.control.SetReadDeadline(time.Now().Add(limit))
+			_ = body.control.SetReadDeadline(time.Now().Add(s.c.srv.o.StallTimeout))
 			r.Body = body
 		}
 		h.ServeHTTP(w, r)
@@ -166,16 +164,6 @@ func (b *timedBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
-
-// apiConn is the connection that net/http gets; its remote address is that of the SSH
-// connection, for the log.
-type apiConn struct {
-	net.Conn
-	remote net.Addr
-}
-
-// RemoteAddr returns the address of the SSH peer.
-func (c *apiConn) RemoteAddr() net.Addr { return c.remote }
 
 // oneConnListener accepts one connection and then has ended.
 type oneConnListener struct{ conn net.Conn }

@@ -42,14 +42,10 @@ var errLost = errors.New("the tunnel was lost")
 type channel struct {
 	fills
 	c     *conn
-	ch    ssh.Channel
+	ch    guarded
 	wrote chan wrote
 
-	begun bool // somebody has written
-	// reading is held while x/crypto reads: at the end of a channel it wakes one reader
-	// only, and a second one would wait for ever.
-	reading sync.Mutex
-	eof     atomic.Bool // a read has returned EOF
+	begun   bool // somebody has written
 	closing sync.Once
 	done    chan struct{} // closed by Close
 	release sync.Once
@@ -73,7 +69,7 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64)
 	c.mu.Unlock()
 	h := &channel{
 		fills: fills{srv: c.srv, log: c.log, owner: owner, panics: c.recovered},
-		c:     c, ch: ch,
+		c:     c, ch: guarded{Channel: ch},
 		wrote:        make(chan wrote, 1),
 		done:         make(chan struct{}),
 		refusalKnown: make(chan struct{}),
@@ -83,18 +79,13 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64)
 	if !c.spawn(func() { h.requests(reqs) }) {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
 	}
-	c.spawn(func() { c.guard(ch, h.peerClosed, h.readAfterEOF) })
+	c.spawn(func() { c.guard(&h.ch, h.peerClosed) })
 	h.startFills(h.readOnce, h.Close)
 	return h
 }
 
 func (h *channel) readOnce(buf []byte) relay.Fill {
-	h.reading.Lock()
 	n, err := h.ch.Read(buf)
-	if err == io.EOF {
-		h.eof.Store(true)
-	}
-	h.reading.Unlock()
 	switch {
 	case err == nil, h.refusal.Load() != nil: // CLOSE follows the refusal, as it was said
 	case h.brokeOff.Load(): // it was said, and answered, before the end
@@ -105,15 +96,24 @@ func (h *channel) readOnce(buf []byte) relay.Fill {
 	return relay.Fill{N: n, Err: err}
 }
 
-// readAfterEOF reads once more where a read has already returned EOF.
-func (h *channel) readAfterEOF() int {
-	if !h.eof.Load() {
-		return 0
+// guarded is a channel that conn.guard looks at.
+type guarded struct {
+	ssh.Channel
+	// reading is held while x/crypto reads: at the end of a channel it wakes one reader
+	// only, and a second one would wait for ever.
+	reading sync.Mutex
+	eof     atomic.Bool // a read has returned EOF
+}
+
+// Read reads, and notes EOF.
+func (g *guarded) Read(p []byte) (int, error) {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	n, err := g.Channel.Read(p)
+	if err == io.EOF {
+		g.eof.Store(true)
 	}
-	h.reading.Lock()
-	defer h.reading.Unlock()
-	n, _ := h.ch.Read(make([]byte, 1))
-	return n
+	return n, err
 }
 
 // guardInterval is the time between two looks for bytes after EOF.
@@ -123,12 +123,16 @@ const guardInterval = 250 * time.Millisecond
 // client sends: extended data, which is for servers (RFC 4254, section 5.2), and data
 // after EOF (section 5.3). x/crypto keeps up to 2 MiB of them per channel, and nobody
 // would read them. It returns when the peer has closed the channel.
-func (c *conn) guard(ch ssh.Channel, closed <-chan struct{}, readAfterEOF func() int) {
+func (c *conn) guard(ch *guarded, closed <-chan struct{}) {
 	stderr, b := ch.Stderr(), make([]byte, 1)
 	for {
-		n, _ := stderr.Read(b) // returns 0 once the peer has sent EOF or CLOSE
-		if n > 0 || readAfterEOF() > 0 {
-			c.log.Warn("ssh connection closed: its peer sent bytes that no client may send", "extended", n > 0)
+		extended, _ := stderr.Read(b) // returns 0 once the peer has sent EOF or CLOSE
+		late := 0
+		if ch.eof.Load() {
+			late, _ = ch.Read(b)
+		}
+		if extended+late > 0 {
+			c.log.Warn("ssh connection closed: its peer sent bytes that no client may send", "extended", extended > 0)
 			_ = c.sock.Close()
 			return
 		}
@@ -292,10 +296,7 @@ func (h *channel) Close() error {
 			_ = h.ch.Close()
 			// What the peer sends all the same must not wait here for its CLOSE. The
 			// window is not opened again.
-			h.reading.Lock()
-			defer h.reading.Unlock()
-			_, _ = io.Copy(io.Discard, h.ch)
-			h.eof.Store(true)
+			_, _ = io.Copy(io.Discard, &h.ch)
 		})
 	})
 	return nil

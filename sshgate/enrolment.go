@@ -179,7 +179,7 @@ type enrolledKey struct{}
 
 // sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
 func (s *session) sayEnrolled(command string) int {
-	to, lines, exit := s.screen.Writer(s.ch), s.c.enrolled, cli.ExitOK
+	to, lines, exit := s.screen.Writer(&s.ch), s.c.enrolled, cli.ExitOK
 	if command != "" {
 		to, exit = s.screen.Writer(s.ch.Stderr()), cli.ExitUsage
 		lines = append(slices.Clone(lines), "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")

@@ -53,7 +53,7 @@ func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	reqs := make(chan *ssh.Request)
 	defer close(reqs)
 	h := c.newChannel(&talker{badPeer{reqs: reqs}}, reqs, 1)
-	h.eof.Store(true) // as a read found before
+	h.ch.eof.Store(true) // as a read found before
 	closed(t, client)
 }
 

@@ -1,11 +1,11 @@
 package sshgate
 
 import (
+	"bufio"
 	"context"
 	"slices"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -28,7 +28,7 @@ const (
 // session is one session channel.
 type session struct {
 	c       *conn
-	ch      ssh.Channel
+	ch      guarded
 	ctx     context.Context // ends with the channel, or by Stop with an exitCode as its cause
 	cancel  context.CancelCauseFunc
 	notices *shell.Queue[shell.Notice] // under conn.mu; nil where nobody listens
@@ -37,11 +37,10 @@ type session struct {
 	over    chan struct{}  // closed when the session has ended
 	done    bool           // under conn.mu: only the end is left
 
-	starts   chan func() int    // runs what was asked for and gives the exit code
-	consumer chan inputConsumer // at most one, for readInput
-	keys     chan string        // what input has read
-	closed   chan struct{}      // closed when the peer has closed the channel
-	eof      atomic.Bool        // of input
+	starts   chan func() int          // runs what was asked for and gives the exit code
+	consumer chan func(*bufio.Reader) // at most one, for readInput
+	keys     chan string              // what input has read
+	closed   chan struct{}            // closed when the peer has closed the channel
 
 	stuck bool // of its own goroutine: a write to stdout is left to hang
 }
@@ -55,7 +54,7 @@ func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 // session runs one session channel to its end.
 func (c *conn) session(open ssh.NewChannel) {
 	s := &session{
-		c: c, over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan inputConsumer, 1),
+		c: c, over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan func(*bufio.Reader), 1),
 		keys: make(chan string, shell.MaxKeys), closed: make(chan struct{}),
 	}
 	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
@@ -69,10 +68,10 @@ func (c *conn) session(open ssh.NewChannel) {
 	if err != nil {
 		return
 	}
-	s.ch = ch
+	s.ch.Channel = ch
 	s.Go("session input", s.readInput)
 	s.Go("session requests", func() { s.requests(reqs) })
-	s.Go("session guard", func() { c.guard(ch, s.closed, s.readAfterEOF) })
+	s.Go("session guard", func() { c.guard(&s.ch, s.closed) })
 	select {
 	case start := <-s.starts:
 		s.finish(start())
@@ -171,36 +170,23 @@ func (s *session) request(req *ssh.Request) (start func() int, ok bool) {
 	return nil, false // x11-req, auth-agent-req@openssh.com, break, …
 }
 
-// inputConsumer takes all that the peer sends on a session: the result of a first read, and
-// then what it reads itself.
-type inputConsumer func(first []byte, err error)
-
 // inputWait is how long the first bytes of the peer wait for a shell, command or subsystem.
 // Clients ask for it before they send anything, but another goroutine reads what they ask.
 const inputWait = 250 * time.Millisecond
 
-// readInput reads what the peer sends, first here and then in the consumer that the start
-// of the session names. Input of a peer that asks for nothing is read too, because x/crypto
+// readInput waits for the first byte of the peer and has the consumer that the start of the
+// session names read all. Input of a peer that asks for nothing is read too, because x/crypto
 // would keep 2 MiB of it; what is asked for later gets no input then.
 func (s *session) readInput() {
-	buf := make([]byte, 4096)
-	n, err := s.ch.Read(buf)
-	consume := inputConsumer(s.input)
+	in := bufio.NewReader(&s.ch)
+	_, _ = in.Peek(1)
+	consume := s.input
 	select {
 	case consume = <-s.consumer:
 	case <-time.After(inputWait):
 	case <-s.ctx.Done():
 	}
-	consume(buf[:n], err)
-}
-
-// readAfterEOF reads once more where input has ended with EOF.
-func (s *session) readAfterEOF() int {
-	if !s.eof.Load() {
-		return 0
-	}
-	n, _ := s.ch.Read(make([]byte, 1))
-	return n
+	consume(in)
 }
 
 // Stop asks the session to end with an exit code. The first call counts.
@@ -245,7 +231,7 @@ func (s *session) run(command string) int {
 	s.ordered()
 	sh := &shell.Shell{
 		Config: &s.c.srv.shell, Session: s, Ctx: s.ctx, Who: s.c.who, Log: s.c.log,
-		Stdout: s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys,
+		Stdout: &s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys,
 	}
 	code := sh.Run(command)
 	s.stuck = sh.OutputStuck
@@ -292,10 +278,7 @@ func (s *session) ordered() {
 }
 
 // input passes what the peer sends to the shell.
-func (s *session) input(first []byte, err error) {
-	defer s.eof.Store(true)
-	s.screen.ReadKeys(s.ch, first, err, s.keys)
-}
+func (s *session) input(in *bufio.Reader) { s.screen.ReadKeys(in, s.keys) }
 
 // Go implements shell.Session: the connection remembers the goroutines of the session until
 // all of them have ended, however long the peer leaves a write hanging.

@@ -118,37 +118,27 @@ const ctrlC, ctrlD = 3, 4
 
 // ReadKeys reads input until its end and sends it to keys: single keys with a terminal, else
 // lines. What does not fit there is dropped: x/crypto would keep 2 MiB for a command that does
-// not read. p and err are what a read before has returned. The end of the input means nothing:
-// ssh without a terminal has none from the start.
-func (s *Screen) ReadKeys(in io.Reader, p []byte, err error, keys chan<- string) {
+// not read. The end of the input means nothing: ssh without a terminal has none from the start.
+func (s *Screen) ReadKeys(in io.ByteReader, keys chan<- string) {
 	var line []byte
-	buf := make([]byte, 4096)
-	for {
-		for _, b := range p {
-			key := ""
-			switch pty := s.HasPTY(); {
-			case b == ctrlC, pty && b == ctrlD:
-				key = "q"
-			case pty && strings.IndexByte("qQrR", b) >= 0:
-				key = strings.ToLower(string(b))
-			case b == '\n' || b == '\r':
-				key, line = string(line), line[:0]
-			case len(line) < maxLine:
-				line = append(line, b)
-			}
-			if key == "" {
-				continue
-			}
-			select {
-			case keys <- key:
-			default:
-			}
+	for b, err := in.ReadByte(); err == nil; b, err = in.ReadByte() {
+		key := ""
+		switch pty := s.HasPTY(); {
+		case b == ctrlC, pty && b == ctrlD:
+			key = "q"
+		case pty && strings.IndexByte("qQrR", b) >= 0:
+			key = strings.ToLower(string(b))
+		case b == '\n' || b == '\r':
+			key, line = string(line), line[:0]
+		case len(line) < maxLine:
+			line = append(line, b)
 		}
-		if err != nil {
-			return
+		if key == "" {
+			continue
 		}
-		var n int
-		n, err = in.Read(buf)
-		p = buf[:n]
+		select {
+		case keys <- key:
+		default:
+		}
 	}
 }
