@@ -31,19 +31,19 @@ func firstLine(head []byte) (text, rest []byte) {
 // HeadEnd returns the index after the first empty line, whether that ends with CRLF or LF; -1
 // = there is none. The first seen bytes have none.
 func HeadEnd(p []byte, seen int) int {
-	from := min(max(seen-2, 0), len(p))
-	p = p[from:]
-	n := bytes.Index(p, []byte("\n\r\n"))
-	if n >= 0 {
-		p = p[:n+1]
+	for i := min(max(seen-2, 0), len(p)); ; {
+		line := bytes.IndexByte(p[i:], '\n') + 1
+		if line == 0 {
+			return -1
+		}
+		i += line
+		switch rest := p[i:]; {
+		case bytes.HasPrefix(rest, []byte("\n")):
+			return i + 1
+		case bytes.HasPrefix(rest, []byte("\r\n")):
+			return i + 2
+		}
 	}
-	if bare := bytes.Index(p, []byte("\n\n")); bare >= 0 {
-		return from + bare + 2
-	}
-	if n >= 0 {
-		return from + n + 3
-	}
-	return -1
 }
 
 // Fields lists the header lines of a head in order, up to the empty line. It accepts
@@ -125,33 +125,21 @@ func chunkSize(line []byte) (n int64, ok bool) {
 // line differ. The copy is unchanged if the head has no Host line, or if the value is
 // not valid in one.
 func SetHost(head []byte, value string) []byte {
-	from, to, ok := hostValue(head)
-	if !ok || !only([]byte(value), valueOctet) {
-		return bytes.Clone(head)
-	}
-	edited := make([]byte, 0, len(head)-(to-from)+len(value))
-	edited = append(edited, head[:from]...)
-	edited = append(edited, value...)
-	return append(edited, head[to:]...)
-}
-
-// hostValue finds the value of the first Host line.
-func hostValue(head []byte) (from, to int, ok bool) {
 	_, rest := nextLine(head)
-	for len(rest) > 0 {
+	for only([]byte(value), valueOctet) && len(rest) > 0 {
 		at := len(head) - len(rest)
 		var line []byte
 		if line, rest = nextLine(rest); len(line) == 0 {
 			break
 		}
-		name, value, colon := bytes.Cut(line, []byte{':'})
+		name, old, colon := bytes.Cut(line, []byte{':'})
 		if !colon || !fold(name, "host") {
 			continue
 		}
-		from = at + len(name) + 1 + len(value) - len(bytes.TrimLeft(value, " \t"))
-		return from, from + len(trim(value)), true
+		from := at + len(name) + 1 + len(old) - len(bytes.TrimLeft(old, " \t"))
+		return slices.Concat(head[:from], []byte(value), head[from+len(trim(old)):])
 	}
-	return 0, 0, false
+	return bytes.Clone(head)
 }
 
 // AddLines returns a copy of a head with complete lines inserted before its empty line.

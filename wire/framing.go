@@ -22,46 +22,26 @@ type headerFlags struct {
 
 // note takes one header line; the value is trimmed.
 func (m *headerFlags) note(name, value []byte) {
-	switch len(name) {
-	case len("host"):
-		if fold(name, "host") {
-			m.host, m.hosts = value, m.hosts+1
-		}
-	case len("expect"):
-		if fold(name, "expect") {
-			m.expect = m.expect || hasToken(value, "100-continue")
-		}
-	case len("upgrade"):
-		if fold(name, "upgrade") {
-			m.upgrade = m.upgrade || len(value) > 0
-		}
-	case len("connection"): // and keep-alive
-		if fold(name, "connection") {
-			m.close = m.close || hasToken(value, "close")
-			m.keep = m.keep || hasToken(value, "keep-alive")
-		} else if fold(name, "keep-alive") {
-			m.keepAlive(value)
-		}
-	case len("content-length"):
-		if fold(name, "content-length") {
-			m.length, m.lengths = value, m.lengths+1
-		}
-	case len("transfer-encoding"):
-		if fold(name, "transfer-encoding") {
-			m.coding, m.codings = value, m.codings+1
-		}
-	case len("authorization"), len("proxy-authorization"), len("www-authenticate"), len("proxy-authenticate"): // and proxy-connection
-		m.noteAuth(name, value)
-	}
-}
-
-// noteAuth finds the schemes that authenticate a connection instead of a request, and
-// Proxy-Connection, whose name is as long as one of theirs. In a list of challenges the
-// scheme may be anywhere. A parameter that looks like one only prevents that the
-// connection is reused.
-func (m *headerFlags) noteAuth(name, value []byte) {
 	switch {
+	case fold(name, "host"):
+		m.host, m.hosts = value, m.hosts+1
+	case fold(name, "expect"):
+		m.expect = m.expect || hasToken(value, "100-continue")
+	case fold(name, "upgrade"):
+		m.upgrade = m.upgrade || len(value) > 0
+	case fold(name, "connection"):
+		m.close = m.close || hasToken(value, "close")
+		m.keep = m.keep || hasToken(value, "keep-alive")
+	case fold(name, "keep-alive"):
+		m.keepAlive(value)
+	case fold(name, "content-length"):
+		m.length, m.lengths = value, m.lengths+1
+	case fold(name, "transfer-encoding"):
+		m.coding, m.codings = value, m.codings+1
 	case fold(name, "authorization"), fold(name, "proxy-authorization"):
+		// NTLM and Negotiate authenticate a connection instead of a request. In a list of
+		// challenges the scheme may be anywhere. A parameter that looks like one only prevents
+		// that the connection is reused.
 		scheme, _, _ := bytes.Cut(value, []byte{' '})
 		m.auth = m.auth || fold(scheme, "ntlm") || fold(scheme, "negotiate")
 	case fold(name, "www-authenticate"), fold(name, "proxy-authenticate"):
@@ -74,9 +54,7 @@ func (m *headerFlags) noteAuth(name, value []byte) {
 // keepAlive reads the timeout parameter of a Keep-Alive line.
 func (m *headerFlags) keepAlive(value []byte) {
 	const word = "timeout="
-	for more := true; more; {
-		var item []byte
-		item, value, more = bytes.Cut(value, []byte{','})
+	for item := range bytes.SplitSeq(value, []byte{','}) {
 		item = trim(item)
 		if len(item) <= len(word) || !fold(item[:len(word)], word) {
 			continue
@@ -126,10 +104,7 @@ func (m *headerFlags) framing(h *Head) (reason string) {
 // than chunked: it is unsupported then, and not malformed.
 func (m *headerFlags) otherCoding() bool {
 	other := false
-	list := m.coding
-	for more := true; more; {
-		var item []byte
-		item, list, more = bytes.Cut(list, []byte{','})
+	for item := range bytes.SplitSeq(m.coding, []byte{','}) {
 		name, _, _ := bytes.Cut(item, []byte{';'})
 		name = trim(name)
 		if len(name) == 0 || !only(name, tokenOctet) {

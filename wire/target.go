@@ -36,21 +36,18 @@ func checkTarget(h *Head, hasHost bool) *relay.Error {
 
 // cutAbsolute splits an absolute-form target of http or https.
 func cutAbsolute(t []byte) (authority, rest []byte, ok bool) {
-	const plain, secure = "http://", "https://"
-	n := 0
-	switch {
-	case len(t) >= len(plain) && fold(t[:len(plain)], plain):
-		n = len(plain)
-	case len(t) >= len(secure) && fold(t[:len(secure)], secure):
-		n = len(secure)
-	default:
-		return nil, nil, false
+	for _, scheme := range []string{"http://", "https://"} {
+		n := len(scheme)
+		if len(t) < n || !fold(t[:n], scheme) {
+			continue
+		}
+		end := len(t)
+		if i := bytes.IndexAny(t[n:], "/?#"); i >= 0 {
+			end = n + i
+		}
+		return t[n:end:end], t[end:], true
 	}
-	end := bytes.IndexAny(t[n:], "/?#")
-	if end < 0 {
-		end = len(t) - n
-	}
-	return t[n : n+end : n+end], t[n+end:], true
+	return nil, nil, false
 }
 
 // ShownTarget returns the target without scheme and authority: the target itself, or the
