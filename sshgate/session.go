@@ -155,12 +155,8 @@ func (s *session) request(req *ssh.Request) (start func() int, ok bool) {
 		if ssh.Unmarshal(req.Payload, &text) == nil && text.Value == apiSubsystem && s.c.enrolled == nil {
 			return s.serveAPI, true
 		}
-	case "pty-req":
-		return nil, s.screen.Request(req.Payload)
-	case "window-change":
-		return nil, s.screen.Change(req.Payload)
-	case "env":
-		return nil, s.screen.Env(req.Payload)
+	case "pty-req", "window-change", "env":
+		return nil, s.screen.Request(req.Type, req.Payload)
 	case "signal": // those that end a program end the session (RFC 4254, section 6.9)
 		if ssh.Unmarshal(req.Payload, &text) == nil && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, text.Value) {
 			s.Stop(cli.ExitInterrupted)

@@ -24,50 +24,27 @@ type Screen struct {
 // maxColumns is the widest window that is taken from a client.
 const maxColumns = 1000
 
-// Request takes a pty-req (RFC 4254, section 6.2).
-func (s *Screen) Request(payload []byte) bool {
+// Request takes a request about the terminal: pty-req, window-change or env (RFC 4254, sections
+// 6.2, 6.7 and 6.4). Of the environment only what switches colours off means anything here.
+func (s *Screen) Request(kind string, payload []byte) bool {
 	var pty struct {
 		Term                         string
 		Columns, Rows, Width, Height uint32
 		Modes                        string
 	}
-	if ssh.Unmarshal(payload, &pty) != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pty = true
-	s.dumb = pty.Term == "" || pty.Term == "dumb"
-	s.columns = int(min(pty.Columns, maxColumns))
-	return true
-}
-
-// Change takes a window-change (RFC 4254, section 6.7).
-func (s *Screen) Change(payload []byte) bool {
 	var window struct{ Columns, Rows, Width, Height uint32 }
-	if ssh.Unmarshal(payload, &window) != nil {
-		return false
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.columns = int(min(window.Columns, maxColumns))
-	return true
-}
-
-// Env takes an environment variable; only those that switch colours off mean
-// anything here.
-func (s *Screen) Env(payload []byte) bool {
 	var variable struct{ Name, Value string }
-	if ssh.Unmarshal(payload, &variable) != nil {
-		return false
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch variable.Name {
-	case "NO_COLOR":
-		s.noColor = s.noColor || variable.Value != ""
-	case "TERM":
-		s.noColor = s.noColor || variable.Value == "dumb"
+	switch {
+	case kind == "pty-req" && ssh.Unmarshal(payload, &pty) == nil:
+		s.pty = true
+		s.dumb = pty.Term == "" || pty.Term == "dumb"
+		s.columns = int(min(pty.Columns, maxColumns))
+	case kind == "window-change" && ssh.Unmarshal(payload, &window) == nil:
+		s.columns = int(min(window.Columns, maxColumns))
+	case kind == "env" && ssh.Unmarshal(payload, &variable) == nil && (variable.Name == "NO_COLOR" || variable.Name == "TERM"):
+		s.noColor = s.noColor || variable.Value == "dumb" || variable.Name == "NO_COLOR" && variable.Value != ""
 	default:
 		return false
 	}
