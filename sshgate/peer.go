@@ -120,10 +120,11 @@ const (
 
 // peers holds the links to the other nodes, and what other nodes use of this one.
 type peers struct {
-	srv *Server
-	wg  sync.WaitGroup
-	ctx context.Context
-	end context.CancelFunc
+	srv     *Server
+	started sync.Once
+	wg      sync.WaitGroup
+	ctx     context.Context
+	end     context.CancelFunc
 
 	in, out atomic.Int64 // channels that were opened by and at other nodes since the start
 	tunnels sync.Map     // string: *forward; those of this node that others can use, by id

@@ -17,19 +17,19 @@ import (
 const recheckAgain = time.Second
 
 // revalidator checks again who may stay when a change was published that may take a right
-// away: a key, an account, an alias or a membership may be gone. One goroutine asks the
-// store, about those connections only that the changes name; without changes it asks
-// nothing.
+// away: a key, an account, an alias or a membership may be gone. One goroutine, which lives
+// while there is something to check, asks the store about those connections only that the
+// changes name.
 type revalidator struct {
 	srv     *Server
 	ctx     context.Context
 	cancel  context.CancelFunc
-	stopped chan struct{}
-	wake    chan struct{}
+	work    sync.WaitGroup
 	version atomic.Int64 // counts the changes of rights that were published
 
-	mu  sync.Mutex
-	due scope // what is to be checked
+	mu      sync.Mutex
+	due     scope // what is to be checked
+	running bool
 }
 
 // subject names connections that are to be checked: every one, those of an account or a key,
@@ -76,12 +76,20 @@ func (srv *Server) Publish(changes []relay.Change) {
 // check has connections checked.
 func (a *revalidator) check(due scope) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	maps.Copy(a.due, due)
-	a.mu.Unlock()
-	select {
-	case a.wake <- struct{}{}:
-	default:
+	if !a.running && a.ctx.Err() == nil {
+		a.running = true
+		a.work.Go(a.run)
 	}
+}
+
+// stop ends the checks and waits until none runs.
+func (a *revalidator) stop() {
+	a.mu.Lock()
+	a.cancel()
+	a.mu.Unlock()
+	a.work.Wait()
 }
 
 // recheckIfChanged is called once something of a connection can be seen by revalidate that
@@ -92,26 +100,27 @@ func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	}
 }
 
+// run checks what is due, until nothing is.
 func (a *revalidator) run() {
-	defer close(a.stopped)
-	var again <-chan time.Time
 	for {
-		select {
-		case <-a.ctx.Done():
-			return
-		case <-a.wake:
-		case <-again:
-		}
-		again = nil
 		a.mu.Lock()
 		due := a.due
 		a.due = scope{}
+		a.running = len(due) > 0 && a.ctx.Err() == nil
+		more := a.running
 		a.mu.Unlock()
-		if !a.revalidate(due) {
-			a.mu.Lock()
-			maps.Copy(a.due, due)
-			a.mu.Unlock()
-			again = time.After(recheckAgain)
+		if !more {
+			return
+		}
+		if a.revalidate(due) {
+			continue
+		}
+		a.mu.Lock()
+		maps.Copy(a.due, due)
+		a.mu.Unlock()
+		select {
+		case <-time.After(recheckAgain):
+		case <-a.ctx.Done():
 		}
 	}
 }

@@ -127,7 +127,6 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
-	serving   bool
 	stopping  bool
 	moving    bool // see Move
 }
@@ -167,7 +166,7 @@ func New(o Options) *Server {
 	}
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.buffers.New = func() any { return new([writePiece]byte) }
-	srv.revalidator = &revalidator{srv: srv, due: scope{}, stopped: make(chan struct{}), wake: make(chan struct{}, 1)}
+	srv.revalidator = &revalidator{srv: srv, due: scope{}}
 	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
 	srv.acceptor = &gliderlabs.Server{
 		Version:              strings.TrimPrefix(serverVersion, "SSH-2.0-"),
@@ -199,12 +198,8 @@ func (srv *Server) Serve(inner net.Listener) error {
 		return errors.Join(net.ErrClosed, ln.Close())
 	}
 	srv.listeners[ln] = struct{}{}
-	if !srv.serving {
-		srv.serving = true
-		go srv.revalidator.run()
-		if srv.o.Peers.Nodes != nil {
-			srv.peers.wg.Go(srv.peers.run)
-		}
+	if srv.o.Peers.Nodes != nil {
+		srv.peers.started.Do(func() { srv.peers.wg.Go(srv.peers.run) })
 	}
 	srv.mu.Unlock()
 
@@ -248,13 +243,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	for _, c := range conns {
 		c.spawn(func() { c.drain(ctx, stopped) })
 	}
-	srv.mu.Lock()
-	serving := srv.serving
-	srv.mu.Unlock()
-	if serving {
-		srv.revalidator.cancel()
-		<-srv.revalidator.stopped
-	}
+	srv.revalidator.stop()
 	for _, c := range conns {
 		select {
 		case <-c.finished:
