@@ -142,11 +142,6 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 	if method != "none" || l.failures > 0 {
 		l.failures++
 	}
-	defer func() {
-		if l.unavailable && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
-			_ = l.hangUp()
-		}
-	}()
 	if method != "none" {
 		// A proven key that nobody approved, a store that does not answer and a reached limit
 		// cost the source nothing.
@@ -161,6 +156,9 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 		}
 		l.c.setResult(result)
 		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
+	}
+	if l.unavailable && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
+		_ = l.hangUp()
 	}
 }
 
@@ -195,10 +193,7 @@ func (l *login) refuse(key ssh.PublicKey, what string) error {
 	if !slices.Contains(l.refused, why) {
 		l.refused = append(l.refused, why)
 	}
-	if l.explained {
-		return errRefused
-	}
-	if l.failures >= maxAuthTries-1 {
+	if !l.explained && l.failures >= maxAuthTries-1 {
 		return l.explainRefusal()
 	}
 	return errRefused
@@ -242,22 +237,18 @@ func (l *login) refuseWith(text string) error {
 // explainRefusal tells once why nobody came in, and what to do.
 func (l *login) explainRefusal() error {
 	l.explained = true
-	site := &l.c.srv.o.Site
-	var b strings.Builder
-	for _, why := range l.refused {
-		b.WriteString("relay: " + why + "\r\n")
-	}
-	if len(l.refused) == 0 {
-		b.WriteString("relay: people are known here by their SSH key, and none was offered (ssh-keygen -t ed25519 makes one)\r\n")
+	site, lines := &l.c.srv.o.Site, slices.Clone(l.refused)
+	if len(lines) == 0 {
+		lines = []string{"people are known here by their SSH key, and none was offered (ssh-keygen -t ed25519 makes one)"}
 	}
 	if l.c.remote.IsValid() {
-		b.WriteString("relay: you come from " + l.c.remote.Addr().String() + "\r\n")
+		lines = append(lines, "you come from "+l.c.remote.Addr().String())
 	}
-	b.WriteString("relay: to register a key, run: ssh " + site.SSHDestination(enrolUser) + "\r\n")
-	b.WriteString("relay: or with an API token: ssh -o PreferredAuthentications=keyboard-interactive,publickey " + site.SSHDestination(enrolUser) + "\r\n")
-	b.WriteString("relay: or do it at " + site.URL("/account") +
-		" or have an admin run: relayd key add --user NAME FILE.pub\r\n")
-	return &ssh.BannerError{Err: errRefused, Message: b.String()}
+	lines = append(lines,
+		"to register a key, run: ssh "+site.SSHDestination(enrolUser),
+		"or with an API token: ssh -o PreferredAuthentications=keyboard-interactive,publickey "+site.SSHDestination(enrolUser),
+		"or do it at "+site.URL("/account")+" or have an admin run: relayd key add --user NAME FILE.pub")
+	return l.refuseWith(strings.Join(lines, "\r\nrelay: "))
 }
 
 // recovered turns a panic within the handshake into a refusal.
@@ -309,29 +300,14 @@ func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 		// gliderlabs switches NoClientAuth on when it has no handlers of its own,
 		// so the method none must be refused here.
 		NoClientAuthCallback: func(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone },
-		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
-			onOtherStack(func() { p, err = l.offered(meta, key) })
-			return p, err
-		},
-		VerifiedPublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (p *ssh.Permissions, err error) {
-			onOtherStack(func() { p, err = l.verified(meta, key) })
-			return p, err
+		PublicKeyCallback:    l.offered,
+		VerifiedPublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (*ssh.Permissions, error) {
+			return l.verified(meta, key)
 		},
 		KeyboardInteractiveCallback: l.interactive,
 		PreAuthConnCallback:         func(banner ssh.ServerPreAuthConn) { l.banner = banner },
 		AuthLogCallback:             l.attemptEnded,
 	}
-}
-
-// onOtherStack runs f in a goroutine of its own and waits for it. Questions to the store make
-// a stack grow, and the goroutine of the handshake lives as long as its connection.
-func onOtherStack(f func()) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		f()
-	}()
-	<-done
 }
 
 // serverVersion is what we send in the version exchange: no build number there.
