@@ -72,32 +72,6 @@ func (f *forward) attachment() relay.Attachment {
 	return f.att
 }
 
-// request orders a global request behind those before it. Replies carry no id, so
-// that even a refusal keeps its place.
-func (c *conn) request(req *ssh.Request) {
-	served := []string{"tcpip-forward", "cancel-tcpip-forward", relay.HelloRequest, relay.TargetRequest}
-	if !req.WantReply && !slices.Contains(served, req.Type) {
-		return
-	}
-	c.post(func() {
-		ok, payload, then := false, []byte(nil), func() {}
-		switch req.Type {
-		case "tcpip-forward":
-			ok, payload, then = c.forward(req.Payload)
-		case "cancel-tcpip-forward":
-			ok = c.cancelForward(req.Payload)
-		case relay.HelloRequest:
-			ok = c.hello(req.Payload)
-		case relay.TargetRequest:
-			ok = c.target(req.Payload)
-		case hostKeysProve:
-			ok, payload = c.srv.proveHostKeys(c.sc.Conn, req.Payload)
-		}
-		_ = req.Reply(ok, payload)
-		then()
-	})
-}
-
 // hello is the bundled client saying what it can do.
 func (c *conn) hello(payload []byte) bool {
 	var h relay.Hello

@@ -71,17 +71,14 @@ func (p *fills) Fill(buf []byte) {
 	case len(p.buf) > 0 || p.err != nil:
 		p.takeAhead(buf)
 	default:
-		p.srv.work.Go(func() { p.fill(buf) })
+		p.srv.work.Go(func() { // ends with the channel or, at the latest, with the connection
+			defer p.panics("read")
+			f := p.read(buf)
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.deliver(f)
+		})
 	}
-}
-
-// fill reads for a Fill. It ends with the channel or, at the latest, with the connection.
-func (p *fills) fill(buf []byte) {
-	defer p.panics("read")
-	f := p.read(buf)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.deliver(f)
 }
 
 // takeAhead serves a Fill with what was read ahead; the caller holds mu.

@@ -289,7 +289,12 @@ func (l *peerLink) run() {
 			failures = 1
 			err = l.hold(pc)
 			l.control.Store(nil)
-			l.closeData()
+			l.mu.Lock()
+			for _, pc := range l.data {
+				_ = pc.Close()
+			}
+			l.data = nil
+			l.mu.Unlock()
 		}
 		if l.ctx.Err() != nil {
 			return
@@ -345,16 +350,6 @@ func (l *peerLink) tell(kind string, payload any) bool {
 		return true
 	default:
 		return false
-	}
-}
-
-func (l *peerLink) closeData() {
-	l.mu.Lock()
-	data := l.data
-	l.data = nil
-	l.mu.Unlock()
-	for _, pc := range data {
-		_ = pc.Close()
 	}
 }
 

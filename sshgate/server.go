@@ -244,13 +244,12 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		c.spawn(func() { c.drain(ctx, stopped) })
 	}
 	srv.revalidator.stop()
-	for _, c := range conns {
-		select {
-		case <-c.finished:
-		case <-ctx.Done():
+	cut := context.AfterFunc(ctx, func() {
+		for _, c := range conns {
 			_ = c.sock.Close()
 		}
-	}
+	})
+	defer cut()
 	for _, c := range conns {
 		<-c.finished
 	}
@@ -286,8 +285,9 @@ func connOf(ctx gliderlabs.Context) *conn {
 	return c
 }
 
-// request gets every global request, one at a time and in order. It must not
-// block: x/crypto reads nothing more while 16 requests wait.
+// request gets every global request, one at a time and in order, and orders it behind those
+// before it. Replies carry no id, so that even a refusal keeps its place. It must not block:
+// x/crypto reads nothing more while 16 requests wait.
 func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
 	c := connOf(ctx)
 	sc, _ := ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)
@@ -298,9 +298,29 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 	if !c.start(sc) || c.enrolled != nil {
 		return false, nil
 	}
+	served := []string{"tcpip-forward", "cancel-tcpip-forward", relay.HelloRequest, relay.TargetRequest}
+	if !req.WantReply && !slices.Contains(served, req.Type) {
+		return false, nil
+	}
 	own := *req
 	req.WantReply = false // the reply is ours to give, in order but not now
-	c.request(&own)
+	c.post(func() {
+		ok, payload, then := false, []byte(nil), func() {}
+		switch own.Type {
+		case "tcpip-forward":
+			ok, payload, then = c.forward(own.Payload)
+		case "cancel-tcpip-forward":
+			ok = c.cancelForward(own.Payload)
+		case relay.HelloRequest:
+			ok = c.hello(own.Payload)
+		case relay.TargetRequest:
+			ok = c.target(own.Payload)
+		case hostKeysProve:
+			ok, payload = srv.proveHostKeys(c.sc.Conn, own.Payload)
+		}
+		_ = own.Reply(ok, payload)
+		then()
+	})
 	return false, nil
 }
 

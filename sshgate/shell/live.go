@@ -114,8 +114,7 @@ func (v *live) print() (end func()) {
 // gather waits for the forwards that were asked for together with the session. rest is
 // what else happened meanwhile.
 func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
-	last, quiet := time.NewTimer(v.FirstForward), time.NewTimer(noMore)
-	defer last.Stop()
+	begun, quiet := time.Now(), time.NewTimer(noMore)
 	defer quiet.Stop()
 	for {
 		select {
@@ -133,15 +132,11 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 			}
 			quiet.Reset(noMore)
 		case <-quiet.C:
-			if len(online)+len(refused) > 0 && !v.Session.RequestsPending() {
+			some := len(online)+len(refused) > 0
+			if (some || time.Since(begun) >= v.FirstForward) && !v.Session.RequestsPending() {
 				return online, refused, rest
 			}
 			quiet.Reset(noMore)
-		case <-last.C:
-			if !v.Session.RequestsPending() {
-				return online, refused, rest
-			}
-			last.Reset(noMore)
 		case <-v.Ctx.Done():
 			return online, refused, rest
 		}
