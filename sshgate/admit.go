@@ -151,13 +151,16 @@ func (srv *Server) forget(c *conn) {
 	srv.mu.Unlock()
 	defer srv.limiter.Release(&c.slot) // last: the penalty is there once the connection is not counted any more
 	c.mu.Lock()
-	in, fault := c.loggedIn, c.result
+	in, result := c.loggedIn, c.result
 	c.mu.Unlock()
 	if in {
 		return
 	}
-	srv.metrics.noLogin(fault)
-	cost := loginResults[fault].penalty
+	if result == resultRefused {
+		srv.metrics.refused.Add(1)
+	}
+	srv.metrics.logins.WithLabelValues(loginResults[result].name).Inc()
+	cost := loginResults[result].penalty
 	if cost == 0 || stopping || c.penaltyExempt {
 		return
 	}

@@ -47,7 +47,16 @@ func (s *session) serveAPI() int {
 func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
 	ours, theirs := net.Pipe()
 	srv = s.c.srv.o.API(s.c.who)
-	srv.Handler = s.ownRequests(srv.Handler)
+	api := srv.Handler
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.RemoteAddr = s.c.remote.String() // for the log
+		if r.ContentLength != 0 && r.Body != nil {
+			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
+			_ = body.control.SetReadDeadline(time.Now().Add(s.c.srv.o.StallTimeout))
+			r.Body = body
+		}
+		api.ServeHTTP(w, r)
+	})
 	srv.BaseContext = func(net.Listener) context.Context { return s.ctx }
 	ended := make(chan struct{})
 	srv.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -136,21 +145,8 @@ func (s *session) copyFromAPI(from net.Conn) {
 	}
 }
 
-// ownRequests gives each request the address of the SSH connection, for the log, and its body
-// a deadline. net/http's own would go on after the body and end calls that wait.
-func (s *session) ownRequests(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.RemoteAddr = s.c.remote.String()
-		if r.ContentLength != 0 && r.Body != nil {
-			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
-			_ = body.control.SetReadDeadline(time.Now().Add(s.c.srv.o.StallTimeout))
-			r.Body = body
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
 // timedBody is a request body that removes the read deadline of the connection at its end.
+// net/http's own deadline would go on after the body and end calls that wait.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController

@@ -3,7 +3,6 @@ package sshgate
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -57,7 +56,7 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 	}
 	l.explained = true
 	if !srv.limiter.BeginPrompt(&l.c.slot) {
-		srv.metrics.enrolment(enrolFull)
+		srv.metrics.enrolls.WithLabelValues(enrolFull).Inc()
 		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
 	defer srv.limiter.SetState(&l.c.slot, admission.Unauthenticated)
@@ -116,7 +115,7 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 		}
 	}
 	l.peerLeft = how == relay.EnrolmentLeft
-	srv.metrics.enrolment(how)
+	srv.metrics.enrolls.WithLabelValues(how).Inc()
 	l.c.log.Info("enrolment ended", "fingerprint", w.Fingerprint, "how", how)
 	switch how {
 	case relay.EnrolmentApproved:
@@ -164,17 +163,8 @@ func invitation(w *enrolment, url string) string {
 	}, "\r\n") + "\r\n"
 }
 
-// welcome is what the holder of a key reads that is registered now, or was before.
-func welcome(site *relay.Site, who relay.Actor, before bool) []string {
-	first := "approved: this key now belongs to " + record.SafeText(who.AccountName)
-	if before {
-		first = "this key is already registered, it belongs to " + record.SafeText(who.AccountName) + "; nothing to do"
-	}
-	return []string{first, fmt.Sprintf("next: ssh -N -R ALIAS:80:localhost:3000 %s", site.SSHDestination(""))}
-}
-
-// enrolledKey is where the lines of welcome are in the permissions of a connection that came
-// to have its key registered. It has sessions, which say these lines, and nothing else.
+// enrolledKey is where the lines about its key are in the permissions of a connection that came
+// to have that registered. It has sessions, which say these lines, and nothing else.
 type enrolledKey struct{}
 
 // sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.

@@ -110,7 +110,8 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permi
 	return l.accept(meta, who, before)
 }
 
-// accept makes the identity of a connection, and says what its holder wants to know.
+// accept makes the identity of a connection, and says what its holder wants to know. before says
+// that the key was registered already.
 func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
 	if !l.c.srv.limiter.ReserveAccount(&l.c.slot, who.Account) {
 		l.c.log.Warn("too many ssh connections of one account", "account", who.AccountName)
@@ -119,7 +120,11 @@ func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ss
 	extra := map[any]any{actorKey{}: who}
 	l.c.srv.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
 	if l.enrolling(meta) {
-		lines := welcome(&l.c.srv.o.Site, who, before)
+		first := "approved: this key now belongs to " + record.SafeText(who.AccountName)
+		if before {
+			first = "this key is already registered, it belongs to " + record.SafeText(who.AccountName) + "; nothing to do"
+		}
+		lines := []string{first, "next: ssh -N -R ALIAS:80:localhost:3000 " + l.c.srv.o.Site.SSHDestination("")}
 		extra[enrolledKey{}] = lines
 		_ = l.banner.SendAuthBanner("relay: " + strings.Join(lines, "\r\nrelay: ") + "\r\n")
 	} else if !strings.HasPrefix(l.c.version, relayVersion) {

@@ -145,16 +145,6 @@ func (m *metrics) forwardRefused(code string) {
 	m.refusals.WithLabelValues(code).Inc()
 }
 
-func (m *metrics) enrolment(how string) { m.enrolls.WithLabelValues(how).Inc() }
-
-// noLogin counts a connection that ended without a login.
-func (m *metrics) noLogin(r loginResult) {
-	if r == resultRefused {
-		m.refused.Add(1)
-	}
-	m.logins.WithLabelValues(loginResults[r].name).Inc()
-}
-
 // Stats counts. It takes locks for moments only.
 func (srv *Server) Stats() Stats {
 	by := srv.limiter.Counts()

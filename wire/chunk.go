@@ -117,7 +117,18 @@ func (c *chunk) trailer(p []byte) (n int, why string) {
 	b := p[0]
 	switch c.state {
 	case trailerStart:
-		return 1, c.trailerByte(b)
+		switch {
+		case b == '\r':
+			c.state = lastLF
+		case is(b, tokenOctet):
+			c.state, c.named = inName, 0
+			return 1, c.nameByte(b)
+		case isSpace(b) && !c.strict && c.named > 0:
+			c.state = inValue
+		default:
+			return 1, "a trailer line does not begin with a name"
+		}
+		return 1, ""
 	case inName:
 		return 1, c.nameByte(b)
 	case inValue:
@@ -134,21 +145,6 @@ func (c *chunk) trailer(p []byte) (n int, why string) {
 		return 1, "a trailer line holds a CR without LF"
 	}
 	return 1, ""
-}
-
-func (c *chunk) trailerByte(b byte) string {
-	switch {
-	case b == '\r':
-		c.state = lastLF
-	case is(b, tokenOctet):
-		c.state, c.named = inName, 0
-		return c.nameByte(b)
-	case isSpace(b) && !c.strict && c.named > 0:
-		c.state = inValue
-	default:
-		return "a trailer line does not begin with a name"
-	}
-	return ""
 }
 
 func (c *chunk) nameByte(b byte) string {

@@ -78,7 +78,12 @@ func fields(all []byte) []Field {
 			list = make([]Field, 0, bytes.Count(all, []byte{'\n'}))
 		}
 		if isSpace(line[0]) && len(list) > 0 {
-			list[len(list)-1].Value, from = unfold(all, from, at, at+len(line))
+			// A folded line extends the value before it. An empty value begins in this line.
+			end := at + len(line)
+			if len(bytes.Trim(all[from:at], " \t\r\n")) == 0 {
+				from = end - len(bytes.TrimLeft(line, " \t"))
+			}
+			list[len(list)-1].Value = all[from : from+len(bytes.TrimRight(all[from:end], " \t\r\n"))]
 			continue
 		}
 		name, value, ok := bytes.Cut(line, []byte{':'})
@@ -90,15 +95,6 @@ func fields(all []byte) []Field {
 		list = append(list, Field{Name: name, Value: all[from : from+len(value)]})
 	}
 	return list
-}
-
-// unfold extends the value that begins at all[from] by the folded line all[at:end]. An
-// empty value begins in that line.
-func unfold(all []byte, from, at, end int) (value []byte, begins int) {
-	if len(bytes.Trim(all[from:at], " \t\r\n")) == 0 {
-		from = end - len(bytes.TrimLeft(all[at:end], " \t"))
-	}
-	return all[from : from+len(bytes.TrimRight(all[from:end], " \t\r\n"))], from
 }
 
 // StartLine returns the three parts of the first line of a head: method, target,

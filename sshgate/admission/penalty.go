@@ -36,7 +36,7 @@ type Penalties struct {
 
 	mu       sync.Mutex
 	bySource map[netip.Prefix]penalty
-	swept    time.Time
+	swept    time.Time // when those that have run down were removed
 }
 
 // NewPenalties makes a table without penalties, which goes by the clock now.
@@ -51,8 +51,14 @@ func (p *Penalties) Add(source netip.Prefix, cost time.Duration) (keptOut time.D
 	defer p.mu.Unlock()
 	now := p.now()
 	x, known := p.bySource[source]
-	if !known && len(p.bySource) >= maxPenalties && !p.sweep(now) {
-		return 0
+	if !known && len(p.bySource) >= maxPenalties {
+		if now.Sub(p.swept) >= time.Second {
+			p.swept = now
+			maps.DeleteFunc(p.bySource, func(_ netip.Prefix, x penalty) bool { return !x.until.After(now) })
+		}
+		if len(p.bySource) >= maxPenalties {
+			return 0
+		}
 	}
 	if x.until.Before(now) {
 		x = penalty{until: now}
@@ -96,15 +102,4 @@ func (p *Penalties) Sources() (n int) {
 		}
 	}
 	return n
-}
-
-// sweep removes penalties that have run down, at most once a second, and returns
-// whether there is space for another source now. The caller holds mu.
-func (p *Penalties) sweep(now time.Time) bool {
-	if now.Sub(p.swept) < time.Second {
-		return false
-	}
-	p.swept = now
-	maps.DeleteFunc(p.bySource, func(_ netip.Prefix, x penalty) bool { return !x.until.After(now) })
-	return len(p.bySource) < maxPenalties
 }

@@ -40,7 +40,10 @@ func (s *Shell) command(words []word) int {
 	var failed *cli.Error
 	switch code := s.Session.Exit(cli.ExitOK); {
 	case s.Ctx.Err() == nil && slices.Contains(args, "--json") && errors.As(err, &failed) && (failed.Code != "" || failed.Exit == cli.ExitUsage):
-		return s.failAsJSON(failed)
+		// What the API refused, or wrong use, is said as the API says it.
+		p := record.ProblemOf(relay.Errorf(cmp.Or(failed.Code, relay.CodeValidationFailed), "%s", failed.Error()), "")
+		_ = (&cli.Printer{Out: s.Stderr}).Object(p)
+		return failed.Exit
 	case err == nil || s.Ctx.Err() == nil:
 		return f.Exit(s.Ctx, err)
 	case code == cli.ExitRefused:
@@ -49,14 +52,6 @@ func (s *Shell) command(words []word) int {
 		f.Say(StoppingText)
 	}
 	return s.Session.Exit(cli.ExitInterrupted)
-}
-
-// failAsJSON says on stderr what the API refused, or wrong use, as the API says it, and returns
-// the exit code.
-func (s *Shell) failAsJSON(e *cli.Error) int {
-	p := record.ProblemOf(relay.Errorf(cmp.Or(e.Code, relay.CodeValidationFailed), "%s", e.Error()), "")
-	_ = (&cli.Printer{Out: s.Stderr}).Object(p)
-	return e.Exit
 }
 
 // front is this session for the commands of cli.
@@ -104,15 +99,6 @@ func (s *Shell) root(f *cli.Front) *cobra.Command {
 		c.Example = strings.ReplaceAll(c.Example, "  relay ", "  "+s.dial()+" ")
 	}
 	return root
-}
-
-// helpText says what can be done here.
-func (s *Shell) helpText() string {
-	var text strings.Builder
-	root := s.root(s.front())
-	root.SetOut(&text)
-	_ = root.Help()
-	return text.String()
 }
 
 // dial is how people reach this relay.

@@ -51,7 +51,11 @@ func (v *live) run() int {
 		if v.Ctx.Err() != nil {
 			return v.Session.Exit(cli.ExitFailure)
 		}
-		for line := range strings.Lines(v.helpText()) {
+		var help strings.Builder
+		root := v.root(v.front())
+		root.SetOut(&help)
+		_ = root.Help()
+		for line := range strings.Lines(help.String()) {
 			v.line(strings.TrimRight(line, "\r\n"))
 		}
 		return cli.ExitFailure
