@@ -93,12 +93,10 @@ func (srv *Server) reject(c *conn, reason, text string) {
 		srv.o.Log.Warn("ssh connections rejected", "reason", reason, "remote", c.remote.String(), "text", text)
 	})
 	srv.o.Log.Debug("ssh connection rejected", "remote", c.remote.String(), "reason", reason)
-	select {
-	case srv.rejecting <- struct{}{}:
-		defer func() { <-srv.rejecting }()
-	default:
+	if !srv.rejecting.TryAcquire(1) {
 		return
 	}
+	defer srv.rejecting.Release(1)
 	tcp := c.sock.Conn
 	end := time.Now().Add(rejectTime)
 	_ = tcp.SetWriteDeadline(end)

@@ -2,7 +2,6 @@ package sshgate
 
 import (
 	"context"
-	"maps"
 	"slices"
 	"time"
 
@@ -71,25 +70,21 @@ func (c *conn) checkDrained() {
 // endSessions asks all sessions to end and waits a moment for their last output and for the
 // last notices to the bundled client.
 func (c *conn) endSessions(exit int) {
+	var ends []<-chan struct{}
 	c.mu.Lock()
-	sessions := slices.Collect(maps.Keys(c.sessions))
-	toClient := c.clientNotices
+	for s := range c.sessions {
+		s.Stop(exit)
+		ends = append(ends, s.over)
+	}
+	if c.clientNotices != nil {
+		c.clientNotices.End()
+		ends = append(ends, c.clientNotices.sent)
+	}
 	c.mu.Unlock()
 	limit := time.After(time.Second)
-	for _, s := range sessions {
-		s.Stop(exit)
-	}
-	if toClient != nil {
-		toClient.End()
+	for _, ended := range ends {
 		select {
-		case <-toClient.sent:
-		case <-limit:
-			return
-		}
-	}
-	for _, s := range sessions {
-		select {
-		case <-s.over:
+		case <-ended:
 		case <-c.ctx.Done():
 			return
 		case <-limit:
@@ -202,8 +197,8 @@ func (c *conn) handOver(f *forward) bool {
 		return false
 	}
 	c.spawn(func() {
-		last, ok := c.takeForward(f)
-		if !ok {
+		taken, last := c.takeForward(f.is)
+		if taken == nil {
 			return
 		}
 		f.detach(true)

@@ -54,7 +54,7 @@ func (f *forward) detach(graceful bool) {
 	f.closed.Store(true)
 	peers := f.c.srv.peers
 	peers.tunnels.Delete(f.info.ID)
-	closeIdle := func() { peers.endBridges((*bridge).closeIdle, func(other *forward) bool { return other == f }) }
+	closeIdle := func() { peers.endBridges((*bridge).closeIdle, f.is) }
 	if graceful {
 		time.AfterFunc(peerLearns, closeIdle)
 	} else {
@@ -297,16 +297,10 @@ func (c *conn) cancelForward(payload []byte) bool {
 	if ssh.Unmarshal(payload, &asked) != nil {
 		return false
 	}
-	var f *forward
-	c.mu.Lock()
-	same := func(f *forward) bool {
+	f, _ := c.takeForward(func(f *forward) bool {
 		return f.asked.Bind == asked.Bind && (f.asked.Port == asked.Port || f.port == asked.Port)
-	}
-	if i := slices.IndexFunc(c.forwards, same); i >= 0 {
-		f = c.forwards[i]
-	}
-	c.mu.Unlock()
-	if _, ok := c.takeForward(f); !ok {
+	})
+	if f == nil {
 		return false
 	}
 	f.detach(true)
@@ -314,19 +308,22 @@ func (c *conn) cancelForward(payload []byte) bool {
 	return true
 }
 
-// takeForward takes f out of the forwards; last tells that no other is left. ok is false
-// when f was not among them.
-func (c *conn) takeForward(f *forward) (last, ok bool) {
+// takeForward takes the forward that is meant out of the forwards; nil when it is not among
+// them. last tells that no other is left.
+func (c *conn) takeForward(meant func(*forward) bool) (f *forward, last bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	i := slices.Index(c.forwards, f)
+	i := slices.IndexFunc(c.forwards, meant)
 	if i < 0 {
-		return false, false
+		return nil, false
 	}
+	f = c.forwards[i]
 	c.forwards = slices.Delete(slices.Clone(c.forwards), i, i+1)
 	c.updateIdleTimer()
-	return len(c.forwards) == 0, true
+	return f, len(c.forwards) == 0
 }
+
+func (f *forward) is(other *forward) bool { return f == other }
 
 // holds tells whether an alias that fits is attached by this connection.
 func (c *conn) holds(fits func(*relay.Alias) bool) bool {

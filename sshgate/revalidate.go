@@ -174,8 +174,8 @@ func (a *revalidator) revalidate(due scope) bool {
 // removeForward takes a forward back whose alias may not be used any more. What it was the
 // last forward of is given up; else the others go on.
 func (c *conn) removeForward(f *forward) {
-	last, ok := c.takeForward(f)
-	if !ok {
+	taken, last := c.takeForward(f.is)
+	if taken == nil {
 		return
 	}
 	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"

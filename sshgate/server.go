@@ -117,7 +117,7 @@ type Server struct {
 	peers     *peers
 	lookups   *semaphore.Weighted // taken by who asks the store, see beginLookup
 	waiting   atomic.Int64        // for lookups
-	rejecting chan struct{}       // one for each connection that is told why it is rejected
+	rejecting *semaphore.Weighted // taken by each connection that is told why it is rejected
 
 	rejected, acceptErrors rate.Sometimes // for the log
 
@@ -150,7 +150,7 @@ func New(o Options) *Server {
 		}),
 		penalties: admission.NewPenalties(o.Now),
 		lookups:   semaphore.NewWeighted(maxLookups),
-		rejecting: make(chan struct{}, maxRejecting),
+		rejecting: semaphore.NewWeighted(maxRejecting),
 		work:      relay.NewWorkers(),
 
 		rejected:     rate.Sometimes{Interval: logInterval},
@@ -280,22 +280,16 @@ func (srv *Server) users() []*conn {
 
 type connKey struct{}
 
-func connOf(ctx gliderlabs.Context) *conn {
-	c, _ := ctx.Value(connKey{}).(*conn)
-	return c
-}
+// connOf returns what admit has noted of a connection.
+func connOf(ctx gliderlabs.Context) *conn { return ctx.Value(connKey{}).(*conn) }
 
 // request gets every global request, one at a time and in order, and orders it behind those
 // before it. Replies carry no id, so that even a refusal keeps its place. It must not block:
 // x/crypto reads nothing more while 16 requests wait.
 func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
 	c := connOf(ctx)
-	sc, _ := ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)
-	if c == nil || sc == nil {
-		return false, nil
-	}
 	defer c.recovered("request")
-	if !c.start(sc) || c.enrolled != nil {
+	if !c.start(ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)) || c.enrolled != nil {
 		return false, nil
 	}
 	served := []string{"tcpip-forward", "cancel-tcpip-forward", relay.HelloRequest, relay.TargetRequest}
@@ -331,11 +325,11 @@ const maxAnswering = 256
 // channel gets every channel open, each in a goroutine of its own.
 func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
 	c := connOf(ctx)
-	if c == nil || !c.start(sc) {
+	defer c.recovered("channel")
+	if !c.start(sc) {
 		_ = open.Reject(ssh.ConnectionFailed, "the connection is closing")
 		return
 	}
-	defer c.recovered("channel")
 	if c.answering.Add(1) > maxAnswering {
 		c.log.Warn("too many unanswered ssh channels")
 		_ = c.sock.Close()
