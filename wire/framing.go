@@ -65,17 +65,14 @@ func (m *headerFlags) keepAlive(value []byte) {
 	}
 }
 
-// connection sets the fields of a head about the connection (RFC 9112, section 9.3).
-func (m *headerFlags) connection(h *Head) {
+// apply sets the fields of a head about the connection (RFC 9112, section 9.3) and the
+// framing by Content-Length and Transfer-Encoding; neither = FramingNone. The reason says why
+// they are ambiguous, "" = they are not.
+func (m *headerFlags) apply(h *Head) (reason string) {
 	h.Close = m.close || h.Minor == 0 && !m.keep
 	h.Auth = m.auth
 	h.ProxyConnection = m.proxyConnection
 	h.KeepAliveTimeout = m.timeout
-}
-
-// framing evaluates Content-Length and Transfer-Encoding; neither = FramingNone. The
-// reason says why they are ambiguous, "" = they are not.
-func (m *headerFlags) framing(h *Head) (reason string) {
 	switch {
 	case m.codings > 0 && m.lengths > 0:
 		return "it has both Content-Length and Transfer-Encoding; send only one of them"

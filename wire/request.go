@@ -75,7 +75,6 @@ func unfinished(p []byte, l Limits) error {
 
 // request finishes a head whose lines were all well-formed.
 func (m *headerFlags) request(h *Head) *relay.Error {
-	m.connection(h)
 	h.Expect = m.expect && h.Minor == 1
 	h.Upgrade = m.upgrade && h.Minor == 1
 	switch {
@@ -90,7 +89,7 @@ func (m *headerFlags) request(h *Head) *relay.Error {
 	if e := checkTarget(h, m.hosts == 1); e != nil {
 		return e
 	}
-	if reason := m.framing(h); reason != "" {
+	if reason := m.apply(h); reason != "" {
 		if m.codings == 1 && m.lengths == 0 && h.Minor == 1 && m.otherCoding() {
 			return relay.Errorf(relay.CodeTransferCodingUnsupported, "the request has a Transfer-Encoding other than chunked; send it chunked or with a Content-Length")
 		}

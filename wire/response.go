@@ -128,12 +128,11 @@ func badOctets(line []byte, sloppy *bool) bool {
 
 // response finishes a head: framing by method and status first (RFC 9112, section 6.3).
 func (m *headerFlags) response(h *Head, req *Head) *relay.Error {
-	m.connection(h)
 	h.Upgrade = h.Status == 101
 	if h.Upgrade && req != nil && !req.Upgrade {
 		return localMalformed("it switched protocols (101) without having been asked to")
 	}
-	reason := m.framing(h)
+	reason := m.apply(h)
 	switch {
 	case h.Status < 200 || h.Status == 204 || h.Status == 304 || req != nil && string(req.Method) == "HEAD":
 		// Such a response has no body, whatever its lines say. If they are invalid, the
