@@ -51,6 +51,8 @@ func harmless(text string) error {
 // hostileEvent is an event all of whose outside texts are hostile.
 func hostileEvent(b *fixture, a *relay.Alias, n byte, r *rand.Rand) *relay.Event {
 	e := b.store.event(n, a)
+	b.store.mu.Lock() // a command that follows events may be reading the list
+	defer b.store.mu.Unlock()
 	text := func() []byte { return []byte(hostile(r)) }
 	e.Target = append([]byte("/"), text()...)
 	e.Method, e.Host = "POST", string(text())
