@@ -272,49 +272,41 @@ func splitWords(line string) (words []word, err error) {
 	if len(line) > maxCommand {
 		return nil, errors.New("the command is too long")
 	}
-	var (
-		text   strings.Builder
-		inWord bool
-		start  int
-		quote  byte
-	)
-	begin := func(i int) {
-		if !inWord {
-			inWord, start = true, i
-		}
-	}
+	var text strings.Builder
+	start := -1 // of the word, -1 between words
+	quote := byte(0)
 	for i := 0; i < len(line); i++ {
 		c := line[i]
+		if quote == 0 && strings.IndexByte(" \t\r\n", c) >= 0 {
+			if start >= 0 {
+				words, start = append(words, word{text.String(), line[start:i]}), -1
+				text.Reset()
+			}
+			continue
+		}
+		if start < 0 {
+			start = i
+		}
 		switch {
 		case c == 0:
 			return nil, errors.New("the command contains a NUL byte")
-		case quote != 0 && c == quote:
+		case c == quote:
 			quote = 0
 		case c == '\\' && quote != '\'':
-			begin(i)
 			if i++; i == len(line) {
 				return nil, errors.New("the command ends with a backslash")
 			}
 			text.WriteByte(line[i])
-		case quote != 0:
-			text.WriteByte(c)
-		case c == '\'' || c == '"':
-			begin(i)
+		case quote == 0 && (c == '\'' || c == '"'):
 			quote = c
-		case c == ' ' || c == '\t' || c == '\n' || c == '\r':
-			if inWord {
-				words, inWord = append(words, word{text.String(), line[start:i]}), false
-				text.Reset()
-			}
 		default:
-			begin(i)
 			text.WriteByte(c)
 		}
 	}
 	if quote != 0 {
 		return nil, errors.New("a quote is not closed")
 	}
-	if inWord {
+	if start >= 0 {
 		words = append(words, word{text.String(), line[start:]})
 	}
 	return words, nil
