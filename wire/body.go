@@ -14,7 +14,6 @@ type Body struct {
 	// The slices are valid during the call only.
 	Tee func(decoded, line []byte)
 
-	strict  bool
 	framing relay.Framing
 	done    bool
 	failed  *relay.Error
@@ -26,8 +25,7 @@ type Body struct {
 // NewBody returns the parser of the body that h announces: a strict one for requests, a
 // lenient one for responses.
 func NewBody(h *Head) *Body {
-	b := &Body{strict: h.Status == 0, framing: h.Framing, left: h.Length}
-	b.chunk.strict = b.strict
+	b := &Body{framing: h.Framing, left: h.Length, chunk: chunk{strict: h.Status == 0}}
 	b.done = b.framing == relay.FramingNone || b.framing == relay.FramingLength && b.left == 0
 	return b
 }
@@ -69,7 +67,7 @@ func (b *Body) EOF() error {
 		return b.failed
 	case b.done || b.framing == relay.FramingClose:
 		return nil
-	case b.strict:
+	case b.chunk.strict:
 		return relay.Errorf(relay.CodeCallerGone, "the caller ended the connection inside its request body; send it again")
 	}
 	return relay.Errorf(relay.CodeLocalClosed, "the local server ended the connection inside its answer; look at its log")
