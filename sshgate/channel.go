@@ -50,11 +50,10 @@ type channel struct {
 	done    chan struct{} // closed by Close
 	release sync.Once
 
-	refusalKnown chan struct{} // closed when refusal is set
-	refusal      atomic.Pointer[relay.Error]
-	brokeOff     atomic.Bool   // the peer has said that the local server broke off
-	peerClosed   chan struct{} // closed when the peer has closed the channel, or is no more
-	lost         func() bool   // connectionEnding, asked once when the channel has ended
+	refusal    atomic.Pointer[relay.Error]
+	brokeOff   atomic.Bool   // the peer has said that the local server broke off
+	peerClosed chan struct{} // closed when the peer has closed the channel, or is no more
+	lost       func() bool   // connectionEnding, asked once when the channel has ended
 }
 
 type wrote struct {
@@ -70,11 +69,10 @@ func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64)
 	h := &channel{
 		fills: fills{srv: c.srv, log: c.log, owner: owner, panics: c.recovered},
 		c:     c, ch: guarded{Channel: ch},
-		wrote:        make(chan wrote, 1),
-		done:         make(chan struct{}),
-		refusalKnown: make(chan struct{}),
-		peerClosed:   make(chan struct{}),
-		lost:         sync.OnceValue(c.connectionEnding),
+		wrote:      make(chan wrote, 1),
+		done:       make(chan struct{}),
+		peerClosed: make(chan struct{}),
+		lost:       sync.OnceValue(c.connectionEnding),
 	}
 	if !c.spawn(func() { h.requests(reqs) }) {
 		go h.requests(reqs) // the connection has just ended, and with it reqs
@@ -174,10 +172,7 @@ func (c *conn) connectionEnding() bool {
 func (h *channel) requests(reqs <-chan *ssh.Request) {
 	for req := range reqs {
 		if req.Type == relay.DialFailedRequest && h.refusal.Load() == nil {
-			if e := dialFailure(req.Payload); e != nil {
-				h.refusal.Store(e)
-				close(h.refusalKnown)
-			}
+			h.refusal.Store(dialFailure(req.Payload))
 		}
 		if req.Type == relay.BrokeOffRequest {
 			h.brokeOff.Store(true)
@@ -262,8 +257,7 @@ func (h *channel) Refusal(wait time.Duration) *relay.Error {
 		return nil
 	}
 	select {
-	case <-h.refusalKnown:
-	case <-h.peerClosed:
+	case <-h.peerClosed: // which follows what it says
 	case <-h.done:
 	case <-time.After(wait):
 	}

@@ -145,13 +145,11 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 
 // admitForward finds the alias of a forward, or says why the connection may not have it.
 func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
-	done, ok := c.beginLookup()
-	if !ok {
+	ctx, done := c.beginLookup(askTime)
+	if ctx == nil {
 		return relay.Errorf(relay.CodeStopping, "this connection has ended")
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(c.ctx, askTime)
-	defer cancel()
 	f.rightsVersion = c.srv.revalidator.version.Load()
 	c.mu.Lock()
 	full, leaving := len(c.forwards) >= maxForwards, c.draining

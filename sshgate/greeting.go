@@ -21,13 +21,11 @@ func (c *conn) greeting(who relay.Actor, user string) string {
 	if c.srv.waiting.Load() >= shortGreetingAt { // a quick login is worth more than a full greeting
 		return b.String() + "  many are coming in right now: see the command aliases\r\n"
 	}
-	done, ok := c.beginLookup()
-	if !ok {
+	ctx, done := c.beginLookup(lookupTime)
+	if ctx == nil {
 		return ""
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(c.ctx, lookupTime)
-	defer cancel()
 	aliases, err := c.srv.o.Accounts.Aliases(ctx, who)
 	if err != nil {
 		c.log.Warn("list aliases for the greeting", "err", err)

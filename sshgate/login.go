@@ -176,13 +176,11 @@ func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 		return *l.known, nil
 	}
 	l.known = nil
-	done, ok := l.c.beginLookup()
-	if !ok {
+	ctx, done := l.c.beginLookup(lookupTime)
+	if ctx == nil {
 		return relay.Actor{}, errLeft
 	}
 	defer done()
-	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
-	defer cancel()
 	l.c.rightsVersion = version.Load()
 	who, err := l.c.srv.o.Accounts.KeyOwner(ctx, fingerprint)
 	if err == nil {
@@ -348,11 +346,11 @@ const (
 	shortGreetingAt = 64 // so many logins wait that greetings are kept short
 )
 
-// beginLookup waits until the connection may ask the store; the caller calls done when
-// it has the answer. ok is false when the peer has gone meanwhile. When a relay was
-// restarted, all its clients come at once: if all of them asked at once, each answer
-// would come after its login had timed out, and the client would come again.
-func (c *conn) beginLookup() (done func(), ok bool) {
+// beginLookup waits until the connection may ask the store. ctx is for the question and ends
+// after limit; the caller calls done when it has the answer. ctx is nil when the peer has gone
+// meanwhile. When a relay was restarted, all its clients come at once: if all of them asked at
+// once, each answer would come after its login had timed out, and the client would come again.
+func (c *conn) beginLookup(limit time.Duration) (ctx context.Context, done func()) {
 	srv := c.srv
 	c.lookups.Add(1)
 	srv.waiting.Add(1)
@@ -360,7 +358,12 @@ func (c *conn) beginLookup() (done func(), ok bool) {
 	srv.waiting.Add(-1)
 	if err != nil {
 		c.lookups.Add(-1)
-		return nil, false
+		return nil, nil
 	}
-	return func() { srv.lookups.Release(1); c.lookups.Add(-1) }, true
+	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	return ctx, func() {
+		cancel()
+		srv.lookups.Release(1)
+		c.lookups.Add(-1)
+	}
 }

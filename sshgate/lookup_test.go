@@ -75,7 +75,7 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 		t.Fatal("lookups are under way")
 	}
 	left := make(chan bool)
-	go func() { _, ok := c.beginLookup(); left <- ok }()
+	go func() { ctx, _ := c.beginLookup(lookupTime); left <- ctx != nil }()
 	client.Close()
 	if <-left {
 		t.Error("a lookup for a client that has gone")

@@ -279,12 +279,10 @@ func (s *session) input(in *bufio.Reader) { s.screen.ReadKeys(in, s.keys) }
 // Go implements shell.Session: the connection remembers the goroutines of the session until
 // all of them have ended, however long the peer leaves a write hanging.
 func (s *session) Go(where string, f func()) {
-	s.work.Add(1)
-	go func() {
-		defer s.work.Done()
+	s.work.Go(func() {
 		defer s.c.recovered(where)
 		f()
-	}()
+	})
 }
 
 // maxRefused is how many refusals are kept for a session that comes later.
