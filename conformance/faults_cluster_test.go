@@ -141,7 +141,7 @@ func TestFaultNodeWithoutPostgres(t *testing.T) {
 	nodes := newNodes(t, databaseURL)
 	a, b, c := nodes[0], nodes[1], nodes[2]
 	var line *relaytest.Line
-	line, a.database = relaytest.PostgresLine(t, databaseURL)
+	line, a.database = postgresLine(t, databaseURL)
 	startNodes(t, nodes)
 	a.autossh("one", localServer(t))
 	a.tunnel("two", says(t, "old"))

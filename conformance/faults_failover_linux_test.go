@@ -27,7 +27,7 @@ func TestFaultFailover(t *testing.T) {
 		d.do(`ALTER SYSTEM RESET synchronous_standby_names`, `SELECT pg_reload_conf()`)
 	})
 	replica := d.replicate()
-	front, through := relaytest.PostgresLine(t, d.url())
+	front, through := postgresLine(t, d.url())
 	nodes := threeNodes(t, through)
 	r := nodes[0]
 	r.autossh("failover", localServer(t))
@@ -41,7 +41,7 @@ func TestFaultFailover(t *testing.T) {
 	relaytest.Until(t, 20*time.Second, "the replica to be in step", func() bool {
 		return d.count(`SELECT count(*) FROM pg_stat_replication WHERE sync_state = 'sync'`) == 1
 	})
-	front.Lead("unix", relaytest.PostgresSocket(replica.socket)) // first, so that no node comes back to the primary
+	front.Lead("unix", postgresSocket(replica.socket)) // first, so that no node comes back to the primary
 	d.do(`SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '` + appRole + `'`)
 	refused := size(2*time.Second, 10*time.Second)
 	<-time.After(refused)

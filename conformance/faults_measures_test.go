@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"debug/buildinfo"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -44,7 +46,12 @@ func bound(promised time.Duration) time.Duration {
 // memory is the limit for the memory of relayd: one that looks for data races takes ten
 // times as much.
 func memory(t *testing.T, most int64) int64 {
-	if relaytest.Raced(t) {
+	t.Helper()
+	info, err := buildinfo.ReadFile(relaytest.Program(t, "relayd"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
 		return 10 * most
 	}
 	return most

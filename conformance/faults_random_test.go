@@ -127,7 +127,7 @@ func startRandomNodes(t *testing.T) (nodes [3]*randomNode, servers [3]*relayServ
 	servers = newNodes(t, databaseURL)
 	for i, r := range servers {
 		nodes[i] = &randomNode{relayServer: r, peers: relaytest.NewLine(t, "tcp", r.ssh)}
-		nodes[i].database, r.database = relaytest.PostgresLine(t, databaseURL)
+		nodes[i].database, r.database = postgresLine(t, databaseURL)
 		r.extra = append(r.extra, "RELAY_PEER_ADDR="+nodes[i].peers.Addr)
 	}
 	startNodes(t, servers)

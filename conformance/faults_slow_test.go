@@ -4,8 +4,6 @@ import (
 	"database/sql"
 	"testing"
 	"time"
-
-	"relay/relaytest"
 )
 
 // TestFaultSlowStore puts 100 ms on every packet from and to Postgres. Throughput
@@ -14,7 +12,7 @@ import (
 func TestFaultSlowStore(t *testing.T) {
 	t.Parallel()
 	_, databaseURL := ownPostgres(t)
-	link, through := relaytest.PostgresLine(t, databaseURL)
+	link, through := postgresLine(t, databaseURL)
 	r := startRelay(t, through)
 	r.autossh("slow", localServer(t))
 	l := startLoad(r, "slow", 16, gently)

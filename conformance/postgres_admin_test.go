@@ -231,3 +231,21 @@ func unprivileged(t *testing.T) *syscall.Credential {
 	t.Fatal("there is no user postgres or nobody")
 	return nil
 }
+
+// postgresLine starts a line to a Postgres that listens on a unix socket, and gives the
+// address of the database through the line.
+func postgresLine(t testing.TB, databaseURL string) (l *relaytest.Line, through string) {
+	t.Helper()
+	u, err := url.Parse(databaseURL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q := u.Query()
+	l = relaytest.NewLine(t, "unix", postgresSocket(q.Get("host")))
+	q.Del("host")
+	u.Host, u.RawQuery = l.Addr, q.Encode()
+	return l, u.String()
+}
+
+// postgresSocket is the path of the socket of a Postgres in a folder.
+func postgresSocket(dir string) string { return filepath.Join(dir, ".s.PGSQL.5432") }

@@ -3,9 +3,7 @@ package relaytest
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -81,24 +79,6 @@ func NewLine(t testing.TB, network, address string) *Line {
 	}()
 	return l
 }
-
-// PostgresLine starts a line to a Postgres that listens on a unix socket, and gives the
-// address of the database through the line.
-func PostgresLine(t testing.TB, databaseURL string) (l *Line, through string) {
-	t.Helper()
-	u, err := url.Parse(databaseURL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	q := u.Query()
-	l = NewLine(t, "unix", PostgresSocket(q.Get("host")))
-	q.Del("host")
-	u.Host, u.RawQuery = l.Addr, q.Encode()
-	return l, u.String()
-}
-
-// PostgresSocket is the path of the socket of a Postgres in a folder.
-func PostgresSocket(dir string) string { return filepath.Join(dir, ".s.PGSQL.5432") }
 
 // Lead leads new connections to another server; those that are open stay.
 func (l *Line) Lead(network, address string) { l.to.Store(&target{network, address}) }

@@ -4,7 +4,6 @@
 package relaytest
 
 import (
-	"debug/buildinfo"
 	"fmt"
 	"os"
 	"os/exec"
@@ -78,24 +77,10 @@ func programs() (string, error) {
 	return dir, nil
 }
 
-// Raced tells whether the programs look for data races, which takes memory and time.
-func Raced(t testing.TB) bool {
-	t.Helper()
-	info, err := buildinfo.ReadFile(Program(t, "relayd"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return raced(info)
-}
-
 // RaceEnabled tells whether the test itself looks for data races.
 func RaceEnabled() bool {
 	info, ok := debug.ReadBuildInfo()
-	return ok && raced(info)
-}
-
-func raced(info *debug.BuildInfo) bool {
-	return slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
+	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})
 }
 
 // Main runs the tests of a package, measures meanwhile how busy the machine is (Slowdown),
