@@ -66,18 +66,12 @@ func ShownTarget(target []byte) []byte {
 // ValidHost accepts uri-host [":" port] (RFC 9110, section 7.2) without percent
 // encoding, which no alias name has.
 func ValidHost(p []byte) bool {
-	if len(p) == 0 {
-		return false
-	}
-	if p[0] == '[' {
+	if bytes.HasPrefix(p, []byte{'['}) {
 		end := bytes.IndexByte(p, ']')
 		return end > 2 && only(p[1:end], literalOctet) && validPort(p[end+1:])
 	}
-	n := bytes.IndexByte(p, ':')
-	if n < 0 {
-		n = len(p)
-	}
-	return n > 0 && only(p[:n], hostOctet) && validPort(p[n:])
+	host, _, _ := bytes.Cut(p, []byte{':'})
+	return len(host) > 0 && only(host, hostOctet) && validPort(p[len(host):])
 }
 
 // validPort accepts "" or a colon with at most five digits. RFC 3986 allows an empty
