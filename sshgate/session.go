@@ -142,28 +142,19 @@ func (s *session) requests(reqs <-chan *ssh.Request) {
 // that is granted runs.
 func (s *session) request(req *ssh.Request) (start func() int, ok bool) {
 	var text struct{ Value string }
-	switch req.Type {
-	case "shell":
-		if len(req.Payload) == 0 {
-			return func() int { return s.run("") }, true
-		}
-	case "exec":
-		if ssh.Unmarshal(req.Payload, &text) == nil {
-			return func() int { return s.run(text.Value) }, true
-		}
-	case "subsystem":
-		if ssh.Unmarshal(req.Payload, &text) == nil && text.Value == apiSubsystem && s.c.enrolled == nil {
-			return s.serveAPI, true
-		}
-	case "pty-req", "window-change", "env":
-		return nil, s.screen.Request(req.Type, req.Payload)
-	case "signal": // those that end a program end the session (RFC 4254, section 6.9)
-		if ssh.Unmarshal(req.Payload, &text) == nil && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, text.Value) {
-			s.Stop(cli.ExitInterrupted)
-			return nil, true
-		}
+	hasText := ssh.Unmarshal(req.Payload, &text) == nil
+	switch {
+	case req.Type == "shell" && len(req.Payload) == 0:
+		return func() int { return s.run("") }, true
+	case req.Type == "exec" && hasText:
+		return func() int { return s.run(text.Value) }, true
+	case req.Type == "subsystem" && hasText && text.Value == apiSubsystem && s.c.enrolled == nil:
+		return s.serveAPI, true
+	case req.Type == "signal" && hasText && slices.Contains([]string{"INT", "TERM", "HUP", "QUIT"}, text.Value):
+		s.Stop(cli.ExitInterrupted) // those that end a program end the session (RFC 4254, section 6.9)
+		return nil, true
 	}
-	return nil, false // x11-req, auth-agent-req@openssh.com, break, …
+	return nil, s.screen.Request(req.Type, req.Payload) // false for x11-req, auth-agent-req@openssh.com, break, …
 }
 
 // inputWait is how long the first bytes of the peer wait for a shell, command or subsystem.
