@@ -190,24 +190,17 @@ func (c *conn) isMoving() bool {
 }
 
 // handOver ends the forward of a tunnel whose client moves, after the alias has come online
-// at another node. The requests on its channels go on. It returns false when the client
-// does not move.
-func (c *conn) handOver(f *forward) bool {
-	if !c.isMoving() {
-		return false
+// at another node. The requests on its channels go on.
+func (c *conn) handOver(f *forward) {
+	taken, last := c.takeForward(f.is)
+	if taken == nil {
+		return
 	}
-	c.spawn(func() {
-		taken, last := c.takeForward(f.is)
-		if taken == nil {
-			return
+	f.detach(true)
+	if last {
+		select {
+		case c.moving <- struct{}{}:
+		default: // a forward was added after the last one had gone
 		}
-		f.detach(true)
-		if last {
-			select {
-			case c.moving <- struct{}{}:
-			default: // a forward was added after the last one had gone
-			}
-		}
-	})
-	return true
+	}
 }

@@ -38,20 +38,21 @@ func (f *forward) LazyDial() bool { return f.c.lazy.Load() }
 // Info describes the tunnel.
 func (f *forward) Info() relay.TunnelInfo { return f.info }
 
-// Close gives the connection up because of reason, or, when the alias is no more,
-// what the alias has of it. It returns at once.
+// Close gives the connection up because of reason, or, when the alias is no more or the client
+// moves, what the alias has of it. It returns at once.
 func (f *forward) Close(reason string) {
 	if f.closed.Swap(true) {
 		return
 	}
-	if reason == relay.AliasRemoved {
-		f.c.spawn(func() { f.c.removeForward(f) })
-		return
-	}
-	if f.c.handOver(f) {
-		return
-	}
 	f.c.spawn(func() {
+		switch {
+		case reason == relay.AliasRemoved:
+			f.c.removeForward(f)
+			return
+		case f.c.isMoving():
+			f.c.handOver(f)
+			return
+		}
 		ctx, cancel := context.WithTimeout(f.c.ctx, f.c.srv.o.TakeoverDrain)
 		defer cancel()
 		f.c.drain(ctx, closeReason{
