@@ -59,15 +59,12 @@ func (c *chunk) step(p []byte) (n int, why string) {
 		}
 		return n, why
 	}
-	n, why = 1, ""
+	n = 1
 	switch c.state {
 	case atSize, afterSize:
 		why = c.sizeByte(p[0])
 	case inExtension:
-		n = c.run(p)
-		if n == 0 {
-			n, why = 1, c.carriage(p[0], sizeLF)
-		}
+		n, why = c.text(p, sizeLF)
 	case sizeLF:
 		if p[0] != '\n' {
 			why = "a chunk-size line holds a CR without LF"
@@ -132,10 +129,7 @@ func (c *chunk) trailer(p []byte) (n int, why string) {
 	case inName:
 		return 1, c.nameByte(b)
 	case inValue:
-		if n := c.run(p); n > 0 {
-			return n, ""
-		}
-		return 1, c.carriage(b, trailerLF)
+		return c.text(p, trailerLF)
 	case trailerLF:
 		c.state = trailerStart
 	case lastLF:
@@ -168,25 +162,21 @@ func (c *chunk) nameByte(b byte) string {
 	return "a trailer name holds a byte that names must not have, or has no colon"
 }
 
-// run returns how many bytes of p are plain text of an extension or a value.
-func (c *chunk) run(p []byte) int {
-	n := 0
+// text parses bytes of an extension or a value, or the CR that ends it.
+func (c *chunk) text(p []byte, next chunkState) (n int, why string) {
 	for n < len(p) && (is(p[n], valueOctet) || !c.strict && p[n] != '\r' && p[n] != '\n' && p[n] != 0) {
 		n++
 	}
-	return n
-}
-
-// carriage parses the CR that ends an extension or a value.
-func (c *chunk) carriage(b byte, next chunkState) string {
-	switch b {
-	case '\r':
+	switch {
+	case n > 0:
+		return n, ""
+	case p[0] == '\r':
 		c.state = next
-		return ""
-	case '\n':
-		return "a line of its chunks ends with LF alone"
+		return 1, ""
+	case p[0] == '\n':
+		return 1, "a line of its chunks ends with LF alone"
 	}
-	return "a line of its chunks holds a control byte"
+	return 1, "a line of its chunks holds a control byte"
 }
 
 func (c *chunk) refuse(why string) *relay.Error {
