@@ -174,12 +174,9 @@ func (l *Limiter[C]) Release(s *Slot[C]) {
 // the accounts with at least 1/64 of it. Most of some thousand accounts have one connection
 // each, and need not be written each second.
 func (l *Limiter[C]) AccountsToTell() map[int64]int {
-	list := map[int64]int{}
-	if l.limits.PerAccount == math.MaxInt {
-		return list
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	list := map[int64]int{}
 	for account, n := range l.accounts {
 		if n >= max(1, l.limits.PerAccount/64) {
 			list[account] = n
