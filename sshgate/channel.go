@@ -45,8 +45,7 @@ type channel struct {
 	ch    guarded
 	wrote chan wrote
 
-	begun   bool // somebody has written
-	closing sync.Once
+	begun   bool          // somebody has written
 	done    chan struct{} // closed by Close
 	release sync.Once
 
@@ -281,19 +280,10 @@ func (h *channel) CloseWrite() error {
 
 // Close implements relay.Channel.
 func (h *channel) Close() error {
-	h.closing.Do(func() {
+	return h.close(&h.ch, func() {
 		close(h.done)
-		h.endFills()
 		h.released()
-		h.c.srv.work.Go(func() { // it waits where the socket is stuck
-			defer h.c.recovered("close")
-			_ = h.ch.Close()
-			// What the peer sends all the same must not wait here for its CLOSE. The
-			// window is not opened again.
-			_, _ = io.Copy(io.Discard, &h.ch)
-		})
 	})
-	return nil
 }
 
 // released takes the channel out of those that are in use.

@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"io"
 	"log/slog"
 	"sync"
 	"time"
@@ -17,18 +18,19 @@ const (
 	pausedBytes = 2<<20 + 256<<10
 )
 
-// fills serves the reads of a relay.Channel. x/crypto goes on taking what the peer sends
+// fills serves the reads and the end of a relay.Channel. x/crypto goes on taking what the peer sends
 // between two Fills, up to its window. So a channel without a Fill for a while reads one
 // piece ahead; when something came, the bytes that may follow are reserved in the budget
 // until the next Fill. An idle peer reserves nothing.
 type fills struct {
-	srv    *Server
-	log    *slog.Logger
-	owner  int64                   // account that owns the alias
-	panics func(where string)      // deferred in goroutines
-	read   func([]byte) relay.Fill // one read of the channel
-	end    func() error            // closes the channel
-	filled chan relay.Fill
+	srv     *Server
+	log     *slog.Logger
+	owner   int64                   // account that owns the alias
+	panics  func(where string)      // deferred in goroutines
+	read    func([]byte) relay.Fill // one read of the channel
+	end     func() error            // closes the channel
+	filled  chan relay.Fill
+	closing sync.Once
 
 	mu       sync.Mutex
 	timer    *time.Timer
@@ -37,9 +39,8 @@ type fills struct {
 	ahead    bool   // a read ahead is under way
 	want     []byte // of a Fill that came meanwhile
 	buf      []byte // what was read ahead and not yet taken
-	err      error  // what comes after buf
+	err      error  // what comes after buf; ErrOverBudget where there was no space in the budget
 	reserved bool
-	dropped  bool // there was no space in the budget
 }
 
 // aheadPiece is the size of the read ahead.
@@ -64,8 +65,6 @@ func (p *fills) Fill(buf []byte) {
 	p.timer.Stop()
 	p.releaseLocked()
 	switch {
-	case p.dropped:
-		p.filled <- relay.Fill{Err: relay.ErrOverBudget}
 	case p.ahead: // the read ahead will serve it
 		p.want = buf
 	case len(p.buf) > 0 || p.err != nil:
@@ -105,7 +104,7 @@ func (p *fills) paused() {
 	defer p.panics("pause")
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.filling || p.closed || p.ahead || p.err != nil || p.reserved || p.dropped {
+	if p.filling || p.closed || p.ahead || p.err != nil || p.reserved {
 		return
 	}
 	if len(p.buf) == 0 {
@@ -115,10 +114,10 @@ func (p *fills) paused() {
 		p.want = nil
 		p.takeAhead(want)
 	} else if len(p.buf) > 0 && p.err == nil && !p.closed {
-		p.reserved = p.srv.o.Budget.Reserve(p.owner, pausedBytes)
-		p.dropped = !p.reserved
-	}
-	if p.dropped {
+		if p.reserved = p.srv.o.Budget.Reserve(p.owner, pausedBytes); p.reserved {
+			return
+		}
+		p.buf, p.err = nil, relay.ErrOverBudget
 		p.log.Warn("channel cut: no buffer space for an answer that its caller does not take", "account_id", p.owner)
 		p.srv.metrics.channelsCut.Inc()
 		go func() { _ = p.end() }()
@@ -137,16 +136,25 @@ func (p *fills) readAhead() {
 	p.ahead, p.buf, p.err = false, buf[:f.N], f.Err
 }
 
-// endFills gives back what the channel has reserved: it is being closed, and what its peer
-// sends is discarded.
-func (p *fills) endFills() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closed, p.buf = true, nil
-	if p.timer != nil {
+// close closes the channel once: it calls first, gives back what the channel has reserved, and
+// discards what the peer sends.
+func (p *fills) close(ch io.ReadCloser, first func()) error {
+	p.closing.Do(func() {
+		first()
+		p.mu.Lock()
+		p.closed, p.buf = true, nil
 		p.timer.Stop()
-	}
-	p.releaseLocked()
+		p.releaseLocked()
+		p.mu.Unlock()
+		p.srv.work.Go(func() { // it waits where the socket is stuck
+			defer p.panics("close")
+			_ = ch.Close()
+			// What the peer sends all the same must not wait here for its CLOSE. The
+			// window is not opened again.
+			_, _ = io.Copy(io.Discard, ch)
+		})
+	})
+	return nil
 }
 
 func (p *fills) releaseLocked() {

@@ -52,9 +52,9 @@ func TestPausedChannelsAreBounded(t *testing.T) {
 		for i, ch := range chans {
 			h := ch.(*channel)
 			h.mu.Lock()
-			dropped := h.dropped
+			err := h.err
 			h.mu.Unlock()
-			if dropped {
+			if err == relay.ErrOverBudget {
 				return i
 			}
 		}

@@ -543,12 +543,11 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 // between the nodes.
 type peerChannel struct {
 	fills
-	pc      *peerConn
-	ch      ssh.Channel
-	sent    atomic.Uint64 // bytes, for Parked
-	ended   chan struct{} // closed when ending is set
-	ending  peerEnding
-	closing sync.Once
+	pc     *peerConn
+	ch     ssh.Channel
+	sent   atomic.Uint64 // bytes, for Parked
+	ended  chan struct{} // closed when ending is set
+	ending peerEnding
 }
 
 func newPeerChannel(t *remoteTunnel, pc *peerConn, r opened) *peerChannel {
@@ -634,14 +633,5 @@ func (h *peerChannel) Parked() {
 
 // Close implements relay.Channel.
 func (h *peerChannel) Close() error {
-	h.closing.Do(func() {
-		h.endFills()
-		h.pc.used.Add(-1)
-		h.srv.work.Go(func() { // it waits where the socket is stuck
-			defer h.srv.recovered("close")
-			_ = h.ch.Close()
-			_, _ = io.Copy(io.Discard, h.ch)
-		})
-	})
-	return nil
+	return h.close(h.ch, func() { h.pc.used.Add(-1) })
 }
