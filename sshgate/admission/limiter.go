@@ -82,7 +82,7 @@ type Limiter[C Conn] struct {
 
 	mu              sync.Mutex
 	total           Counts
-	sources         map[netip.Prefix]*Counts
+	sources         map[netip.Prefix]Counts
 	accounts        map[int64]int
 	unauthenticated map[*Slot[C]]struct{}
 }
@@ -95,7 +95,7 @@ func NewLimiter[C Conn](l Limits) *Limiter[C] {
 		}
 	}
 	l.Unauthenticated, l.Prompts = cmp.Or(l.Unauthenticated, 1024), cmp.Or(l.Prompts, 256)
-	return &Limiter[C]{limits: l, sources: map[netip.Prefix]*Counts{}, accounts: map[int64]int{}, unauthenticated: map[*Slot[C]]struct{}{}}
+	return &Limiter[C]{limits: l, sources: map[netip.Prefix]Counts{}, accounts: map[int64]int{}, unauthenticated: map[*Slot[C]]struct{}{}}
 }
 
 // Acquire takes a slot for a new connection. The reason is empty where there was
@@ -107,7 +107,7 @@ func (l *Limiter[C]) Acquire(s *Slot[C]) (evicted *Slot[C], reason string) {
 	n := l.sources[s.Source]
 	from := s.Source
 	switch {
-	case n != nil && !s.Shared && n.All() >= l.limits.PerSource:
+	case !s.Shared && n.All() >= l.limits.PerSource:
 		reason = ReasonSource
 	case l.total.All() >= l.limits.Total:
 		reason, from = ReasonTotal, l.busiestSource()
@@ -130,7 +130,7 @@ func (l *Limiter[C]) BeginPrompt(s *Slot[C]) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := l.sources[s.Source]
-	if n == nil || l.total[Prompting] >= l.limits.Prompts || !s.Shared && n[Prompting] >= maxPromptsPerSource {
+	if l.total[Prompting] >= l.limits.Prompts || !s.Shared && n[Prompting] >= maxPromptsPerSource {
 		return false
 	}
 	return l.move(s, Prompting)
@@ -213,11 +213,9 @@ func (l *Limiter[C]) move(s *Slot[C], next State) bool {
 func (l *Limiter[C]) count(s *Slot[C], by int) {
 	l.total[s.state] += by
 	n := l.sources[s.Source]
-	if n == nil {
-		n = &Counts{}
-		l.sources[s.Source] = n
-	}
-	if n[s.state] += by; n.All() == 0 {
+	n[s.state] += by
+	l.sources[s.Source] = n
+	if n.All() == 0 {
 		delete(l.sources, s.Source)
 	}
 	delete(l.unauthenticated, s)
