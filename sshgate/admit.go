@@ -43,7 +43,6 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 		srv.reject(c, reason, text)
 		return nil
 	}
-	moving := srv.moving
 	srv.conns[c] = struct{}{}
 	ctx.SetValue(connKey{}, c)
 	c.loginDeadline = time.Now().Add(srv.o.HandshakeTimeout)
@@ -65,7 +64,7 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 		srv.peers.servePeer(c)
 		return nil
 	}
-	if moving && srv.hasOtherNodes() { // they are taken if none serves
+	if srv.moving.Load() && srv.hasOtherNodes() { // they are taken if none serves
 		c.setResult(resultUnavailable)
 		_, _ = c.sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
 		_ = c.sock.Close()

@@ -105,9 +105,7 @@ const (
 // Move sends the clients of this node to the other ones, in slices, and refuses new ones
 // until Stay. It returns when no tunnel is left here, or at the end of ctx.
 func (srv *Server) Move(ctx context.Context) {
-	srv.mu.Lock()
-	srv.moving = true
-	srv.mu.Unlock()
+	srv.moving.Store(true)
 	tick := time.NewTicker(moveInterval)
 	defer tick.Stop()
 	for size := minSlice; ; {
@@ -139,11 +137,7 @@ func (srv *Server) Move(ctx context.Context) {
 }
 
 // Stay takes clients again after Move.
-func (srv *Server) Stay() {
-	srv.mu.Lock()
-	defer srv.mu.Unlock()
-	srv.moving = false
-}
+func (srv *Server) Stay() { srv.moving.Store(false) }
 
 // hasOtherNodes reports whether other nodes take clients.
 func (srv *Server) hasOtherNodes() bool {

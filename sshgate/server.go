@@ -122,13 +122,13 @@ type Server struct {
 	rejected, acceptErrors rate.Sometimes // for the log
 
 	shell    shell.Config
+	moving   atomic.Bool   // see Move
 	moveWait time.Duration // the constant, but in tests
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
 	stopping  bool
-	moving    bool // see Move
 }
 
 // New makes a Server; Serve starts it.
