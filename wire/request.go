@@ -33,11 +33,11 @@ func Request(p []byte, l Limits) (h *Head, n int, err error) {
 	}
 	p, l.Seen = p[skip:], max(l.Seen-skip, 0)
 	m := headerFlags{timeout: -1}
-	var line start
+	var line Head
 	if len(p) > wholeScan && HeadEnd(p, l.Seen) < 0 {
 		err = unfinished(p, l)
-	} else if line, err = requestLine(p, l.Target); err == nil {
-		n, err = headerLines(p, line.n, &m)
+	} else if line, n, err = requestLine(p, l.Target); err == nil {
+		n, err = headerLines(p, n, &m)
 	}
 	switch {
 	case errors.Is(err, ErrMore) && l.Head > 0 && len(p) >= l.Head, err == nil && l.Head > 0 && n > l.Head:
@@ -45,7 +45,9 @@ func Request(p []byte, l Limits) (h *Head, n int, err error) {
 	case err != nil:
 		return nil, 0, err
 	}
-	h = &Head{Raw: p[:n:n], Method: line.method, Target: line.target, Minor: line.minor}
+	h = &Head{}
+	*h = line
+	h.Raw = p[:n:n]
 	if e := m.request(h); e != nil {
 		return nil, 0, e
 	}
@@ -57,7 +59,7 @@ func Request(p []byte, l Limits) (h *Head, n int, err error) {
 func unfinished(p []byte, l Limits) error {
 	first := bytes.IndexByte(p, '\n')
 	if first < 0 || first >= l.Seen {
-		if _, err := requestLine(p, l.Target); err != nil {
+		if _, _, err := requestLine(p, l.Target); err != nil {
 			return err
 		}
 	}
@@ -98,46 +100,39 @@ func (m *headerFlags) request(h *Head) *relay.Error {
 	return nil
 }
 
-// start is the first line of a request.
-type start struct {
-	method, target []byte
-	minor          int
-	n              int // bytes of the line, CRLF included
-}
-
-func requestLine(p []byte, limit int) (s start, err error) {
+// requestLine reads the first line of a request; n is its length, CRLF included.
+func requestLine(p []byte, limit int) (h Head, n int, err error) {
 	i := 0
 	for i < len(p) && is(p[i], tokenOctet) {
 		i++
 	}
 	if i == len(p) {
-		return s, ErrMore
+		return h, 0, ErrMore
 	}
 	if i == 0 || p[i] != ' ' {
-		return s, malformed("it does not begin with a method and one space, as an HTTP/1.1 request does")
+		return h, 0, malformed("it does not begin with a method and one space, as an HTTP/1.1 request does")
 	}
-	s.method = p[:i:i]
+	h.Method = p[:i:i]
 	at := i + 1
 	i = at
 	for i < len(p) && is(p[i], targetOctet) {
 		i++
 	}
 	if limit > 0 && i-at > limit {
-		return s, relay.Errorf(relay.CodeTargetTooLong, "the path and query are longer than %d bytes; shorten them", limit)
+		return h, 0, relay.Errorf(relay.CodeTargetTooLong, "the path and query are longer than %d bytes; shorten them", limit)
 	}
 	if i == len(p) {
-		return s, ErrMore
+		return h, 0, ErrMore
 	}
 	if i == at || p[i] != ' ' {
-		return s, malformed("its first line is not method, path and version with one space between them, ended by CRLF")
+		return h, 0, malformed("its first line is not method, path and version with one space between them, ended by CRLF")
 	}
-	s.target = p[at:i:i]
-	s.minor, s.n, err = version(p[i+1:])
-	if err == nil && string(s.method) == "CONNECT" {
+	h.Target = p[at:i:i]
+	h.Minor, n, err = version(p[i+1:])
+	if err == nil && string(h.Method) == "CONNECT" {
 		err = relay.Errorf(relay.CodeMethodNotSupported, "CONNECT is not supported here; send the request itself")
 	}
-	s.n += i + 1
-	return s, err
+	return h, i + 1 + n, err
 }
 
 // version reads the end of a request line: "HTTP/1.1", CRLF.

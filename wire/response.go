@@ -14,7 +14,7 @@ import (
 // Lines may end with LF alone, be folded, and have invalid names or control bytes; the
 // head is Sloppy then. A head with ambiguous framing is refused.
 func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
-	line, err := statusLine(p)
+	line, from, err := statusLine(p)
 	if err != nil && !errors.Is(err, ErrMore) {
 		return nil, 0, err
 	}
@@ -26,8 +26,10 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 		return nil, 0, ErrMore
 	}
 	m := headerFlags{timeout: -1}
-	h = &Head{Raw: p[:n:n], Status: line.code, Minor: line.minor, Sloppy: line.sloppy}
-	if e := responseLines(h, line.n, &m); e != nil {
+	h = &Head{}
+	*h = line
+	h.Raw = p[:n:n]
+	if e := responseLines(h, from, &m); e != nil {
 		return nil, 0, e
 	}
 	if e := m.response(h, req); e != nil {
@@ -36,38 +38,30 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 	return h, n, nil
 }
 
-// status is the first line of a response.
-type status struct {
-	code, minor int
-	sloppy      bool
-	n           int // bytes of the line, its end included
-}
-
 // statusLine reads "HTTP/1.1 200 reason"; the reason may be empty, and the space
-// before it may be missing. It refuses an incomplete line as soon as no continuation
-// could make it valid.
-func statusLine(p []byte) (s status, err error) {
+// before it may be missing. n is the length of the line, its end included. It refuses an
+// incomplete line as soon as no continuation could make it valid.
+func statusLine(p []byte) (h Head, n int, err error) {
 	const name, whole = "HTTP/1.", len("HTTP/1.1 200")
 	if known := min(len(p), len(name)); string(p[:known]) != name[:known] {
-		return s, localMalformed("it does not begin with HTTP/1.0 or HTTP/1.1; is it a web server?")
+		return h, 0, localMalformed("it does not begin with HTTP/1.0 or HTTP/1.1; is it a web server?")
 	}
 	end := bytes.IndexByte(p, '\n')
 	if end < 0 {
-		return s, ErrMore
+		return h, 0, ErrMore
 	}
 	line, ok := bytes.CutSuffix(p[:end], []byte{'\r'})
-	s.sloppy = !ok
-	s.n = end + 1
+	h.Sloppy = !ok
 	if len(line) < whole || line[7] != '0' && line[7] != '1' || line[8] != ' ' ||
 		len(line) > whole && line[whole] != ' ' {
-		return s, localMalformed("its status line cannot be read")
+		return h, 0, localMalformed("its status line cannot be read")
 	}
 	code, ok := parseLength(line[9:whole])
-	if !ok || code < 100 || badOctets(line[whole:], &s.sloppy) {
-		return s, localMalformed("its status line cannot be read")
+	if !ok || code < 100 || badOctets(line[whole:], &h.Sloppy) {
+		return h, 0, localMalformed("its status line cannot be read")
 	}
-	s.code, s.minor = int(code), int(line[7]-'0')
-	return s, nil
+	h.Status, h.Minor = int(code), int(line[7]-'0')
+	return h, end + 1, nil
 }
 
 // responseLines reads the header lines of h.Raw from index i on.
