@@ -219,7 +219,12 @@ func (h *channel) Write(p []byte) (int, error) {
 		}
 		piece := h.c.srv.buffers.Get().(*[writePiece]byte)
 		size := copy(piece[:], p[total:])
-		h.c.srv.work.Go(func() { h.write(piece, size) })
+		h.c.srv.work.Go(func() {
+			defer h.c.recovered("write")
+			n, err := h.ch.Write(piece[:size])
+			h.c.srv.buffers.Put(piece)
+			h.wrote <- wrote{n, err}
+		})
 		select {
 		case w := <-h.wrote:
 			total += w.n
@@ -240,13 +245,6 @@ func (h *channel) Write(p []byte) (int, error) {
 			return max(total, 1), io.ErrClosedPipe
 		}
 	}
-}
-
-func (h *channel) write(piece *[writePiece]byte, size int) {
-	defer h.c.recovered("write")
-	n, err := h.ch.Write(piece[:size])
-	h.c.srv.buffers.Put(piece)
-	h.wrote <- wrote{n, err}
 }
 
 // Refusal implements relay.Channel. Only clients that dial at the first byte say why

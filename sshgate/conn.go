@@ -249,19 +249,15 @@ func (c *conn) recovered(where string) {
 func (c *conn) end() {
 	c.mu.Lock()
 	c.dead = true
-	if c.handshake != nil {
-		c.handshake.Stop()
+	for _, timer := range []*time.Timer{c.handshake, c.idle, c.pulse.timer} {
+		if timer != nil {
+			timer.Stop()
+		}
 	}
-	if c.idle != nil {
-		c.idle.Stop()
-	}
-	forwards, keepalive := c.forwards, c.pulse.timer
+	forwards := c.forwards
 	c.forwards = nil
 	c.mu.Unlock()
 	c.cancel()
-	if keepalive != nil {
-		keepalive.Stop()
-	}
 	go func() {
 		defer close(c.finished)
 		defer c.srv.forget(c)

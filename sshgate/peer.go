@@ -556,25 +556,22 @@ func newPeerChannel(t *remoteTunnel, pc *peerConn, r opened) *peerChannel {
 		pc:    pc, ch: r.ch, ended: make(chan struct{}), ending: peerEnding{Kind: peerLost},
 	}
 	pc.used.Add(1)
-	go h.requests(r.reqs)
-	h.startFills(h.readOnce, h.Close)
-	return h
-}
-
-// requests learns how the channel ends. It returns with the channel.
-func (h *peerChannel) requests(reqs <-chan *ssh.Request) {
-	known := false
-	for req := range reqs {
-		var e peerEnding
-		if req.Type == peerEnd && !known && ssh.Unmarshal(req.Payload, &e) == nil {
-			known, h.ending = true, e
+	go func() { // learns how the channel ends, and ends with it
+		known := false
+		for req := range r.reqs {
+			var e peerEnding
+			if req.Type == peerEnd && !known && ssh.Unmarshal(req.Payload, &e) == nil {
+				known, h.ending = true, e
+				close(h.ended)
+			}
+			_ = req.Reply(false, nil)
+		}
+		if !known {
 			close(h.ended)
 		}
-		_ = req.Reply(false, nil)
-	}
-	if !known {
-		close(h.ended)
-	}
+	}()
+	h.startFills(h.readOnce, h.Close)
+	return h
 }
 
 func (h *peerChannel) readOnce(buf []byte) relay.Fill {
