@@ -59,9 +59,16 @@ func proxyOf(r *http.Request) (*url.URL, error) {
 }
 
 func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) {
+	dialer := &net.Dialer{Timeout: serverDialTimeout}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || !LoopbackName(host) || net.ParseIP(host) != nil {
-		return (&net.Dialer{Timeout: serverDialTimeout}).DialContext(ctx, network, addr)
+		return dialer.DialContext(ctx, network, addr)
 	}
-	return Target{addrs: bothLoopbacks(port)}.Dial(ctx)
+	conn, err := dialer.DialContext(ctx, network, net.JoinHostPort("127.0.0.1", port))
+	if err != nil {
+		if six, err6 := dialer.DialContext(ctx, network, net.JoinHostPort("::1", port)); err6 == nil {
+			return six, nil
+		}
+	}
+	return conn, err
 }

@@ -1,10 +1,10 @@
 package client
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/url"
 	"strconv"
@@ -103,7 +103,8 @@ func (t Target) WithHostHeader(v string) (Target, error) {
 
 // localConn is a connection to a local server.
 type localConn interface {
-	net.Conn
+	io.ReadWriteCloser
+	SetDeadline(t time.Time) error
 	// CloseWrite ends the direction to the local server.
 	CloseWrite() error
 }
@@ -111,23 +112,40 @@ type localConn interface {
 // Dial connects to the local server, TLS handshake included. When no address answers it
 // returns the error of the first one.
 func (t Target) Dial(ctx context.Context) (localConn, error) {
-	var dialer interface {
-		DialContext(ctx context.Context, network, addr string) (net.Conn, error)
-	} = &net.Dialer{}
-	if t.tls != nil {
-		dialer = &tls.Dialer{Config: t.tls}
-	}
 	var first error
 	for _, addr := range t.addrs {
-		limited, cancel := context.WithTimeout(ctx, localDialTimeout)
-		conn, err := dialer.DialContext(limited, "tcp", addr)
-		cancel()
+		conn, err := t.dial(ctx, addr)
 		if err == nil {
-			return conn.(localConn), nil
+			return conn, nil
 		}
-		first = cmp.Or(first, err)
+		if first == nil {
+			first = err
+		}
 	}
 	return nil, first
+}
+
+func (t Target) dial(ctx context.Context, addr string) (localConn, error) {
+	if t.tls == nil {
+		if conn := dialLoopback(addr); conn != nil {
+			return conn, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	if t.tls == nil {
+		return conn.(*net.TCPConn), nil
+	}
+	secure := tls.Client(conn, t.tls)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	return secure, nil
 }
 
 // Reasons of RFC 4254 section 5.1 for a failed dial of the local server, as OpenSSH

@@ -192,31 +192,3 @@ func TestHostHeaderValues(t *testing.T) {
 		}
 	}
 }
-
-// The direction to the local server can end before it answers.
-func TestLocalServerAnswersAfterTheEnd(t *testing.T) {
-	ln, _ := newListener(t)
-	conn, err := Target{addrs: []string{ln.Addr().String()}}.Dial(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	go func() {
-		accepted, err := ln.Accept()
-		if err != nil {
-			return
-		}
-		defer accepted.Close()
-		sent, _ := io.ReadAll(accepted)
-		_, _ = accepted.Write(append(sent, " back"...))
-	}()
-	if _, err := conn.Write([]byte("there and")); err != nil {
-		t.Fatal(err)
-	}
-	if err := conn.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := io.ReadAll(conn); string(got) != "there and back" || err != nil {
-		t.Errorf("read %q, %v", got, err)
-	}
-}

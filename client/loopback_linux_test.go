@@ -1,0 +1,42 @@
+package client
+
+import (
+	"io"
+	"testing"
+)
+
+// TestLoopbackIsDialedAtOnce: a loopback address is dialed without the poller, any other
+// one and one that refuses is left to net.Dialer, and a half-closed connection still reads.
+func TestLoopbackIsDialedAtOnce(t *testing.T) {
+	refused, _ := refusingAddr(t)
+	for _, addr := range []string{refused, "localhost:80", "192.0.2.1:80", "[fe80::1%lo]:80", "127.0.0.1"} {
+		if conn := dialLoopback(addr); conn != nil {
+			conn.Close()
+			t.Errorf("%s was dialed", addr)
+		}
+	}
+	ln, _ := newListener(t)
+	conn := dialLoopback(ln.Addr().String())
+	if conn == nil {
+		t.Fatal("a listener on loopback was not dialed at once")
+	}
+	defer conn.Close()
+	go func() {
+		accepted, err := ln.Accept()
+		if err != nil {
+			return
+		}
+		defer accepted.Close()
+		sent, _ := io.ReadAll(accepted)
+		_, _ = accepted.Write(append(sent, " back"...))
+	}()
+	if _, err := conn.Write([]byte("there and")); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); string(got) != "there and back" || err != nil {
+		t.Errorf("read %q, %v", got, err)
+	}
+}

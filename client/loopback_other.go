@@ -1,0 +1,6 @@
+//go:build !linux
+
+package client
+
+// dialLoopback returns nil: the usual way of dialing is taken.
+func dialLoopback(string) localConn { return nil }
