@@ -303,14 +303,30 @@ func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 		// gliderlabs switches NoClientAuth on when it has no handlers of its own,
 		// so the method none must be refused here.
 		NoClientAuthCallback: func(ssh.ConnMetadata) (*ssh.Permissions, error) { return nil, errNone },
-		PublicKeyCallback:    l.offered,
-		VerifiedPublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (*ssh.Permissions, error) {
-			return l.verified(meta, key)
+		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
+			onOtherStack(func() { p, err = l.offered(meta, key) })
+			return p, err
+		},
+		VerifiedPublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey, _ *ssh.Permissions, _ string) (p *ssh.Permissions, err error) {
+			onOtherStack(func() { p, err = l.verified(meta, key) })
+			return p, err
 		},
 		KeyboardInteractiveCallback: l.interactive,
 		PreAuthConnCallback:         func(banner ssh.ServerPreAuthConn) { l.banner = banner },
 		AuthLogCallback:             l.attemptEnded,
 	}
+}
+
+// onOtherStack runs f in a goroutine of its own and waits for it. Questions to the store make
+// a stack grow, and the goroutine of the handshake lives as long as its connection. Without this, 100 new
+// tunnels had stacks of 54 KiB each, until the garbage collector had shrunk them, instead of 38 KiB.
+func onOtherStack(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	<-done
 }
 
 // serverVersion is what we send in the version exchange: no build number there.
