@@ -318,8 +318,9 @@ func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 }
 
 // onOtherStack runs f in a goroutine of its own and waits for it. Questions to the store make
-// a stack grow, and the goroutine of the handshake lives as long as its connection. Without this, 100 new
-// tunnels had stacks of 54 KiB each, until the garbage collector had shrunk them, instead of 38 KiB.
+// a stack grow, and the goroutine of the handshake lives as long as its connection. Without
+// this, 100 new tunnels had stacks of 54 KiB each, instead of 38 KiB, until the garbage
+// collector had shrunk them.
 func onOtherStack(f func()) {
 	done := make(chan struct{})
 	go func() {

@@ -60,7 +60,7 @@ func (f *Feed) items(ctx context.Context, changes []change, left map[int64]bool)
 }
 
 // leaveOut takes out the changes of the aliases in left, and of those, which it adds, that have
-// more of them than may wait for a viewer: whoever sees such an alias gets a resync item in
+// more of them than may wait for a viewer: each viewer of such an alias gets a resync item in
 // place of them all.
 func leaveOut(changes []change, left map[int64]bool) []change {
 	count := map[int64]int{}
