@@ -165,9 +165,9 @@ func (x *exchange) gatherStored() {
 	x.first, x.reqEnd.how = x.scratch, whole
 }
 
-// rebuild passes the stored body in its wire form to to, in pieces. Parts of a large body
+// rebuild writes the stored body in its wire form to w, in pieces. Parts of a large body
 // are read one by one, each in one short query.
-func (x *exchange) rebuild(to io.Writer) error {
+func (x *exchange) rebuild(w io.Writer) error {
 	m := &x.event.Request
 	var body io.Reader
 	if m.Body.Parts > 0 {
@@ -177,7 +177,7 @@ func (x *exchange) rebuild(to io.Writer) error {
 		}
 	}
 	noHead := []byte{} // it has its own form in x.wire
-	return wire.Rebuild(io.MultiWriter(&x.raw, to), m, noHead, body)
+	return wire.Rebuild(io.MultiWriter(&x.raw, w), m, noHead, body)
 }
 
 // timedParts bounds the time that the store has for each part of a body.

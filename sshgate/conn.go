@@ -249,6 +249,7 @@ func (c *conn) recovered(where string) {
 func (c *conn) end() {
 	c.mu.Lock()
 	c.dead = true
+	c.cancel() // first: keepalive starts its timer again as long as the context has not ended
 	for _, timer := range []*time.Timer{c.handshake, c.idle, c.pulse.timer} {
 		if timer != nil {
 			timer.Stop()
@@ -257,7 +258,6 @@ func (c *conn) end() {
 	forwards := c.forwards
 	c.forwards = nil
 	c.mu.Unlock()
-	c.cancel()
 	go func() {
 		defer close(c.finished)
 		defer c.srv.forget(c)

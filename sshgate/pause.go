@@ -18,10 +18,10 @@ const (
 	pausedBytes = 2<<20 + 256<<10
 )
 
-// fills serves the reads and the end of a relay.Channel. x/crypto goes on taking what the peer sends
-// between two Fills, up to its window. So a channel without a Fill for a while reads one
-// piece ahead; when something came, the bytes that may follow are reserved in the budget
-// until the next Fill. An idle peer reserves nothing.
+// fills serves the reads and the end of a relay.Channel. x/crypto goes on taking what the
+// peer sends between two Fills, up to its window. So a channel without a Fill for a while
+// reads one piece ahead; when something came, the bytes that may follow are reserved in the
+// budget until the next Fill. An idle peer reserves nothing.
 type fills struct {
 	srv     *Server
 	log     *slog.Logger

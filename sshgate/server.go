@@ -244,12 +244,12 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 		c.spawn(func() { c.drain(ctx, stopped) })
 	}
 	srv.revalidator.stop()
-	cut := context.AfterFunc(ctx, func() {
+	stopCutting := context.AfterFunc(ctx, func() {
 		for _, c := range conns {
 			_ = c.sock.Close()
 		}
 	})
-	defer cut()
+	defer stopCutting()
 	for _, c := range conns {
 		<-c.finished
 	}
