@@ -306,7 +306,7 @@ func (s *Store) served() (bool, error) {
 		return false, err
 	}
 	taken := file.Lock(f, false) != nil
-	return taken, f.Close()
+	return taken, file.Unlock(f)
 }
 
 // examineClock compares the newest event with the clock.

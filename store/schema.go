@@ -42,7 +42,7 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 		if err != nil {
 			return 0, 0, err
 		}
-		defer func() { err = errors.Join(err, f.Close()) }()
+		defer func() { err = errors.Join(err, file.Unlock(f)) }()
 		if err := file.Lock(f, true); err != nil {
 			return 0, 0, fmt.Errorf("wait for another migration: %w", err)
 		}

@@ -233,7 +233,7 @@ func (s *Store) Close() error {
 		s.outbox.close()
 		err = errors.Join(err, s.inserts.close(s.write))
 		if s.lock != nil {
-			err = errors.Join(err, unlessAway(s.lock.Close()))
+			err = errors.Join(err, unlessAway(file.Unlock(s.lock)))
 		}
 		for _, db := range []*sqlx.DB{s.checkpointer.db, s.membership.db, s.read, s.write, s.direct, s.journal} {
 			if db != nil {

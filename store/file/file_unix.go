@@ -3,6 +3,7 @@
 package file
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"syscall"
@@ -22,6 +23,12 @@ func Lock(f *os.File, wait bool) error {
 			return err
 		}
 	}
+}
+
+// Unlock releases the lock and closes the file. A child process that was started meanwhile has
+// the file too until it runs its program, and would keep the lock if the file were only closed.
+func Unlock(f *os.File) error {
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
 
 // giveToOwner gives a new file of root to the owner of a folder; best effort, because root may
