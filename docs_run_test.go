@@ -83,11 +83,9 @@ func startDocs(t *testing.T) *docs {
 		}
 	}
 	// ssh reads the home directory of the account and not HOME.
-	wrapper := fmt.Sprintf("#!/bin/sh\nexec %s -F none -i %s -p %s -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=%s \"$@\"\n",
+	wrapper := fmt.Sprintf("exec %s -F none -i %s -p %s -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=%s \"$@\"",
 		look(t, "ssh"), key, sshPort, filepath.Join(dir, "known"))
-	if err := os.WriteFile(filepath.Join(bin, "ssh"), []byte(wrapper), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	relaytest.WriteScript(t, filepath.Join(bin, "ssh"), wrapper)
 	f := &docs{dir: dir, data: data}
 	f.env = append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, ".config"), "SSH_AUTH_SOCK=", "RELAY_TOKEN=",
 		"RELAY_SERVER="+sshAddr, "RELAY_DATA_DIR="+data, "RELAY_ADMIN_ADDR=off", "RELAY_HTTP_ADDR="+web, "RELAY_SSH_ADDR="+sshAddr,

@@ -32,9 +32,7 @@ func TestSecuritySSHWithoutProof(t *testing.T) {
 		t.Fatal(err)
 	}
 	askpass := filepath.Join(r.dir, "askpass")
-	if err := os.WriteFile(askpass, []byte("#!/bin/sh\necho "+r.token+"\n"), 0o700); err != nil {
-		t.Fatal(err)
-	}
+	relaytest.WriteScript(t, askpass, "echo "+r.token)
 	asking := []string{"SSH_ASKPASS=" + askpass, "SSH_ASKPASS_REQUIRE=force", "DISPLAY=:0"}
 	only := func(method string) []string { return []string{"-o", "PreferredAuthentications=" + method} }
 	fingerprint := strings.Fields(func() string { _, out := r.try(nil, "ssh-keygen", "-lf", stranger+".pub"); return out }())[1]

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -89,4 +90,16 @@ func Main(m *testing.M) int {
 	meter.once.Do(startMeter)
 	defer Remove()
 	return m.Run()
+}
+
+// WriteScript writes a shell script that can be run at once. No process starts meanwhile: it
+// would have the file open for writing until it runs its program, and the kernel runs no file
+// that is.
+func WriteScript(t testing.TB, path, text string) {
+	t.Helper()
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -4,13 +4,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/relaytest"
 )
 
 // token makes an API token of bob's.
@@ -156,14 +156,7 @@ func TestTokenWithOpenSSH(t *testing.T) {
 	b := newFixture(t)
 	stranger := b.newKey("stranger", 0)
 	askpass := filepath.Join(b.dir, "askpass")
-	// A process that another test starts meanwhile would hold the file open for
-	// writing for a moment, and nobody could run it then.
-	syscall.ForkLock.RLock()
-	err := os.WriteFile(askpass, []byte("#!/bin/sh\necho "+b.token("rly_good")+"\n"), 0o700)
-	syscall.ForkLock.RUnlock()
-	if err != nil {
-		t.Fatal(err)
-	}
+	relaytest.WriteScript(t, askpass, "echo "+b.token("rly_good"))
 	p := b.run("env", "SSH_ASKPASS="+askpass, "SSH_ASKPASS_REQUIRE=force", need(t, "ssh", "openssh-client"), "-F", "/dev/null", "-p", b.port,
 		"-i", stranger.path, "-o", "IdentitiesOnly=yes", "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
 		"-o", "PreferredAuthentications=keyboard-interactive,publickey", "link@127.0.0.1")
