@@ -82,13 +82,15 @@ func TestManyRevisionsAreReadAtOnce(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
 	const n = 2*revisionPage + 1
-	if err := s.update(t.Context(), "", func(c *writeTx) error {
-		for i := range n {
-			c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})
+	for first := 0; first < n; first += 100 { // a transaction has only some seconds
+		if err := s.update(t.Context(), "", func(c *writeTx) error {
+			for i := first; i < min(first+100, n); i++ {
+				c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	}); err != nil {
-		t.Fatal(err)
 	}
 	if last := s.pollRevisions(t.Context(), revisionMark{}); last.id != n {
 		t.Errorf("read up to revision %d of %d", last.id, n)
