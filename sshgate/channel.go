@@ -93,7 +93,8 @@ func (h *channel) readOnce(buf []byte) relay.Fill {
 	return relay.Fill{N: n, Err: err}
 }
 
-// guarded is a channel that conn.guard looks at.
+// guarded is a channel that several may read: who serves a Fill, who discards what comes after
+// Close, and conn.guard.
 type guarded struct {
 	ssh.Channel
 	// reading is held while x/crypto reads: at the end of a channel it wakes one reader

@@ -544,7 +544,7 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 type peerChannel struct {
 	fills
 	pc     *peerConn
-	ch     ssh.Channel
+	ch     guarded
 	sent   atomic.Uint64 // bytes, for Parked
 	ended  chan struct{} // closed when ending is set
 	ending peerEnding
@@ -553,7 +553,7 @@ type peerChannel struct {
 func newPeerChannel(t *remoteTunnel, pc *peerConn, r opened) *peerChannel {
 	h := &peerChannel{
 		fills: fills{srv: t.srv, log: t.srv.o.Log, owner: t.rec.Owner, panics: t.srv.recovered},
-		pc:    pc, ch: r.ch, ended: make(chan struct{}), ending: peerEnding{Kind: peerLost},
+		pc:    pc, ch: guarded{Channel: r.ch}, ended: make(chan struct{}), ending: peerEnding{Kind: peerLost},
 	}
 	pc.used.Add(1)
 	go func() { // learns how the channel ends, and ends with it
@@ -630,5 +630,5 @@ func (h *peerChannel) Parked() {
 
 // Close implements relay.Channel.
 func (h *peerChannel) Close() error {
-	return h.close(h.ch, func() { h.pc.used.Add(-1) })
+	return h.close(&h.ch, func() { h.pc.used.Add(-1) })
 }

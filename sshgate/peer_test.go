@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -411,6 +412,36 @@ func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 	if n := owner.srv.metrics.accepted.Load(); n > 1+1+maxPeerData { // the client, control and data
 		t.Errorf("%d connections were made", n)
 	}
+}
+
+// countedEnds counts the reads of a channel that returned an error.
+type countedEnds struct {
+	ssh.Channel
+	ends atomic.Int32
+}
+
+func (c *countedEnds) Read(p []byte) (int, error) {
+	n, err := c.Channel.Read(p)
+	if err != nil {
+		c.ends.Add(1)
+	}
+	return n, err
+}
+
+// A channel through another node that is closed while a Fill waits, as that of a parked one
+// does, has two readers, of which x/crypto wakes one only: the other one waited for ever.
+func TestCloseOfAParkedChannelOfAnotherNodeLeavesNoReader(t *testing.T) {
+	t.Parallel()
+	_, _, _, tun := twoNodes(t, echo)
+	ch := open(t, tun).(*peerChannel)
+	counted := &countedEnds{}
+	ch.mu.Lock()
+	counted.Channel, ch.ch.Channel = ch.ch.Channel, counted
+	ch.mu.Unlock()
+	ch.Fill(make([]byte, 10))
+	time.Sleep(50 * time.Millisecond) // for the read to wait
+	_ = ch.Close()
+	eventually(t, 10*time.Second, "both readers to learn the end", func() bool { return counted.ends.Load() == 2 })
 }
 
 // A node that stops lets the requests of the others on its tunnels end.
