@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -42,5 +43,34 @@ func TestViewersOfAnyAccountAreCheckedAgain(t *testing.T) {
 		defer cancel()
 		_, err = sub.Next(ctx)
 		b.want("error", err, relay.ErrNotFound)
+	})
+}
+
+// A store that does not answer, as right after a failover, says nothing of rights: no viewer
+// ends, and who lost the rights ends once the store answers.
+func TestViewersStayWhileTheStoreIsAway(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer sub.Close()
+		b.s.fail("valid", errors.New("away"))
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAccount}})
+		next := func() error {
+			ctx, cancel := timeout(5 * time.Second)
+			defer cancel()
+			for {
+				if _, err := sub.Next(ctx); err != nil {
+					return err
+				}
+			}
+		}
+		b.want("error while the store is away", next(), context.DeadlineExceeded)
+		b.s.mu.Lock()
+		b.s.invalid = true
+		b.s.mu.Unlock()
+		b.s.fail("valid", nil)
+		b.want("error after that", next(), relay.ErrNotFound)
 	})
 }

@@ -310,5 +310,5 @@ func (s *memStore) StillValid(context.Context, relay.Actor) error {
 	if s.invalid {
 		return relay.ErrNotFound
 	}
-	return nil
+	return s.failing["valid"]
 }

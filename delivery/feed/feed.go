@@ -307,23 +307,27 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 	f.mu.Lock()
 	viewers := slices.Collect(maps.Keys(f.viewers))
 	f.mu.Unlock()
-	learned := true
+	var again []relay.Change // for the rights that could not be read
 	for _, v := range viewers {
 		var err error
 		concerned := accounts[v.who.Account] || accounts[0] // 0 = any account
-		if concerned && f.Store.StillValid(ctx, v.who) != nil {
-			err = relay.ErrNotFound
-		} else if aliases || concerned {
+		if concerned {
+			err = f.Store.StillValid(ctx, v.who)
+		}
+		if err == nil && (aliases || concerned) {
 			err = v.learn(ctx)
 		}
-		if errors.Is(err, relay.ErrNotFound) {
+		switch {
+		case errors.Is(err, relay.ErrNotFound):
 			v.cut(relay.ErrNotFound)
-		} else if err != nil {
-			learned = false
+		case err != nil && concerned:
+			again = []relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}}
+		case err != nil && again == nil:
+			again = []relay.Change{{Kind: relay.ChangeAlias}}
 		}
 	}
-	if !learned { // retry until the rights are known
-		time.AfterFunc(time.Second, func() { f.Put(relay.Change{Kind: relay.ChangeAlias}) })
+	if again != nil { // retry until the rights are known; nobody is cut off meanwhile
+		time.AfterFunc(time.Second, func() { f.Put(again...) })
 	}
 	return told
 }
