@@ -195,6 +195,7 @@ func (p *Spool) setAside(t *table, cause error) error {
 	p.Undrained.Store(0)
 	p.Waiting.Store(0)
 	p.used.Store(0)
+	p.stored = p.last // none of it waits
 	return errors.Join(err, file.SyncDir(p.Dir))
 }
 
@@ -377,7 +378,12 @@ func (p *Spool) Advance(rows []Row) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stored = rows[len(rows)-1].Seq
+	p.Drained.Add(bytes)
+	last := rows[len(rows)-1].Seq
+	if last <= p.stored { // their file was set aside meanwhile, and does not count any more
+		return
+	}
+	p.stored = last
 	if t := p.table.Load(); t != nil {
 		if _, err := t.write.Exec(`DELETE FROM steps WHERE seq <= ?`, p.stored); err != nil {
 			p.logThrottled("steps that are in postgres cannot be deleted from the spool file; its space becomes free when all steps are stored", "dir", p.Dir, "err", err)
@@ -386,7 +392,6 @@ func (p *Spool) Advance(rows []Row) {
 	}
 	p.Undrained.Add(-bytes)
 	p.Waiting.Add(-int64(len(rows)))
-	p.Drained.Add(bytes)
 	if p.used.Load() <= p.intakeLimit()-p.intakeLimit()/reopenShare {
 		p.IntakeClosed.Store(false)
 	}

@@ -303,6 +303,35 @@ func TestSpoolDamagedFile(t *testing.T) {
 	}
 }
 
+// Steps that reach the database after their file was set aside do not count as steps of the
+// file that came after it: that would be removed with steps in it.
+func TestSpoolFileIsSetAsideWhileItIsDrained(t *testing.T) {
+	t.Parallel()
+	p := spoolWithoutDatabase(t, t.TempDir(), 16<<20)
+	mustPut(t, p, chunkSteps(0, 3, 10))
+	rows, err := p.Next(100, 16<<10)
+	if err != nil || len(rows) != 3 {
+		t.Fatal(rows, err)
+	}
+	p.mu.Lock()
+	err = p.setAside(p.table.Load(), errors.New("damaged"))
+	p.mu.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustPut(t, p, chunkSteps(3, 2, 10))
+	p.Advance(rows)
+	if p.Waiting.Load() != 2 || p.MarkEmpty() {
+		t.Errorf("%d steps wait", p.Waiting.Load())
+	}
+	if got := drainAll(t, p, 100); !slices.Equal(got, []int{3, 4}) {
+		t.Errorf("came out as %v", got)
+	}
+	if p.Waiting.Load() != 0 || p.Undrained.Load() != 0 {
+		t.Errorf("%d steps of %d bytes wait in an empty spool", p.Waiting.Load(), p.Undrained.Load())
+	}
+}
+
 // A file that a newer relayd wrote stays as it is.
 func TestSpoolOfANewerVersion(t *testing.T) {
 	t.Parallel()
