@@ -212,7 +212,7 @@ func sharedOf(s *record.SharedEvent) sharedView {
 // sharedMessage is a message whose secrets are masked. Its body has one view and no
 // downloads, which are for members only.
 func sharedMessage(id, what, start string, headers []record.Header, b *record.Body) *messageView {
-	head := "\r\n"
+	head := "-\r\n" // wire.Fields skips an empty first line and takes the next one for it
 	for _, h := range headers {
 		head += h.Name() + ": " + h.Value() + "\r\n"
 	}
