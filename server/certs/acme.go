@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -100,6 +101,11 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 		}
 		if err := os.Chmod(o.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("close the folder of certificates to others: %w", err)
+		}
+		// Only one process uses the folder, so a killed one left the locks. certmagic would wait for
+		// those that the clock does not show to be old, and cannot read damaged ones.
+		if err := os.RemoveAll(filepath.Join(o.Dir, "locks")); err != nil {
+			return nil, fmt.Errorf("remove old locks of the folder of certificates: %w", err)
 		}
 		storage = &certmagic.FileStorage{Path: o.Dir}
 	}

@@ -136,6 +136,37 @@ func newTestACME(t *testing.T) *ACME {
 	return a
 }
 
+// The locks that a killed process left hold up no order: neither one that is renewed in the
+// future, because the clock was set back, nor one that a loss of power has damaged.
+func TestLocksOfAKilledProcess(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "certificates")
+	ahead := `{"created":"2999-01-01T00:00:00Z","updated":"2999-01-01T00:00:00Z"}`
+	locks := filepath.Join(dir, "locks")
+	if err := os.MkdirAll(locks, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, text := range map[string]string{"ahead": ahead, "damaged": "\x00\x00"} {
+		if err := os.WriteFile(filepath.Join(locks, name+".lock"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := NewACME(ACMEOptions{Dir: dir, HTTPAddr: "127.0.0.1:1", TLSAddr: "127.0.0.1:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.Stop)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	for _, name := range []string{"ahead", "damaged"} {
+		if err := a.storage.Lock(ctx, name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		} else if err := a.storage.Unlock(ctx, name); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // Names that may not have a certificate cost nothing: no order, no memory.
 func TestNamesThatAreNotServed(t *testing.T) {
 	t.Parallel()
