@@ -202,6 +202,17 @@ func once(n int) error {
 	return nil
 }
 
+// A shared page has no addresses of pictures: it shows the bytes of one.
+func TestSharedPicture(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	const picture = "\x89PNG\r\n\x1a\n0000"
+	id := r.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: image/png\r\nContent-Length: %d\r\n\r\n%s", len(picture), picture)).String()
+	page := r.submit("/events/"+id+"/shares", url.Values{"view": {"on"}}, 200)
+	token := regexp.MustCompile(`/s/([A-Za-z0-9_-]+)`).FindStringSubmatch(page)[1]
+	contains(t, "shared picture", r.get("/s/"+token, 200), "89 50 4e 47 0d 0a 1a 0a")
+}
+
 func TestShares(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, func(o *dashboard.Options) { o.Limits = &oneReplayLimits{Limits: api.NewLimits(api.Rate{}, api.Rate{})} })

@@ -47,7 +47,7 @@ type Source struct {
 	ID, What        string // for addresses within the page, for screen readers
 	Body            *relay.Body
 	Head            []byte // of its message
-	Download, Image string // addresses of all of it, and of it as a picture
+	Download, Image string // addresses of all of it, and of it as a picture; "" = there is none
 	Whole           string // address of it as indented JSON
 	Page            string // address of its page, on which Param in the query chooses the view; "" = there is one view
 	Query           url.Values
@@ -90,6 +90,9 @@ func Show(s Source) View {
 	}
 	c := contentOf(s.Head, b)
 	tabs := c.views()
+	if s.Image == "" && tabs[0] == viewImage {
+		tabs = tabs[1:]
+	}
 	v.View = tabs[0]
 	if s.Page != "" {
 		if chosen := s.Query.Get(s.Param); slices.Contains(tabs, chosen) {
