@@ -97,10 +97,22 @@ func (s *Store) writeRevisions(c *writeTx) error {
 		if !n.Event.IsZero() {
 			event = n.Event
 		}
-		c.do(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			micros(s.now()), s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential)
+		if c.err == nil {
+			c.revision.at, c.revision.origin = micros(s.now()), s.origin
+			c.err = c.row(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+				c.revision.at, s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential).Scan(&c.revision.id)
+		}
 	}
 	return c.err
+}
+
+// noteRevision notes a revision that this process has committed, if it is the newest one.
+func (s *Store) noteRevision(r revisionMark) {
+	for known := s.written.Load(); r.id > 0 && (known == nil || r.id > known.id); known = s.written.Load() {
+		if s.written.CompareAndSwap(known, &r) {
+			return
+		}
+	}
 }
 
 const (
@@ -131,6 +143,8 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 	fields := func(r *revision) []any {
 		return append(r.fields(), &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential)
 	}
+	written := s.written.Load()
+	unread := written != nil && written.id > last.id // before the read, which has to find it
 	for {
 		rows, err := readRows(ctx, s, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.id, revisionPage+1)
@@ -143,13 +157,19 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 		more := len(rows) > revisionPage
 		if last.id > 0 {
 			if len(rows) == 0 || rows[0].revisionMark != last {
-				return s.startOver(ctx, last)
+				newest, err := s.lastRevision(ctx)
+				if err != nil {
+					return last // the next poll finds it missing too
+				}
+				s.startOver()
+				return newest
 			}
 			rows = rows[1:]
 		}
 		var foreign []relay.Change
 		for _, r := range rows {
 			last = r.revisionMark
+			unread = unread && last != *written
 			if r.event != nil {
 				r.Event = *r.event
 			}
@@ -162,24 +182,24 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 			}
 		}
 		s.outbox.put(foreign)
+		if unread && (!more || last.id >= written.id) {
+			unread = false
+			s.startOver()
+		}
 		if !more {
 			return last
 		}
 	}
 }
 
-// startOver publishes that anything may have changed, and returns the newest revision. The
-// database does not have revision last any more: a failover has lost it, and later ones may
-// have lower ids.
-func (s *Store) startOver(ctx context.Context, last revisionMark) revisionMark {
-	newest, err := s.lastRevision(ctx)
-	if err != nil {
-		return last // the next poll finds it missing too
-	}
+// startOver publishes that anything may have changed. The database does not have a revision any
+// more that this node has read or written: a failover has lost it, and later ones may have lower
+// ids.
+func (s *Store) startOver() {
 	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
+	s.written.Store(nil)
 	s.storage.since = 0 // an id of the lost revisions
 	s.outbox.put([]relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}, {Kind: relay.ChangeTunnel}, {Kind: relay.ChangeMissed}})
-	return newest
 }
 
 // lastRevision returns the newest revision; the zero value if there is none.

@@ -190,6 +190,7 @@ type writeTx struct {
 	session
 	localEvents   []relay.Change // published in this process after the commit
 	clusterEvents []relay.Change // those of localEvents that other processes have to learn of too
+	revision      revisionMark   // the newest one that it has written
 	err           error          // of the first do that failed
 }
 
@@ -291,6 +292,9 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writ
 		return nil, s.asConnectionError(err)
 	}
 	signal(s.checkpointer.wake)
+	if s.d.isPostgres {
+		s.noteRevision(c.revision)
+	}
 	s.tellNodes(c.localEvents)
 	if len(c.clusterEvents) > 0 && s.d.isPostgres && s.HasOtherNodes() {
 		s.notices.tellRevised()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +77,53 @@ func TestChangesAfterAFailover(t *testing.T) {
 			}
 			if again != 1 {
 				t.Errorf("everything was to be read again %d times", again)
+			}
+		})
+	}
+}
+
+// A node hears nothing of its own changes, so that it has not read the last ones when a failover
+// loses them. It notices that all the same, whatever was written instead.
+func TestOwnChangesAreLostByAFailover(t *testing.T) {
+	t.Parallel()
+	for name, instead := range map[string]int{"nothing instead": 0, "as many": 1, "more": 3} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+			s := mustOpen(t, o)
+			if _, _, err := s.Migrate(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var missed atomic.Int64
+			if err := s.Serve(t.Context(), func(list []relay.Change) {
+				for _, c := range list {
+					if c.Kind == relay.ChangeMissed {
+						missed.Add(1)
+					}
+				}
+			}); err != nil {
+				t.Fatal(err)
+			}
+			db := database(t, o)
+			withAlias(t, s)
+			time.Sleep(2 * time.Second) // it reads what it has written
+			if missed.Load() > 0 {
+				t.Error("its own changes count as lost")
+			}
+			kept := count(t, db, `SELECT MAX(id) FROM revisions`)
+			if _, err := s.CreateAlias(t.Context(), relay.System(), "lost", "alice"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := db.Exec(fmt.Sprintf(`BEGIN; DELETE FROM revisions WHERE id > %[1]d;
+				SELECT setval(pg_get_serial_sequence('revisions', 'id'), %[1]d);
+				INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) SELECT g, 'other', 'tunnel', 200 + g, 0, 0, '' FROM generate_series(1, %[2]d) g;
+				COMMIT`, kept, instead)); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "that everything is to be read again", func() bool { return missed.Load() > 0 })
+			time.Sleep(2 * time.Second)
+			if n := missed.Load(); n != 1 {
+				t.Errorf("everything was to be read again %d times", n)
 			}
 		})
 	}

@@ -92,8 +92,9 @@ type Store struct {
 	// only one writer (SQLite).
 	commitMu sync.Mutex
 
-	spoolID         string // names the data dir, and with it the spool
-	origin          string // names this process in revisions
+	spoolID         string                       // names the data dir, and with it the spool
+	origin          string                       // names this process in revisions
+	written         atomic.Pointer[revisionMark] // the newest one that this process has written; nil = none
 	membership      membership
 	leases          leases
 	lock            *os.File // serve.lock of the data dir, while this process has it
