@@ -70,10 +70,12 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 // may still arrive, and those of an event, stay.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
-	s := serveSQLite(t)
+	s := figured(t, 0) // not served: a server sweeps by itself when it starts
 	now := time.Now()
 	for _, ago := range []time.Duration{25 * time.Hour, 100 * time.Hour, 23 * time.Hour} {
-		settle(t, s.Chunk(lowestID(now.Add(-ago)), 0, 0, []byte("left")))
+		if err := s.execute(t.Context(), "", `INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, lowestID(now.Add(-ago)), []byte("left")); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, want := range []int{2, 0} {
 		if n, err := s.SweepOrphans(t.Context(), now); err != nil || n != want {
