@@ -38,54 +38,72 @@ func TestKeyOfAnAccountThatIsRemovedMeanwhile(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
-			s := mustServe(t, o)
-			db, ctx := database(t, o), t.Context()
-			withAlias(t, s)
-			if _, err := s.CreateAccount(ctx, system, "bob", false); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := s.AddKey(ctx, system, "bob", "old", authorizedKey(t)); err != nil {
-				t.Fatal(err)
-			}
-			tx, err := db.Begin()
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer func() { _ = tx.Rollback() }()
-			var pid int
-			if err := tx.QueryRow(held).Scan(&pid); err != nil {
-				t.Fatal(err)
-			}
-			line := authorizedKey(t)
-			removed, key, member := make(chan error, 1), make(chan error, 1), make(chan error, 1)
-			go func() { removed <- s.RemoveAccount(ctx, system, "bob") }()
-			remover := blockedBy(t, db, pid, nil)
-			go func() { _, err := s.AddKey(ctx, system, "bob", "new", line); key <- err }()
-			blockedBy(t, db, remover, key)
-			go func() { member <- s.AddMember(ctx, system, "hooks", "bob") }()
-			blockedBy(t, db, remover, member)
-			if err := tx.Rollback(); err != nil {
-				t.Fatal(err)
-			}
-			if err := <-removed; err != nil {
-				t.Error(err)
-			}
-			for _, done := range []chan error{key, member} {
-				if err := <-done; err != nil && !errors.Is(err, relay.ErrNotFound) {
-					t.Error(err)
+			for range 5 { // a busy machine may need longer than the 1.8 s for which a lock is waited for
+				if addDuringRemoval(t, held) {
+					return
 				}
 			}
-			for _, table := range []string{"keys", "members"} {
-				if n := count(t, db, `SELECT COUNT(*) FROM `+table); n != 0 {
-					t.Errorf("%d %s are left", n, table)
-				}
-			}
-			if _, err := s.AddKey(ctx, system, "alice", "", line); err != nil {
-				t.Error(err)
-			}
+			t.Error("nobody waited until the lock was given back")
 		})
 	}
+}
+
+// addDuringRemoval adds a key and a membership to an account while that is being removed. It reports
+// false when one of them gave up waiting for a lock.
+func addDuringRemoval(t *testing.T, held string) bool {
+	t.Helper()
+	o := store.Options{URL: pgtest.URL(t), DataDir: t.TempDir(), Log: testLog(t)}
+	s := mustServe(t, o)
+	db, ctx := database(t, o), t.Context()
+	withAlias(t, s)
+	if _, err := s.CreateAccount(ctx, system, "bob", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AddKey(ctx, system, "bob", "old", authorizedKey(t)); err != nil {
+		t.Fatal(err)
+	}
+	tx, err := db.Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	var pid int
+	if err := tx.QueryRow(held).Scan(&pid); err != nil {
+		t.Fatal(err)
+	}
+	line := authorizedKey(t)
+	removed, key, member := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() { removed <- s.RemoveAccount(ctx, system, "bob") }()
+	remover := blockedBy(t, db, pid, removed)
+	go func() { _, err := s.AddKey(ctx, system, "bob", "new", line); key <- err }()
+	blockedBy(t, db, remover, key)
+	go func() { member <- s.AddMember(ctx, system, "hooks", "bob") }()
+	blockedBy(t, db, remover, member)
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	waited := true
+	for i, done := range []chan error{removed, key, member} {
+		err := <-done
+		if errors.Is(err, &relay.Error{Code: relay.CodeStoreUnavailable}) {
+			t.Log(err)
+			waited = false
+		} else if err != nil && (i == 0 || !errors.Is(err, relay.ErrNotFound)) {
+			t.Error(err)
+		}
+	}
+	if !waited {
+		return false
+	}
+	for _, table := range []string{"keys", "members"} {
+		if n := count(t, db, `SELECT COUNT(*) FROM `+table); n != 0 {
+			t.Errorf("%d %s are left", n, table)
+		}
+	}
+	if _, err := s.AddKey(ctx, system, "alice", "", line); err != nil {
+		t.Error(err)
+	}
+	return true
 }
 
 // blockedBy waits until a session waits for a lock of another one, and returns its process id; 0
