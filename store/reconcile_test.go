@@ -1,7 +1,9 @@
 package store
 
 import (
+	"maps"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -63,8 +65,14 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 func TestReconcile(t *testing.T) {
 	t.Parallel()
 	ctx, s := t.Context(), figured(t, 0)
+	var mu sync.Mutex // the server looks now and then, too
 	running := map[relay.AttemptRef]bool{}
-	s.SetRunning(func() map[relay.AttemptRef]bool { return running })
+	s.SetRunning(func() map[relay.AttemptRef]bool { mu.Lock(); defer mu.Unlock(); return maps.Clone(running) })
+	runs := func(id relay.ID) {
+		mu.Lock()
+		defer mu.Unlock()
+		running[relay.AttemptRef{Event: id, N: 1}] = true
+	}
 	if err := s.Serve(ctx, func([]relay.Change) {}); err != nil {
 		t.Fatal(err)
 	}
@@ -72,10 +80,12 @@ func TestReconcile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	const ahead = 10 * time.Minute
 	begin := func(state string) relay.ID {
 		e := &relay.Event{
 			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: state,
-			Attempts: []relay.Attempt{{N: 1, State: state, ReceivedAt: time.Now(), StartedAt: time.Now()}},
+			// Started ahead of the clock: the server itself must not find it too old while the test runs.
+			Attempts: []relay.Attempt{{N: 1, State: state, ReceivedAt: time.Now(), StartedAt: time.Now().Add(ahead)}},
 		}
 		settle(t, s.Accept(e))
 		return e.ID
@@ -99,20 +109,20 @@ func TestReconcile(t *testing.T) {
 	if _, err := s.BeginReplay(ctx, relay.System(), replayed, true); err != nil {
 		t.Fatal(err)
 	}
-	upgraded, runs := begin(relay.StateDelivering), begin(relay.StateDelivering)
+	upgraded, busy := begin(relay.StateDelivering), begin(relay.StateDelivering)
 	settle(t, s.Finish(upgraded, &relay.Attempt{
 		N: 1, State: relay.StateDelivered, Status: 101, HasResponse: true, ResponseState: relay.ResponseUpgraded,
 		EndedAt: time.Now(), Response: relay.Message{Head: []byte("HTTP/1.1 101 X\r\n\r\n")},
 	}, ""))
 	claimed(t, s, alias.ID, waited)
-	running[relay.AttemptRef{Event: runs, N: 1}] = true
+	runs(busy)
 	var last *relay.Ticket
 	for range 1001 { // older ones that run, such as streams, hid those that nobody runs
 		e := &relay.Event{
 			ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateDelivering,
 			Attempts: []relay.Attempt{{N: 1, State: relay.StateDelivering, ReceivedAt: time.Now(), StartedAt: time.Now().Add(-time.Second)}},
 		}
-		running[relay.AttemptRef{Event: e.ID, N: 1}] = true
+		runs(e.ID)
 		last = s.Accept(e)
 	}
 	settle(t, last)
@@ -121,13 +131,13 @@ func TestReconcile(t *testing.T) {
 	}
 	want(lost, relay.StateDelivering)
 	for range 2 {
-		if err := s.reconcile(ctx, time.Now().Add(time.Second)); err != nil {
+		if err := s.reconcile(ctx, time.Now().Add(2*ahead)); err != nil {
 			t.Fatal(err)
 		}
 		want(lost, relay.StateInterrupted)
 		want(waited, relay.StateInterrupted, relay.StateQueued)
 		want(replayed, relay.StateDelivered, relay.StateInterrupted)
 		want(upgraded, relay.StateDelivered)
-		want(runs, relay.StateDelivering)
+		want(busy, relay.StateDelivering)
 	}
 }
