@@ -9,6 +9,7 @@ import (
 	"github.com/lib/pq"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store"
 	"relay/store/pgtest"
 )
@@ -127,17 +128,21 @@ func TestNoticesBetweenNodes(t *testing.T) {
 		tell("other r")
 		hears(relay.Change{Kind: relay.ChangeTunnel, Alias: int64(i)})
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > relaytest.Limit(2500*time.Millisecond, began) {
 		t.Errorf("ten revisions that were announced took %v", took)
 	}
 
-	var tickets []*relay.Ticket
-	for range 400 {
-		tickets = append(tickets, s.Accept(eventAt(s, alias, time.Now(), relay.StateQueued, "x")))
-	}
-	settled(t, tickets...)
 	told = ""
+	var sent time.Time
 	until("many changes are told in one word", func() bool {
+		if time.Since(sent) > 5*time.Second { // a busy machine may spread them over several notices
+			var tickets []*relay.Ticket
+			for range 400 {
+				tickets = append(tickets, s.Accept(eventAt(s, alias, time.Now(), relay.StateQueued, "x")))
+			}
+			settled(t, tickets...)
+			sent = time.Now()
+		}
 		select {
 		case n := <-l.Notify:
 			told += n.Extra + "\n"
