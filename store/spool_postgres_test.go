@@ -147,8 +147,7 @@ func TestSpoolKilled(t *testing.T) {
 
 // Postgres freezes under load for a while: callers wait for about a second once,
 // memory stays bounded.
-func TestSpoolFrozen(t *testing.T) {
-	t.Parallel()
+func TestSpoolFrozen(t *testing.T) { // alone, because the memory is that of the process
 	s, pg, _ := spooling(t, 256<<20)
 	alias := withAlias(t, s)
 	var l ledger
