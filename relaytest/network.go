@@ -1,30 +1,66 @@
 package relaytest
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 )
 
 // FreeAddr gives a loopback address where nobody listens, for a program that has to be
-// told its address. It is below the ports that the system gives to outgoing connections:
-// one of those could take it before the program does. Each test process begins elsewhere,
-// and none gives an address twice before it has given 20,000.
+// told its address. See ReserveAddr; the address is reserved for the test.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
+	addr, release, err := ReserveAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(release)
+	return addr
+}
+
+// ReserveAddr gives a loopback address where nobody listens. It is below the ports that the
+// system gives to outgoing connections and to listeners that ask for any port: one of those
+// could take it before the program does, or while the program starts anew. No other call gives
+// it until release, also not in another test process: a UDP socket at another loopback address
+// keeps the number, where the system has that address.
+func ReserveAddr() (addr string, release func(), err error) {
 	for range 1000 {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10_000+(int64(os.Getpid())*199+ports.Add(1))%20_000)
-		if ln, err := net.Listen("tcp", addr); err == nil {
-			_ = ln.Close()
-			return addr
+		port := 10_000 + (int64(os.Getpid())*199+ports.Add(1))%20_000
+		mark, err := net.ListenPacket("udp", fmt.Sprintf("127.0.0.2:%d", port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		addr := fmt.Sprintf("127.0.0.1:%d", port)
+		if nobodyListens(addr) {
+			return addr, func() {
+				if mark != nil {
+					_ = mark.Close()
+				}
+			}, nil
+		}
+		if mark != nil {
+			_ = mark.Close()
 		}
 	}
-	t.Fatal("found no free port")
-	return ""
+	return "", nil, errors.New("found no free port")
+}
+
+// nobodyListens tells whether an address is free. No process starts meanwhile: it would have the
+// listener too until it runs its program, and the address would be in use for that time.
+func nobodyListens(addr string) bool {
+	if runtime.GOOS == "linux" { // elsewhere net.Listen takes this lock itself
+		syscall.ForkLock.RLock()
+		defer syscall.ForkLock.RUnlock()
+	}
+	ln, err := net.Listen("tcp", addr)
+	return err == nil && ln.Close() == nil
 }
 
 var ports atomic.Int64 // how many were tried

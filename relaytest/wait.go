@@ -46,7 +46,7 @@ func Limit(promised time.Duration, begun time.Time) time.Duration {
 // Slowdown tells how busy the machine was since a moment. Every 250 ms a goroutine does a
 // fixed piece of work of a few milliseconds. factor is the mean time of a piece, its late
 // start included, divided by the shortest one since the process started, so it is 1 at
-// least; longest is the longest time of a piece. The goroutine starts with Main or with the
+// least; longest is the longest time of a piece, or of a sleep of 20 ms between two of them. The goroutine starts with Main or with the
 // first call, and nothing is known of the time before.
 func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 	meter.once.Do(startMeter)
@@ -59,8 +59,10 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 	for _, s := range meter.samples {
 		if s.at.After(since) {
 			count(s.took)
+			longest = max(longest, s.still)
 		}
 	}
+	longest = max(longest, meter.still, time.Since(meter.looked)-meterLook)
 	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the piece under way counts too
 		count(under)
 	}
@@ -68,16 +70,20 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 		count(meter.samples[len(meter.samples)-1].took)
 	}
 	if n == 0 {
-		return 1, 0
+		return 1, longest
 	}
 	return max(1, float64(sum)/float64(n)/float64(meter.quick)), longest
 }
 
-const meterPause = 250 * time.Millisecond
+const (
+	meterPause = 250 * time.Millisecond // between two pieces of work
+	meterLook  = 20 * time.Millisecond  // a stop of the process in a pause is seen when it is longer
+)
 
 type sample struct {
-	at   time.Time
-	took time.Duration
+	at    time.Time
+	took  time.Duration
+	still time.Duration // the longest stop in the pause before
 }
 
 var meter struct {
@@ -85,6 +91,8 @@ var meter struct {
 	mu      sync.Mutex
 	quick   time.Duration // the shortest piece
 	last    time.Time     // end of the last piece
+	still   time.Duration // the longest stop since then
+	looked  time.Time     // up to which that is known
 	samples []sample      // of the last ten minutes or more
 }
 
@@ -95,16 +103,27 @@ func startMeter() {
 		meter.quick = min(meter.quick, took)
 	}
 	meter.last = time.Now()
+	meter.looked = meter.last
 	go func() {
 		for {
-			due := time.Now().Add(meterPause)
-			time.Sleep(meterPause)
+			begun := time.Now()
+			due, still := begun.Add(meterPause), time.Duration(0)
+			for begun.Before(due) {
+				look := min(meterLook, due.Sub(begun))
+				time.Sleep(look)
+				now := time.Now()
+				still, begun = max(still, now.Sub(begun)-look), now
+				meter.mu.Lock()
+				meter.still, meter.looked = still, now
+				meter.mu.Unlock()
+			}
 			late := time.Since(due)
 			took := work()
 			meter.mu.Lock()
 			meter.quick = min(meter.quick, took)
 			meter.last = time.Now()
-			meter.samples = append(meter.samples, sample{meter.last, took + late})
+			meter.still, meter.looked = 0, meter.last
+			meter.samples = append(meter.samples, sample{meter.last, took + late, still})
 			if len(meter.samples) > 3000 {
 				meter.samples = meter.samples[500:]
 			}

@@ -1,0 +1,80 @@
+//go:build unix
+
+package relaytest
+
+import (
+	"errors"
+	"net"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFreeAddrBesideProcesses: a process that starts meanwhile does not keep the address in use.
+func TestFreeAddrBesideProcesses(t *testing.T) {
+	var stop atomic.Bool
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for !stop.Load() {
+			_ = exec.Command("true").Run()
+		}
+	}()
+	for range 2000 {
+		addr, release, err := ReserveAddr()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Error(err)
+		} else {
+			_ = ln.Close()
+		}
+		release()
+	}
+	stop.Store(true)
+	<-ended
+}
+
+// TestReserveAddr: no other process is given the address before it is released.
+func TestReserveAddr(t *testing.T) {
+	t.Parallel()
+	addr, release, err := ReserveAddr()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := strings.Replace(addr, "127.0.0.1", "127.0.0.2", 1)
+	other, err := net.ListenPacket("udp", mark)
+	if errors.Is(err, syscall.EADDRNOTAVAIL) {
+		t.Skip("this system has no second loopback address")
+	}
+	if err == nil {
+		_ = other.Close()
+		t.Error("the number is not reserved")
+	}
+	release()
+	if other, err = net.ListenPacket("udp", mark); err != nil {
+		t.Fatalf("the number is not given back: %v", err)
+	}
+	_ = other.Close()
+}
+
+// TestStopIsSeen: a stop of the process between two pieces of work makes limits longer, too.
+func TestStopIsSeen(t *testing.T) {
+	Slowdown(time.Now()) // starts the meter
+	for range 5 {
+		time.Sleep(70 * time.Millisecond)
+		begun := time.Now()
+		if out, err := exec.Command("sh", "-c", "kill -STOP $PPID; sleep 0.12; kill -CONT $PPID").CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		took := time.Since(begun)
+		if _, longest := Slowdown(begun); took > 100*time.Millisecond && longest < 80*time.Millisecond {
+			t.Errorf("of %v with a stop of 120 ms it saw %v", took, longest)
+		}
+	}
+}
