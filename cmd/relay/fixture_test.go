@@ -72,7 +72,10 @@ func (s *servers) serve(ts *testscript.TestScript, neg bool, args []string) {
 		if old := ts.Getenv(name); old != "" {
 			return "127.0.0.1:" + old
 		}
-		return "127.0.0.1:0"
+		free, release, err := relaytest.ReserveAddr() // it is free still when the server starts again
+		ts.Check(err)
+		ts.Defer(release)
+		return free
 	}
 	all := append([]string{"serve", "--data-dir", dir, "--admin-addr", "off", "--http-addr", addr("HTTP"), "--ssh-addr", addr("SSH")}, args...)
 	home := ts.MkAbs("server-home")

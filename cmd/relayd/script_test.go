@@ -2,13 +2,10 @@ package main
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -95,27 +92,13 @@ func await(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// given are the ports that some script has already.
-var given sync.Map
-
-// ports NAME… puts free TCP ports into the environment, below those that the system
-// gives to connections: one of these could take a port before its user does.
+// ports NAME… puts TCP ports into the environment that are free, and stay so until the script ends.
 func ports(ts *testscript.TestScript, _ bool, args []string) {
 	for _, name := range args {
-		for try := 0; ts.Getenv(name) == ""; try++ {
-			port := strconv.Itoa(10_000 + rand.IntN(20_000))
-			if _, taken := given.LoadOrStore(port, true); taken {
-				continue
-			}
-			ln, err := net.Listen("tcp", "127.0.0.1:"+port)
-			if err != nil {
-				if try > 100 {
-					ts.Fatalf("no free port: %v", err)
-				}
-				continue
-			}
-			defer ln.Close()
-			ts.Setenv(name, port)
-		}
+		addr, release, err := relaytest.ReserveAddr()
+		ts.Check(err)
+		ts.Defer(release)
+		_, port, _ := net.SplitHostPort(addr)
+		ts.Setenv(name, port)
 	}
 }
