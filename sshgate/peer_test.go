@@ -7,7 +7,6 @@ import (
 	"crypto/rand"
 	"io"
 	"maps"
-	"net"
 	"net/netip"
 	"strings"
 	"sync"
@@ -179,7 +178,7 @@ func TestRefusalsOfAnotherNode(t *testing.T) {
 // The dial-failed@relay, broke-off@relay and death of a client pass as what they are.
 func TestEndsOfAnotherNode(t *testing.T) {
 	t.Parallel()
-	how := make(chan string, 1)
+	how, arrived := make(chan string, 1), make(chan struct{})
 	var client *ssh.Client
 	var tun relay.RemoteTunnel
 	_, client, _, tun = twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) {
@@ -199,7 +198,7 @@ func TestEndsOfAnotherNode(t *testing.T) {
 			_ = ch.Close()
 		case "die":
 			_, _ = ch.Write([]byte("part"))
-			time.Sleep(50 * time.Millisecond)
+			<-arrived
 			_ = client.Close()
 		}
 	})
@@ -216,8 +215,19 @@ func TestEndsOfAnotherNode(t *testing.T) {
 		if _, err := ch.Write([]byte("GET /")); err != nil {
 			t.Fatal(err)
 		}
+		var first []byte
+		for c.how == "die" && string(first) != c.text {
+			buf := make([]byte, len(c.text)-len(first))
+			f := fillOnce(ch, buf)
+			if first = append(first, buf[:f.N]...); f.Err != nil {
+				t.Fatal(f.Err)
+			}
+		}
+		if c.how == "die" {
+			close(arrived)
+		}
 		got, err := readAll(t, ch)
-		if string(got) != c.text || err != c.err {
+		if got = append(first, got...); string(got) != c.text || err != c.err {
 			t.Errorf("%s: %q, %v", c.how, got, err)
 		}
 		code := ""
@@ -286,12 +296,7 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 func TestNodeThatCannotBeReached(t *testing.T) {
 	t.Parallel()
 	c := &cluster{nodes: map[string]relay.Node{}}
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	gone := ln.Addr().String()
-	_ = ln.Close()
+	gone := "127.0.0.1:" + deafPort(t)
 	_, owner := c.newMember(t, "owner")
 	c.mu.Lock()
 	refusing := c.nodes["owner"]
