@@ -35,9 +35,10 @@ func TestBrowserKeys(t *testing.T) {
 	b.key("k")
 	focus("/second")
 	shows("/second")
-	b.key("r") // three seconds to take it back
+	// There are three seconds to take it back: the page presses both keys, so that a machine that
+	// stands still between them does not let these pass.
+	value[any](b, `(press => { press("r"); setTimeout(press, 200, "Escape"); })(key => document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true})))`)
 	b.waitForAnnouncement("Esc cancels")
-	b.key("\x1b")
 	b.waitForAnnouncement("Not replayed.")
 	b.key("r")
 	b.until(fmt.Sprintf(`document.querySelector("#%s").textContent.includes("↻1")`, second))
