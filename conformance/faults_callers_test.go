@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"relay/relaytest"
 )
 
 // TestFaultManyCallers lets many senders send at once, each on a connection that it
@@ -123,7 +125,7 @@ func TestFaultSlowHeads(t *testing.T) {
 	for range sockets {
 		c := r.dial()
 		work.Go(func() {
-			if trickle(c, bound(2*patience)) {
+			if trickle(c, relaytest.Patience(2*patience)) { // how long it took is judged below
 				closed.Add(1)
 				last.Store(max(last.Load(), int64(time.Since(begun))))
 			}
