@@ -201,6 +201,7 @@ func openOldStore(t *testing.T, engine, file string) {
 	if log, err := s.Audit(ctx, sys, 100); err != nil || len(log) < 5 {
 		t.Errorf("audit log: %d rows, %v", len(log), err)
 	}
+	mayClaim(t, s)
 	next, err := s.Next(relay.NextClaim{Alias: alias.ID, Auto: true})
 	if err != nil || next == nil || next.Event.ID != ids["queued"] {
 		t.Fatalf("out of the queue: %+v, %v", next, err)

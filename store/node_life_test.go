@@ -88,7 +88,7 @@ func TestNodeSweptAndBack(t *testing.T) {
 			t.Fatal("it did not rejoin")
 		}
 	}
-	eventually(t, "it may claim", func() bool { return s.MayClaim() == nil })
+	mayClaim(t, s)
 	settled(t, s.Accept(eventAt(s, alias, time.Now(), relay.StateDelivering, "x")))
 	eventually(t, "its former row is swept", func() bool {
 		n := nodesByName(t, s)["a"]
@@ -212,6 +212,7 @@ func TestTwoNodes(t *testing.T) {
 		queued = append(queued, e.ID)
 	}
 	for i, id := range queued {
+		mayClaim(t, second)
 		c, err := second.Next(relay.NextClaim{Alias: alias, Auto: true})
 		if err != nil || c == nil || c.Event.ID != id {
 			t.Fatalf("%d. out of the queue: %+v, %v", i, c, err)
@@ -399,6 +400,7 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 	for i, alias := range aliases {
 		settled(t, first.Accept(oldEvent(first, alias, "queued", relay.StateQueued)))
 		attach(first, alias, fmt.Sprint("tun_", i))
+		mayClaim(t, first)
 		c, err := first.Next(relay.NextClaim{Alias: alias, Auto: true, Tunnel: fmt.Sprint("tun_", i)})
 		if err != nil || c == nil {
 			t.Fatalf("claimed %+v, %v", c, err)
@@ -411,6 +413,7 @@ func TestTakeoverSweepsClaims(t *testing.T) {
 			t.Errorf("alias %d: %+v, %v; want %s", i, e, err, want)
 		}
 	}
+	mayClaim(t, second)
 	c, err := second.Next(relay.NextClaim{Alias: aliases[0], Auto: true, Tunnel: "tun_b"})
 	if err != nil || c == nil || c.Event.ID != claimed[0] || c.N != 2 {
 		t.Errorf("at the new node: %+v, %v", c, err)

@@ -31,6 +31,13 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// mayClaim waits until a node may claim. It may not for a moment after it was without its database
+// for three seconds, or stood still for so long.
+func mayClaim(t *testing.T, s *store.Store) {
+	t.Helper()
+	eventually(t, "the node may claim", func() bool { return s.MayClaim() == nil })
+}
+
 // capture hands over one event and its end and waits for both.
 func capture(s *store.Store, alias int64) (relay.ID, error) {
 	e := &relay.Event{

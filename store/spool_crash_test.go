@@ -217,6 +217,7 @@ func TestSpoolQueuedBeforeASweep(t *testing.T) {
 	if e, err := second.Event(t.Context(), relay.System(), replayed, 0); err != nil || e.State != relay.StateDelivered {
 		t.Errorf("what was replayed meanwhile: %+v, %v", e, err)
 	}
+	mayClaim(t, second)
 	c, err = second.Next(relay.NextClaim{Alias: alias, Auto: true})
 	if err != nil || c == nil || c.Event.ID != told || c.N != 1 {
 		t.Errorf("out of the queue comes %+v, %v", c, err)

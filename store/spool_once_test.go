@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store/file"
 	"relay/store/spool"
 )
@@ -69,6 +70,7 @@ func rounds(t *testing.T, d *drainer) {
 // nothing waits.
 func takeOut(t *testing.T, s *Store, alias int64) *relay.Claim {
 	t.Helper()
+	relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })
 	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
 	if err != nil {
 		t.Fatal(err)

@@ -19,6 +19,7 @@ func testQueue(t *testing.T, fresh func(testing.TB) store.Options) {
 
 func (b *fixture) next(auto bool) *relay.Claim {
 	b.Helper()
+	b.eventually("the node may claim", func() bool { return b.MayClaim() == nil }) // not when it stood still for three seconds
 	c, err := b.Next(relay.NextClaim{Alias: b.hooks.ID, Auto: auto})
 	b.must(err)
 	return c
