@@ -28,12 +28,26 @@ func dialLoopback(addr string) localConn {
 	if err = unix.Connect(fd, peer); err == nil || err == unix.EINPROGRESS {
 		_, err = unix.Getpeername(fd) // fails unless the handshake has ended well
 	}
-	if err != nil {
+	if err != nil || selfConnected(fd, int(at.Port())) {
 		_ = unix.Close(fd)
 		return nil
 	}
 	_ = unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
 	return loopbackConn{os.NewFile(uintptr(fd), "tcp "+addr)}
+}
+
+// selfConnected reports whether a loopback socket that is connected to a port is connected to
+// itself. The kernel may choose the port of a server that is down as the local port of the
+// socket, and TCP then connects the socket with itself (simultaneous open, RFC 9293, section
+// 3.5): the server would seem to answer with the bytes of the request.
+func selfConnected(fd, port int) bool {
+	switch local, _ := unix.Getsockname(fd); local := local.(type) {
+	case *unix.SockaddrInet4:
+		return local.Port == port
+	case *unix.SockaddrInet6:
+		return local.Port == port
+	}
+	return true // it cannot be told: net.Dialer dials again
 }
 
 // loopbackConn is a TCP connection on loopback.

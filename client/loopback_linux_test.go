@@ -2,7 +2,10 @@ package client
 
 import (
 	"io"
+	"net"
+	"strconv"
 	"testing"
+	"time"
 )
 
 // TestLoopbackIsDialedAtOnce: a loopback address is dialed without the poller, any other
@@ -38,5 +41,33 @@ func TestLoopbackIsDialedAtOnce(t *testing.T) {
 	}
 	if got, err := io.ReadAll(conn); string(got) != "there and back" || err != nil {
 		t.Errorf("read %q, %v", got, err)
+	}
+}
+
+// TestPortOfAServerThatIsDownIsNotAnsweredByTheDialItself: a socket that dials a port without
+// a listener, in the range that the kernel takes local ports from, may get that port for
+// itself and is then connected to itself. Linux takes even ports first, one after the other,
+// so that a number of dials tries all of them.
+func TestPortOfAServerThatIsDownIsNotAnsweredByTheDialItself(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := ln.Addr().(*net.TCPAddr).Port &^ 1
+	ln.Close()
+	addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	for i := range 30000 {
+		conn := dialLoopback(addr)
+		if conn == nil {
+			continue
+		}
+		_ = conn.SetDeadline(time.Now().Add(time.Second)) // another program may listen there meanwhile
+		_, _ = conn.Write([]byte("echo"))
+		got := make([]byte, 4)
+		_, _ = io.ReadFull(conn, got)
+		conn.Close()
+		if string(got) == "echo" {
+			t.Fatalf("dial %d of %s is answered by itself", i, addr)
+		}
 	}
 }
