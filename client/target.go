@@ -156,13 +156,22 @@ const (
 	reasonShortage      = 4
 )
 
+// wsaRefused is WSAECONNREFUSED, the error of a refused connection on Windows, where
+// syscall.ECONNREFUSED is a number that no system call returns. Elsewhere no error has it.
+const wsaRefused = syscall.Errno(10061)
+
+// isRefused reports whether a dial failed because nobody listens.
+func isRefused(err error) bool {
+	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, wsaRefused)
+}
+
 // dialFailed returns what the relay is told about a failed dial of the local server.
 func dialFailed(err error) relay.DialFailed {
 	f := relay.DialFailed{Reason: reasonConnectFailed, Class: "other", Text: err.Error()}
 	var dns *net.DNSError
 	var timeout net.Error
 	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case isRefused(err):
 		f.Class = "refused"
 	case errors.As(err, &dns):
 		f.Reason, f.Class = reasonProhibited, "unresolvable"

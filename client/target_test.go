@@ -174,6 +174,7 @@ func TestWhatIsSaidAboutFailedDials(t *testing.T) {
 		class  string
 	}{
 		{refused, 2, "refused"},
+		{&net.OpError{Op: "dial", Err: os.NewSyscallError("connectex", syscall.Errno(10061))}, 2, "refused"}, // on Windows
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x"}}, 1, "unresolvable"},
 		{context.DeadlineExceeded, 2, "timeout"},
 		{errors.New(strings.Repeat("ä", 300)), 2, "other"},
@@ -181,6 +182,12 @@ func TestWhatIsSaidAboutFailedDials(t *testing.T) {
 		f := dialFailed(c.err)
 		if f.Reason != c.reason || f.Class != c.class || f.Text == "" || len(f.Text) > 256 {
 			t.Errorf("%v: %+v", c.err, f)
+		}
+		var told []TargetEvent
+		m := newTargetMonitor(func(e TargetEvent) { told = append(told, e) })
+		m.dialed(Forward{Alias: "a"}, c.err)
+		if down := c.class == "refused" || c.class == "unresolvable"; down != (len(told) == 1 && told[0].Kind == LocalDown) {
+			t.Errorf("%v: %+v", c.err, told)
 		}
 	}
 }

@@ -9,7 +9,6 @@ import (
 	"net"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"relay"
 	"relay/record"
@@ -98,7 +97,7 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 		e.Hint = "only certificates of loopback addresses are accepted unverified; add its authority to the trusted ones of this machine"
 	case errors.As(err, &unknown):
 		e.Kind, e.Text = LocalDown, fmt.Sprintf(down, url, "its name is unknown")
-	case errors.Is(err, syscall.ECONNREFUSED):
+	case isRefused(err):
 		e.Kind, e.Text = LocalDown, fmt.Sprintf(down, url, "nobody listens there")
 	default:
 		return
