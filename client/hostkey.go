@@ -33,11 +33,9 @@ type hostKeys struct {
 }
 
 // load reads the files; a missing one is empty. Lines that cannot be understood are left
-// out, as ssh does: the library rejects a whole file for one line with an unknown key
-// type, and it reads nothing but files, so it gets the good lines of all of them in one
-// temporary file.
+// out, as ssh does: the library rejects a whole file for one of them.
 func (h *hostKeys) load() error {
-	var lines bytes.Buffer
+	var lines [][]byte
 	h.sources = nil
 	for _, file := range append(slices.Clone(h.files), h.own) {
 		text, err := os.ReadFile(file)
@@ -46,24 +44,50 @@ func (h *hostKeys) load() error {
 		}
 		for line := range bytes.Lines(text) {
 			if _, _, _, _, _, err := ssh.ParseKnownHosts(line); err == nil {
-				lines.Write(append(bytes.TrimRight(line, "\r\n"), '\n'))
+				lines = append(lines, append(bytes.TrimRight(line, "\r\n"), '\n'))
 				h.sources = append(h.sources, file)
 			}
 		}
 	}
+	known, bad, err := knownLines(lines...)
+	if bad != nil { // seldom: a marker or a pattern that ssh.ParseKnownHosts does not look at
+		var good [][]byte
+		var sources []string
+		for i, line := range lines {
+			_, bad, err := knownLines(line)
+			if err != nil {
+				return err
+			}
+			if bad == nil {
+				good, sources = append(good, line), append(sources, h.sources[i])
+			}
+		}
+		h.sources = sources
+		if known, bad, err = knownLines(good...); bad != nil {
+			return cli.Errorf(cli.ExitRefused, "cannot read the known host keys: %v", bad)
+		}
+	}
+	h.known = known
+	return err
+}
+
+// knownLines returns the check of host keys by lines of known_hosts; bad says that a line
+// cannot be understood. The library reads nothing but files, so it gets a temporary one.
+func knownLines(lines ...[]byte) (known ssh.HostKeyCallback, bad, err error) {
 	temp, err := os.CreateTemp("", "relay-known-hosts-")
 	if err != nil {
-		return fmt.Errorf("read known hosts: %w", err)
+		return nil, nil, fmt.Errorf("read known hosts: %w", err)
 	}
 	defer os.Remove(temp.Name())
-	_, err = temp.Write(lines.Bytes())
+	_, err = temp.Write(bytes.Join(lines, nil))
 	if err = errors.Join(err, temp.Close()); err != nil {
-		return fmt.Errorf("read known hosts: %w", err)
+		return nil, nil, fmt.Errorf("read known hosts: %w", err)
 	}
-	if h.known, err = knownhosts.New(temp.Name()); err != nil {
-		return cli.Errorf(cli.ExitRefused, "cannot read the known host keys: %v", err)
+	known, err = knownhosts.New(temp.Name())
+	if _, unread := errors.AsType[*os.PathError](err); unread { // the file, not a line of it
+		return nil, nil, fmt.Errorf("read known hosts: %w", err)
 	}
-	return nil
+	return known, err, nil
 }
 
 // wanted returns the keys known for an address. The library returns them only as the error of a

@@ -211,3 +211,30 @@ func TestKnownHostsWithoutALastLineEnd(t *testing.T) {
 		t.Errorf("%s, %v", text, err)
 	}
 }
+
+// TestLinesOfKnownHostsThatAreNoneAreLeftOut: one line that the library does not understand
+// made every login impossible.
+func TestLinesOfKnownHostsThatAreNoneAreLeftOut(t *testing.T) {
+	key := newSigner(t)
+	d := newFakeRelay(t, key)
+	addr := d.listen()
+	line := " " + string(ssh.MarshalAuthorizedKey(key.PublicKey()))
+	bad := ""
+	for _, pattern := range []string{"@unknown a.test", "|1|no|hash", "[a.test", "a.test,!", "[a.test]:22:22"} {
+		bad += pattern + line
+	}
+	dialer, talk := newDialer(t, addr)
+	file := filepath.Join(dialer.Home, ".ssh", "known_hosts")
+	keep(t, file, bad+knownhosts.Line([]string{addr}, key.PublicKey())+"\n"+bad)
+	if err := dialOnce(t, dialer); err != nil || talk.String() != "" {
+		t.Errorf("%v, said %q", err, talk)
+	}
+	// The lines that are left still count, and the error names their file.
+	changed, _ := newDialer(t, addr)
+	file = filepath.Join(changed.Home, ".ssh", "known_hosts")
+	keep(t, file, bad+knownhosts.Line([]string{addr}, newSigner(t).PublicKey())+"\n")
+	err := dialOnce(t, changed)
+	if exitOfError(err) != cli.ExitRefused || !strings.Contains(cli.HintOf(err, ""), file) {
+		t.Errorf("%v, hint %q", err, cli.HintOf(err, ""))
+	}
+}
