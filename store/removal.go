@@ -44,11 +44,17 @@ func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *writeTx
 	if err != nil {
 		return err
 	}
+	return s.afterRemoval(ctx, took)
+}
+
+// afterRemoval is what pacedUpdate does after a transaction that took some time. It returns the
+// error of ctx if that has ended: the transaction is committed then, too.
+func (s *Store) afterRemoval(ctx context.Context, took time.Duration) error {
 	s.checkpoint(ctx, walState.needsRestart)
 	return pause(ctx, took)
 }
 
-// removalTx is pacedUpdate without the pause. It returns how long the writer was held.
+// removalTx is pacedUpdate without the checkpoint and the pause. It returns how long the writer was held.
 func (s *Store) removalTx(ctx context.Context, what string, fn func(c *writeTx, budget int) error) (took time.Duration, err error) {
 	r := &s.remover
 	r.mu.Lock()
@@ -219,26 +225,26 @@ func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, 
 }
 
 // remove deletes those events of one alias that are removable, in short transactions: some may
-// have become held since they were listed. Bodies that a crash leaves behind are orphans, which
+// have become held since they were listed. Bodies that a crash or the end of ctx leaves behind are orphans, which
 // SweepOrphans deletes.
 func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time) (events int, freed int64, err error) {
 	for len(list) > 0 {
 		var gone, parted []relay.ID
-		took, heavy := 0, false
-		err := s.pacedUpdate(ctx, "remove events", func(c *writeTx, budget int) (err error) {
+		some, heavy := 0, false
+		took, err := s.removalTx(ctx, "remove events", func(c *writeTx, budget int) (err error) {
 			rows := list[0].cost()
-			for took = 1; took < len(list) && rows+list[took].cost() <= budget; took++ {
-				rows += list[took].cost()
+			for some = 1; some < len(list) && rows+list[some].cost() <= budget; some++ {
+				rows += list[some].cost()
 			}
 			heavy = rows > budget
-			gone, err = c.removeEvents(alias, list[:took], now, heavy)
+			gone, err = c.removeEvents(alias, list[:some], now, heavy)
 			return err
 		})
 		if err != nil {
 			return events, freed, err
 		}
 		bytes := int64(0)
-		for _, d := range list[:took] {
+		for _, d := range list[:some] {
 			if slices.Contains(gone, d.ID) {
 				bytes += d.Bytes
 				if d.Parts > 0 {
@@ -247,7 +253,10 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 			}
 		}
 		s.storage.add(alias, -bytes)
-		list, events, freed = list[took:], events+len(gone), freed+bytes
+		list, events, freed = list[some:], events+len(gone), freed+bytes
+		if err = s.afterRemoval(ctx, took); err != nil { // ctx has ended
+			return events, freed, err
+		}
 		if heavy {
 			err = s.removeOrphanRows(ctx, orphanPayloads, gone)
 		}

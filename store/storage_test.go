@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"context"
 	"errors"
 	"math"
 	"os/exec"
@@ -129,6 +130,40 @@ func TestStorageCountsAlike(t *testing.T) {
 		eventually(t, "all was counted", func() bool { return s.Retention().StoredBytes > 0 })
 		if again := s.Retention().StoredBytes; again != counted || counted < relay.BodyPart {
 			t.Errorf("counted %d by the commits, %d at the start", counted, again)
+		}
+	})
+}
+
+// A removal that ends early, such as one for a request that waits no longer, counts what it has
+// removed until then.
+func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.MaxAliasStorage, o.Retention = 1<<40, time.Hour
+		s := mustServe(t, o)
+		alias, now := withAlias(t, s), time.Now().Add(-30*time.Minute)
+		first := stored(t, s, eventAt(s, alias, now, relay.StateDelivering, "some body"))
+		for range 50 {
+			now = now.Add(time.Millisecond)
+			stored(t, s, eventAt(s, alias, now, relay.StateDelivering, "some body"))
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() {
+			defer cancel()
+			for ctx.Err() == nil { // until the first transaction has ended
+				if _, err := s.Event(ctx, system, first, 0); errors.Is(err, relay.ErrNotFound) {
+					return
+				}
+			}
+		}()
+		_, _ = s.Retain(ctx, now.Add(2*time.Hour))
+		counted := s.Retention()
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = mustServe(t, o)
+		if again := s.Retention().StoredBytes; again != counted.StoredBytes || counted.Expired == 0 {
+			t.Errorf("counted %d after %d were removed, %d at the start", counted.StoredBytes, counted.Expired, again)
 		}
 	})
 }
