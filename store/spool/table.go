@@ -123,7 +123,7 @@ func openTable(dir string, limit int64, vfs string) (t *table, c counts, err err
 			err = errors.Join(fmt.Errorf("open %s: %w", t.path, err), t.close())
 		}
 	}()
-	f, err := os.OpenFile(t.path, os.O_CREATE|os.O_RDWR, 0o600) // SQLite gives its log the same mode
+	f, err := file.Open(t.path, os.O_RDWR) // SQLite gives its log the same mode and owner
 	if err == nil {
 		err = f.Close()
 	}
@@ -262,7 +262,7 @@ func Quarantine(dir string, steps []Refused) error {
 		}
 		lines = append(append(lines, line...), '\n')
 	}
-	f, err := os.OpenFile(filepath.Join(dir, RefusedFile), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	f, err := file.Open(filepath.Join(dir, RefusedFile), os.O_APPEND|os.O_WRONLY)
 	if err != nil {
 		return err
 	}
