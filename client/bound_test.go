@@ -44,6 +44,27 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestWarningsOfKeysAreSaidOnce: a client that reconnects for days would repeat them each time.
+func TestWarningsOfKeysAreSaidOnce(t *testing.T) {
+	dir := t.TempDir()
+	broken := filepath.Join(dir, "broken")
+	keep(t, broken, "no key")
+	talk := &sayRecorder{}
+	k := &keyring{agent: filepath.Join(dir, "agent"), files: []string{broken, newKeyFile(t, "")}, say: talk.say}
+	for range 3 {
+		list, done, err := k.signers()
+		done()
+		if err != nil || len(list) != 1 {
+			t.Fatal(list, err)
+		}
+	}
+	for _, warning := range []string{"the ssh-agent is not used", "is not used: ssh: no key found"} {
+		if n := strings.Count(talk.String(), warning); n != 1 {
+			t.Errorf("%q is said %d times", warning, n)
+		}
+	}
+}
+
 // TestKeyThatCannotBeReadIsNotReplaced: only where there is no key one is made.
 func TestKeyThatCannotBeReadIsNotReplaced(t *testing.T) {
 	dir := t.TempDir()

@@ -42,6 +42,19 @@ type keyring struct {
 
 	opened map[string]ssh.Signer
 	locked error // why a key that the server wanted could not be opened
+	warned map[string]bool
+}
+
+// warn says a warning once, and not again at each reconnect.
+func (k *keyring) warn(text string) {
+	if k.warned[text] {
+		return
+	}
+	if k.warned == nil {
+		k.warned = map[string]bool{}
+	}
+	k.warned[text] = true
+	k.say("warning: " + text)
 }
 
 // signers lists the keys. Call done when they are no longer used.
@@ -64,7 +77,7 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 		switch {
 		case errors.Is(err, os.ErrNotExist):
 		case err != nil:
-			k.say("warning: the key " + file + " is not used: " + err.Error())
+			k.warn("the key " + file + " is not used: " + err.Error())
 		case !slices.ContainsFunc(list, func(s ssh.Signer) bool {
 			return bytes.Equal(s.PublicKey().Marshal(), signer.PublicKey().Marshal())
 		}):
@@ -87,7 +100,7 @@ func (d *Dialer) NoKey() bool {
 		return false
 	}
 	quiet := *d.keys
-	quiet.say = func(string) {}
+	quiet.say, quiet.warned = func(string) {}, nil
 	_, done, err := quiet.signers()
 	done()
 	return err != nil
@@ -154,7 +167,7 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	within := cmp.Or(k.agentTimeout, agentTimeout)
 	conn, err := net.DialTimeout("unix", k.agent, within)
 	if err != nil {
-		k.say("warning: the ssh-agent is not used: " + err.Error())
+		k.warn("the ssh-agent is not used: " + err.Error())
 		return nil, none
 	}
 	_ = conn.SetDeadline(time.Now().Add(within))
@@ -162,7 +175,7 @@ func (k *keyring) agentKeys() ([]ssh.Signer, func()) {
 	_ = conn.SetDeadline(time.Time{}) // the agent may prompt before it signs
 	if err != nil {
 		conn.Close()
-		k.say("warning: the ssh-agent is not used: " + err.Error())
+		k.warn("the ssh-agent is not used: " + err.Error())
 		return nil, none
 	}
 	return list, func() { conn.Close() }
