@@ -119,7 +119,7 @@ func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table
 	if err != nil {
 		return relay.Actor{}, err
 	}
-	if now := time.Now(); now.Sub(used) >= credentialUseInterval {
+	if now := s.now(); now.Sub(used) >= credentialUseInterval {
 		s.later.add(table+" "+who.Credential, credentialUseInterval, func(c *writeTx) error {
 			c.do(`UPDATE `+table+` SET last_used_at = ? WHERE id = ?`, micros(now), who.Credential)
 			if kind == relay.ActorToken {
