@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/url"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 )
 
 const (
@@ -29,13 +31,11 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("database URL: %w", err)
 	}
-	by := cmp.Or(s.opt.DirectURL, s.opt.URL)
-	direct, err := postgresDSN(by, connectTimeout)
+	direct, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), connectTimeout)
 	if err != nil {
 		return fmt.Errorf("direct database URL: %w", err)
 	}
 	s.viaPooler = direct != dsn
-	slow, _ := postgresDSN(by, slowConnectTimeout) // the address parsed above: no error
 	if s.write, err = openPool(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
@@ -43,11 +43,23 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	if err := s.openJournal(ctx, dsn); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
-	if s.direct, err = openPool(ctx, slow, migrationConns, &dialer{readTimeout: directReadTimeout}); err != nil {
-		return fmt.Errorf("open postgres by the direct URL: %w", err)
+	s.direct, err = s.openDirect(ctx, 0)
+	return err
+}
+
+// openDirect opens a handle by the direct URL for statements that may take long. They wait for a
+// lock for lockTimeout, 0 = for as long as they may take.
+func (s *Store) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.DB, error) {
+	dsn, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
+	if err != nil {
+		return nil, err
 	}
-	s.direct.SetMaxIdleConns(0) // needed now and then
-	return nil
+	db, err := openPool(ctx, dsn, migrationConns, &dialer{readTimeout: directReadTimeout, lockTimeout: lockTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("open postgres by the direct URL: %w", err)
+	}
+	db.SetMaxIdleConns(0) // needed now and then
+	return db, nil
 }
 
 // openJournal opens the connection of the committer. It has shorter timeouts than others,
@@ -97,6 +109,6 @@ func (s *Store) prepareTx(q session, timeout time.Duration) error {
 	if !s.viaPooler {
 		return nil
 	}
-	_, err := q.q.ExecContext(q.ctx, sessionSettings(true, lockWait(timeout)))
+	_, err := q.q.ExecContext(q.ctx, sessionSettings(true, lockWait(timeout), opTimeout))
 	return err
 }

@@ -22,7 +22,8 @@ import (
 type dialer struct {
 	net.Dialer
 	readTimeout time.Duration
-	shared      bool // through a pooler: sessions are shared with others, so session settings do not last
+	shared      bool          // through a pooler: sessions are shared with others, so session settings do not last
+	lockTimeout time.Duration // of sessions with directReadTimeout; 0 = none
 }
 
 // DialContext is called by the driver.
@@ -107,11 +108,14 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 		return nil, err
 	}
 	connector.Dialer(by)
-	wait := lockWait(by.readTimeout)
-	if by.shared || by.readTimeout >= directReadTimeout {
-		wait = 0
+	wait, statement := lockWait(by.readTimeout), opTimeout
+	switch {
+	case by.shared:
+		wait, statement = 0, 0
+	case by.readTimeout >= directReadTimeout:
+		wait, statement = by.lockTimeout, 0
 	}
-	db := sqlx.NewDb(sql.OpenDB(sessionConnector{connector, sessionSettings(false, wait), by.shared}), "postgres")
+	db := sqlx.NewDb(sql.OpenDB(sessionConnector{connector, sessionSettings(false, wait, statement), by.shared}), "postgres")
 	db.SetMaxOpenConns(size)
 	db.SetMaxIdleConns(size)
 	db.SetConnMaxIdleTime(5 * time.Minute)
@@ -190,20 +194,20 @@ func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsVal
 
 // sessionSettings is the statement for the settings of a session (local: of a transaction).
 // It turns synchronous_commit on where it is off; other values are stronger, or were chosen
-// for replicas. With a wait it also sets lock_timeout to wait and statement_timeout to
-// opTimeout, unless lower values are set: nobody reads the result after that, and abandoned
-// sessions would pile up behind a lock. It sets idle_in_transaction_session_timeout, because
-// after a network failure the server would keep an open transaction for hours, and the same
+// for replicas. With a wait it also sets lock_timeout to wait, and with a time for a statement
+// statement_timeout to that, unless lower values are set: nobody reads the result after that, and
+// abandoned sessions would pile up behind a lock. Then it sets idle_in_transaction_session_timeout,
+// because after a network failure the server would keep an open transaction for hours, and the same
 // rows, written again, would wait for it.
-func sessionSettings(local bool, wait time.Duration) string {
+func sessionSettings(local bool, wait, statement time.Duration) string {
 	query := fmt.Sprintf(`SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', %t) END`, local)
-	if wait <= 0 {
-		return query
-	}
 	for _, limit := range []struct {
 		name string
 		most time.Duration
-	}{{"lock_timeout", wait}, {"statement_timeout", opTimeout}, {"idle_in_transaction_session_timeout", 2 * opTimeout}} {
+	}{{"lock_timeout", wait}, {"statement_timeout", statement}, {"idle_in_transaction_session_timeout", 2 * statement}} {
+		if limit.most == 0 {
+			continue
+		}
 		query += fmt.Sprintf(`, CASE WHEN current_setting('%[1]s')::interval NOT BETWEEN '1ms' AND '%[2]dms' THEN set_config('%[1]s', '%[2]dms', %[3]t) END`,
 			limit.name, limit.most.Milliseconds(), local)
 	}

@@ -17,7 +17,7 @@ const (
 	partitionTimeout = 30 * time.Second
 	attachTime       = 2 * time.Second // Postgres looks through the default partition, which it locks
 
-	tableWait = 300 * time.Millisecond // for the locks on tables that partitions need; others wait behind it
+	tableWait = 300 * time.Millisecond // for the locks on tables that partitions and migrations need; others wait behind it
 	dropAgain = time.Minute
 	dayLook   = 5 * time.Minute // at all of a day, while nobody waits
 )

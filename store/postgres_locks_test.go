@@ -1,8 +1,10 @@
 package store_test
 
 import (
+	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -123,4 +125,42 @@ func TestCloseEndsTheCount(t *testing.T) {
 		_ = tx.Rollback()
 		<-closed
 	}
+}
+
+// An operator's backup reads a table for an hour, and a new version starts beside the nodes that
+// serve: its migration waits for the backup, and nobody waits behind the migration.
+func TestMigrationBesideALongReader(t *testing.T) {
+	t.Parallel()
+	o := engines(t)["postgres"]
+	s := mustServe(t, o)
+	alias, db := withAlias(t, s), database(t, o)
+	older := begun(t, db, `ALTER TABLE events DROP COLUMN host_refused_by`, `DELETE FROM goose_db_version WHERE version_id = 12`)
+	if err := older.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	reader := begun(t, db, `SELECT COUNT(*) FROM events`)
+	migrated, newer := make(chan error, 1), mustOpen(t, o)
+	go func() {
+		from, to, err := newer.Migrate(t.Context())
+		if err == nil && (from != 11 || to < 12) {
+			err = fmt.Errorf("migrated from %d to %d", from, to)
+		}
+		migrated <- err
+	}()
+	eventually(t, "the migration waits", func() bool { return blocks(t, db, reader, "ALTER TABLE") || len(migrated) > 0 })
+	behind, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := db.ExecContext(behind, `SELECT COUNT(*) FROM events WHERE alias_id = $1`, alias); err != nil {
+		t.Errorf("behind the migration: %v", err)
+	}
+	if len(migrated) > 0 {
+		t.Fatal("the migration did not wait", <-migrated)
+	}
+	if err := reader.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-migrated; err != nil {
+		t.Error(err)
+	}
+	settled(t, s.Accept(eventAt(s, alias, time.Now(), relay.StateDelivering, "x")))
 }

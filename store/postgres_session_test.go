@@ -27,7 +27,8 @@ func TestSessionSettings(t *testing.T) {
 		"usual":      {"", "1800ms", "4500ms", dialer{readTimeout: readTimeout}},
 		"shorter":    {"&lock_timeout=100ms&statement_timeout=200", "100ms", "200ms", dialer{readTimeout: readTimeout}},
 		"longer":     {"&lock_timeout=1h&statement_timeout=2d", "1800ms", "4500ms", dialer{readTimeout: readTimeout}},
-		"migrations": {"", "0", "0", dialer{readTimeout: directReadTimeout}},
+		"direct":     {"", "0", "0", dialer{readTimeout: directReadTimeout}},
+		"migrations": {"", "300ms", "0", dialer{readTimeout: directReadTimeout, lockTimeout: tableWait}},
 		"pooled":     {"", "0", "0", dialer{readTimeout: readTimeout, shared: true}},
 	} {
 		db, err := openPool(t.Context(), address+c.more, 1, &c.by)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/lock"
 
@@ -15,7 +16,7 @@ import (
 // Schema gives the version that the database has and the one that this program
 // wants; have is 0 in an empty database. It changes nothing.
 func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
-	p, err := s.provider()
+	p, err := s.provider(s.direct)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -54,23 +55,53 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	if err := s.checkSchema(ctx); err != nil {
 		return from, from, err
 	}
-	p, err := s.provider()
+	db := s.direct
+	if s.d.isPostgres {
+		if db, err = s.openDirect(ctx, tableWait); err != nil {
+			return from, from, err
+		}
+		defer func() { err = errors.Join(err, db.Close()) }()
+	}
+	p, err := s.provider(db)
 	if err != nil {
 		return from, from, err
 	}
-	done, err := p.Up(ctx)
+	applied, err := s.up(ctx, p)
 	if err != nil {
 		return from, from, fmt.Errorf("migrate: %w", err)
 	}
-	if len(done) == 0 { // another process did it while this one waited for the lock
+	if !applied { // another process did it while this one waited for the lock
 		return to, to, nil
 	}
 	return from, to, nil
 }
 
+// up applies the migrations, and reports whether it applied one. While another session uses a
+// table, such as a backup, a migration of that table could wait for hours, and all statements of
+// nodes that serve would wait behind it: it gives up after tableWait, and is tried again.
+func (s *Store) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
+	for began := time.Now(); ; {
+		done, err := p.Up(ctx)
+		partial, _ := errors.AsType[*goose.PartialError](err)
+		applied = applied || len(done) > 0 || partial != nil && len(partial.Applied) > 0
+		if sqlState(err) != "55P03" || time.Since(began) > migrationWait { // lock_not_available
+			return applied, err
+		}
+		s.log.Warn("a migration waits for a table that another session uses, such as a backup; it is tried again", "every", migrationPause, "error", err)
+		if pause(ctx, migrationPause) != nil {
+			return applied, err
+		}
+	}
+}
+
+const (
+	migrationPause = 3 * time.Second  // ten times tableWait: others wait for a tenth of the time at most
+	migrationWait  = 10 * time.Minute // for a table that another session uses
+)
+
 // provider makes goose's view of the database. On Postgres a row with a lease of 30 s keeps
 // two processes from migrating at once; a pooler in between does not matter to it.
-func (s *Store) provider() (*goose.Provider, error) {
+func (s *Store) provider(db *sqlx.DB) (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
 	if s.d.isPostgres {
 		locker, err := lock.NewPostgresTableLocker(lock.WithTableName("migration_lock"), lock.WithTableLockTimeout(time.Second, 120),
@@ -80,7 +111,7 @@ func (s *Store) provider() (*goose.Provider, error) {
 		}
 		options = append(options, goose.WithLocker(locker))
 	}
-	p, err := goose.NewProvider(s.d.goose, s.direct.DB, s.d.files(), options...)
+	p, err := goose.NewProvider(s.d.goose, db.DB, s.d.files(), options...)
 	if errors.Is(err, goose.ErrNoMigrations) {
 		return nil, errors.New("this program was built without its migrations")
 	}
