@@ -60,7 +60,7 @@ type membership struct {
 
 	drain func(on bool) // set by OnDrain
 
-	toldAccounts string // what the last renewal wrote of connections
+	toldAccounts string // what the database had of connections after the last renewal
 
 	// Set before Serve, by SetPeer, OnRejoin and SetConnections.
 	peerAddr, peerKey string
@@ -275,7 +275,8 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	cut := strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
 	feed := map[bool]string{true: "listening", false: "polling"}[s.notices.listening.Load()]
 	args := []any{boolToInt(m.leaving), s.spool.Waiting.Load(), s.clock.offset.Load() / 1000, feed, cut, nil, m.id}
-	if accounts != m.toldAccounts {
+	changed := accounts != m.toldAccounts
+	if changed {
 		args[5] = accounts // Postgres keeps an unchanged long text where it is
 	}
 	m.mu.Unlock()
@@ -297,10 +298,12 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		return false, nil
 	}
 	m.observe(rows, start, end)
-	if accounts != m.toldAccounts && m.living() > 0 {
-		s.notices.tellRevised()
+	if changed {
+		m.toldAccounts = accounts
+		if m.living() > 0 {
+			s.notices.tellRevised()
+		}
 	}
-	m.toldAccounts = accounts
 	if now := rows[0].database; now > m.schema && m.newer.CompareAndSwap(0, now) {
 		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",
 			"schema", now, "known_schema", m.schema)
@@ -333,6 +336,8 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 					m.drain(r.State == relay.NodeDraining)
 				}
 			}
+			// It differs from what this node knew of if the answer to a renewal was lost, or a failover lost one.
+			m.toldAccounts = r.accounts
 			continue
 		case seen == nil || seen.row.accounts != r.accounts:
 			seen = &nodeSeen{row: r, still: end, connections: parseCounts(r.accounts)}

@@ -478,6 +478,14 @@ func TestConnectionsElsewhere(t *testing.T) {
 	here = map[int64]int{1: 3}
 	mu.Unlock()
 	eventually(t, "the connection is known", func() bool { return second.ConnectionsElsewhere(1) == 3 })
+	// As a renewal left it whose answer was lost, or a failover that lost the one after it.
+	db := database(t, store.Options{URL: url})
+	if _, err := db.Exec(`UPDATE nodes SET accounts = '1:200' WHERE name = 'a'`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the connection is written again", func() bool {
+		return count(t, db, `SELECT COUNT(*) FROM nodes WHERE name = 'a' AND accounts = '1:3'`) == 1
+	})
 	if first.ConnectionsElsewhere(1) != 0 {
 		t.Error("a node counts its own connections as those of another one")
 	}
