@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strconv"
 	"strings"
@@ -168,12 +169,18 @@ func (s *Store) sendNotice(ctx context.Context, text string) error {
 // listenLoop hears the notices of all nodes. Every noticeProbe it sends one that only this
 // node takes: without it a connection that died in silence would not be noticed.
 func (s *Store) listenLoop(ctx context.Context, address string) {
-	l := pq.NewListener(address, 100*time.Millisecond, 5*time.Second, func(event pq.ListenerEventType, err error) {
+	l := pq.NewDialListener(listenDialer{ctx}, address, 100*time.Millisecond, 5*time.Second, func(event pq.ListenerEventType, err error) {
 		if event == pq.ListenerEventDisconnected {
 			s.notices.listening.Store(false)
 		}
 	})
-	defer func() { _ = l.Close() }()
+	defer func() {
+		_ = l.Close()
+		go func() { // until the listener has ended, which would wait to give what it has heard
+			for range l.Notify {
+			}
+		}()
+	}()
 	// Listen waits for the connection. Its error is of the statement: then nothing is heard,
 	// which the probe notices.
 	go func() {
@@ -207,6 +214,35 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 			}
 		}
 	}
+}
+
+// listenDialer opens connections that end with ctx. A listener cannot be closed while it connects
+// or waits for an answer, as of a host that is frozen.
+type listenDialer struct{ ctx context.Context }
+
+// Dial is part of the interface of the driver.
+func (d listenDialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialTimeout(network, address, 0)
+}
+
+// DialTimeout is called by the driver.
+func (d listenDialer) DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	c, err := (&net.Dialer{Timeout: timeout}).DialContext(d.ctx, network, address)
+	if err != nil {
+		return nil, err
+	}
+	return &listenConn{c, context.AfterFunc(d.ctx, func() { _ = c.Close() })}, nil
+}
+
+type listenConn struct {
+	net.Conn
+	stop func() bool
+}
+
+// Close is called by the driver.
+func (c *listenConn) Close() error {
+	c.stop()
+	return c.Conn.Close()
 }
 
 // hearNotice publishes what another node tells; nil = the connection was made anew, and

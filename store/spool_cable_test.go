@@ -28,6 +28,7 @@ type cable struct {
 	pulled bool
 	catch  chan struct{}         // not nil: pulled by the next statement with word, and closed then
 	word   string                // "" = COMMIT
+	freeze bool                  // the connection of that statement stays, and nothing passes over it any more
 	relayd map[net.Conn]struct{} // ends of what is connected
 	server []net.Conn            // all that there ever were
 }
@@ -91,6 +92,10 @@ func (c *cable) pass(to, from net.Conn, up bool) {
 		if up && c.catch != nil && bytes.Contains(buf[:n], []byte(cmp.Or(c.word, "COMMIT"))) {
 			close(c.catch)
 			c.catch = nil
+			if c.freeze {
+				c.mu.Unlock()
+				return
+			}
 			c.pull()
 		}
 		gone := c.pulled
@@ -188,4 +193,46 @@ func TestSpoolAfterACutLine(t *testing.T) {
 		t.Error(err)
 	}
 	t.Logf("back in service %v after the line was back", took.Round(time.Millisecond))
+}
+
+// The host of Postgres freezes while a node begins to listen: that node can be stopped.
+func TestCloseWhileAListenerWaits(t *testing.T) {
+	t.Parallel()
+	address := pgtest.URL(t)
+	direct, c := overCable(t, address)
+	frozen := make(chan struct{})
+	c.catch, c.word, c.freeze = frozen, "LISTEN", true
+	s := mustServe(t, store.Options{URL: address, DirectURL: direct, DataDir: t.TempDir(), Log: testLog(t)})
+	<-frozen
+	closed := make(chan error, 1)
+	go func() { closed <- s.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Error("it waits for an answer to LISTEN")
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.pull()
+	}
+}
+
+// The others have called a node dead, while the direct URL leads nowhere: it is for migrations and
+// locks, and the node rejoins without it.
+func TestRejoinWithoutTheDirectURL(t *testing.T) {
+	t.Parallel()
+	address := pgtest.URL(t)
+	direct, c := overCable(t, address)
+	o := store.Options{URL: address, DirectURL: direct, DataDir: t.TempDir(), Log: testLog(t)}
+	s := mustServe(t, o)
+	c.mu.Lock()
+	c.pull()
+	c.mu.Unlock()
+	before := s.NodeID()
+	if _, err := database(t, o).Exec(`UPDATE nodes SET state = 'dead'`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it serves as a new node", func() bool { return s.NodeID() != before })
 }
