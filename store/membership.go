@@ -126,19 +126,18 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 // their names are free.
 func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	m := &s.membership
-	start, id, name := time.Now(), "", ""
+	start, id, name, schema := time.Now(), "", "", int64(0)
 	m.mu.Lock()
 	before, state := m.id, m.state
 	m.mu.Unlock()
-	_, schema, err := s.Schema(ctx)
-	if err != nil {
-		return err
-	}
-	err = s.update(ctx, "join the nodes", func(c *writeTx) error {
+	err := s.update(ctx, "join the nodes", func(c *writeTx) error {
 		if !s.d.isPostgres { // the lock of the data dir proves that no other process serves
 			c.do(`DELETE FROM nodes`)
 		} else {
 			c.do(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, joinLock)
+		}
+		if err := c.get(&schema, schemaVersion); err != nil {
+			return err
 		}
 		named := func(n *relay.Node) []any { return []any{&n.ID, &n.Name} }
 		rows, err := rowsOf(c.session, named, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead)
@@ -259,7 +258,7 @@ func (s *Store) nodeLoop(ctx context.Context) {
 const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?, accounts = COALESCE(CAST(? AS TEXT), accounts)
 		WHERE id = ? AND state <> 'dead' RETURNING 1)
 	SELECT ` + nodeColumns + `, ` + postgresMicros + `, accounts, (SELECT COUNT(*) FROM mine),
-		(SELECT MAX(version_id) FROM goose_db_version WHERE is_applied) FROM nodes`
+		(` + schemaVersion + `) FROM nodes`
 
 // beat raises the beat of this node and observes those of the others. renewed is false
 // when the others have called this node dead.

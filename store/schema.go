@@ -30,9 +30,11 @@ func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
 	if len(tables) == 0 {
 		return 0, want, nil
 	}
-	err = s.direct.GetContext(ctx, &have, `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`)
+	err = s.direct.GetContext(ctx, &have, schemaVersion)
 	return have, want, s.fault("read schema version", err)
 }
+
+const schemaVersion = `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`
 
 // Migrate brings the schema up and says from where to where: the same when there was
 // nothing to do. Several processes may call it at once: each migration is applied, and
