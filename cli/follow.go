@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"slices"
 	"time"
@@ -36,14 +37,14 @@ func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(stri
 func (f *follower) run(ctx context.Context) error {
 	var tries Backoff
 	for {
-		f.since = time.Time{}
+		f.began = time.Time{}
 		err := f.once(ctx)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if !f.since.IsZero() {
+		if !f.began.IsZero() {
 			f.askedAgain = false
-			if time.Since(f.since) > HealthyAfter {
+			if time.Since(f.began) > HealthyAfter {
 				tries.Reset()
 			}
 		}
@@ -81,10 +82,11 @@ type follower struct {
 	newest string          // id; ids are in order of arrival
 	listed bool            // the first list was written
 	base   string          // id of the newest event then
+	since  string          // filter of the lists after that one; "" = none
 	after  string          // id of the last item of the stream
 
 	connectedOnce bool      // there was a stream
-	since         time.Time // when this one began; zero = it has not
+	began         time.Time // when this one began; zero = it has not
 	lossReported  bool      // a loss was reported, and its end not yet
 	askedAgain    bool      // after a stream that ended with not-found
 }
@@ -100,7 +102,7 @@ type seen struct {
 // resync.
 func (f *follower) once(ctx context.Context) error {
 	return f.api.Stream(ctx, "?"+f.query.Encode(), f.after, func() error {
-		f.since = time.Now()
+		f.began = time.Now()
 		if f.lossReported {
 			f.say("connected to the relay again")
 		}
@@ -133,7 +135,13 @@ func (f *follower) retryable(err error) bool {
 		f.askedAgain = true
 		return true
 	}
-	return e.Transient || e.Exit == ExitUnreachable
+	return mayPass(err)
+}
+
+// mayPass reports whether the same request may succeed in a moment.
+func mayPass(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Transient || e.Exit == ExitUnreachable)
 }
 
 // take writes an event unless it says nothing new: a second notice of the same state, or an
@@ -160,11 +168,15 @@ func (f *follower) take(line []byte, e *record.Summary, fromList bool) error {
 
 // missed writes the events of the latest list that were not written yet, oldest first.
 func (f *follower) missed(ctx context.Context) error {
-	n := f.n
+	n, query := f.n, f.query
 	if f.listed {
 		n = catchUp
+		if f.since != "" {
+			query = maps.Clone(query)
+			query.Set("since", f.since)
+		}
 	}
-	all, err := f.api.list(ctx, f.query, n)
+	all, err := f.api.list(ctx, query, n)
 	if err != nil {
 		return err
 	}

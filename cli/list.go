@@ -86,6 +86,9 @@ func (a *API) Export(ctx context.Context, id, format string) (text []byte, name 
 	return text, name, err
 }
 
+// clockDifference is how much the clocks of the nodes of a relay may differ.
+const clockDifference = time.Minute
+
 // errFound ends a Wait that has its event.
 var errFound = errors.New("the event came")
 
@@ -103,7 +106,12 @@ func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration)
 	end := time.Now().Add(timeout)
 	f := &follower{api: a, query: query, say: func(string) {}, known: map[string]seen{}, listed: true}
 	if len(before.Data) > 0 {
-		f.base = idOf(before.Data[0])
+		var newest record.Summary
+		_ = json.Unmarshal(before.Data[0], &newest) // without an id or a time all events are looked at
+		f.base = newest.ID
+		if at := newest.ReceivedAt.Time; !at.IsZero() { // the search for a rare event would go through the whole history
+			f.since = at.Add(-clockDifference).UTC().Format(time.RFC3339Nano)
+		}
 	}
 	var id string
 	f.emit = func(event json.RawMessage) error {
@@ -123,13 +131,14 @@ func (a *API) Wait(ctx context.Context, query url.Values, timeout time.Duration)
 	}
 	for pause := 20 * time.Millisecond; ; pause = min(2*pause, 500*time.Millisecond) {
 		raw, err := a.Call(ctx, http.MethodGet, "/events/"+url.PathEscape(id), nil)
-		if err != nil {
-			return nil, err
-		}
 		var e record.Summary
 		_ = json.Unmarshal(raw, &e) // the printer reports invalid JSON
-		if e.State != relay.StateDelivering || time.Until(end) <= 0 {
-			return raw, nil
+		again := e.State == relay.StateDelivering
+		if err != nil {
+			again = mayPass(err)
+		}
+		if !again || time.Until(end) <= 0 {
+			return raw, err
 		}
 		if !Wait(ctx, pause) {
 			return nil, ctx.Err()

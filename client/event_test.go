@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -126,6 +127,61 @@ func TestWait(t *testing.T) {
 				t.Errorf("%q, %v", out, err)
 			}
 		})
+	}
+}
+
+// TestWaitForARareEvent: a filter that matches nothing yet must not search the whole history before
+// the stream is read.
+func TestWaitForARareEvent(t *testing.T) {
+	eachTransport(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/stream"):
+			_, _ = io.WriteString(w, streamed("s1", `{"id":"evt_2","state":"delivered"}`))
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		case strings.HasSuffix(r.URL.Path, "/evt_2"):
+			_, _ = io.WriteString(w, `{"id":"evt_2","state":"delivered"}`)
+		case r.FormValue("path") == "": // what is there before
+			_, _ = io.WriteString(w, `{"data":[{"id":"evt_1","receivedAt":"2026-11-28T10:00:00.000Z"}]}`)
+		case r.FormValue("since") == "2026-11-28T09:59:00Z":
+			_, _ = io.WriteString(w, `{"data":[]}`)
+		default: // a page of a history without an end
+			_, _ = io.WriteString(w, `{"data":[],"nextCursor":"c"}`)
+		}
+	}), func(t *testing.T, api *cli.API, _ *apiServer) {
+		out, err := api.Wait(t.Context(), url.Values{"alias": {"a"}, "path": {"/rare"}}, testTimeout)
+		if err != nil || string(out) != `{"id":"evt_2","state":"delivered"}` {
+			t.Errorf("%q, %v", out, err)
+		}
+	})
+}
+
+// TestWaitOverALostConnection: the relay is restarted while the event is under way.
+func TestWaitOverALostConnection(t *testing.T) {
+	var asked atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/stream"):
+			_, _ = io.WriteString(w, streamed("s1", `{"id":"evt_2","state":"delivering"}`))
+		case strings.HasSuffix(r.URL.Path, "/evt_2") && asked.Add(1) == 1:
+			panic(http.ErrAbortHandler)
+		case strings.HasSuffix(r.URL.Path, "/evt_2") && asked.Load() == 2:
+			w.WriteHeader(http.StatusBadGateway)
+		case strings.HasSuffix(r.URL.Path, "/evt_2"):
+			_, _ = io.WriteString(w, `{"id":"evt_2","state":"delivered"}`)
+		default:
+			_, _ = io.WriteString(w, `{"data":[]}`)
+		}
+	}))
+	defer server.Close()
+	api, err := NewAPI(server.URL, "rly_x", "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer api.Close()
+	out, err := api.Wait(t.Context(), url.Values{"alias": {"a"}}, testTimeout)
+	if err != nil || string(out) != `{"id":"evt_2","state":"delivered"}` {
+		t.Errorf("%q, %v", out, err)
 	}
 }
 
