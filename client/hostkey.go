@@ -28,16 +28,24 @@ type hostKeys struct {
 	say      func(string)
 
 	known    ssh.HostKeyCallback
-	sources  []string // the file of each line that known has read
+	sources  []string // the file of each line that known has read; nil = known has read the files themselves
 	accepted bool     // the check has passed
 }
 
 // load reads the files; a missing one is empty. Lines that cannot be understood are left
 // out, as ssh does: the library rejects a whole file for one of them.
-func (h *hostKeys) load() error {
-	var lines [][]byte
+func (h *hostKeys) load() (err error) {
+	files := append(slices.Clone(h.files), h.own)
+	there := slices.DeleteFunc(slices.Clone(files), func(file string) bool {
+		_, err := os.Stat(file)
+		return errors.Is(err, os.ErrNotExist)
+	})
 	h.sources = nil
-	for _, file := range append(slices.Clone(h.files), h.own) {
+	if h.known, err = knownhosts.New(there...); err == nil {
+		return nil
+	}
+	var lines [][]byte
+	for _, file := range files {
 		text, err := os.ReadFile(file)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return cli.Errorf(cli.ExitRefused, "cannot read the known host keys: %v", err)
@@ -156,7 +164,10 @@ func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error 
 // fileOf returns the file that holds a key of the address.
 func (h *hostKeys) fileOf(addr string) string {
 	if want := h.wanted(addr); len(want) > 0 {
-		return h.sources[want[0].Line-1]
+		if h.sources != nil {
+			return h.sources[want[0].Line-1]
+		}
+		return want[0].Filename
 	}
 	return h.own
 }

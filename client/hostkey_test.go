@@ -5,6 +5,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -236,5 +237,25 @@ func TestLinesOfKnownHostsThatAreNoneAreLeftOut(t *testing.T) {
 	err := dialOnce(t, changed)
 	if exitOfError(err) != cli.ExitRefused || !strings.Contains(cli.HintOf(err, ""), file) {
 		t.Errorf("%v, hint %q", err, cli.HintOf(err, ""))
+	}
+}
+
+// TestHostKeysOfAFullDisk: a client that reconnects for days must not need room in the folder for
+// temporary files each time.
+func TestHostKeysOfAFullDisk(t *testing.T) {
+	key := newSigner(t)
+	addr := newFakeRelay(t, key).listen()
+	dialer, _ := newDialer(t, addr)
+	known := filepath.Join(dialer.Home, ".ssh", "known_hosts")
+	keep(t, known, knownhosts.Line([]string{addr}, key.PublicKey()))
+	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
+	t.Setenv("TMP", os.Getenv("TMPDIR")) // of Windows
+	if err := dialOnce(t, dialer); err != nil {
+		t.Fatal(err)
+	}
+	keep(t, known, knownhosts.Line([]string{addr}, newSigner(t).PublicKey()))
+	err := dialOnce(t, dialer)
+	if e, ok := errors.AsType[*cli.Error](err); !ok || e.Exit != cli.ExitRefused || !strings.Contains(e.Hint, known) {
+		t.Errorf("another key is known: %v", err)
 	}
 }
