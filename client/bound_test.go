@@ -122,3 +122,16 @@ func TestSilentPeerIsNamed(t *testing.T) {
 		})
 	}
 }
+
+// TestTimeToDialAName: a name server that is down costs 5 s before the next one is asked, and the
+// relay has to be reached after that.
+func TestTimeToDialAName(t *testing.T) {
+	const nameServer = 5 * time.Second
+	byAddress := serverDialer("[2001:db8::1]:2222").Timeout
+	if again := serverDialer("192.0.2.1:2222").Timeout; again != byAddress {
+		t.Errorf("%v and %v by address", byAddress, again)
+	}
+	if byName := serverDialer("relay.example.test:2222").Timeout; byName < nameServer+byAddress {
+		t.Errorf("%v by name, %v by address", byName, byAddress)
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 const (
 	serverDialTimeout = 4 * time.Second  // a lost SYN is repeated after 1 and 3 s
+	nameDialTimeout   = 10 * time.Second // the same with 5 s for a name server that is down, before the next one is asked (resolv.conf(5))
 	loginTimeout      = 15 * time.Second // without the time that a person takes to answer
 )
 
@@ -195,7 +197,15 @@ func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
 	if d.connect != nil {
 		return d.connect(ctx, addr)
 	}
-	return (&net.Dialer{Timeout: serverDialTimeout}).DialContext(ctx, "tcp", addr)
+	return serverDialer(addr).DialContext(ctx, "tcp", addr)
+}
+
+// serverDialer dials the address of a relay, of the form HOST:PORT.
+func serverDialer(addr string) *net.Dialer {
+	if _, err := netip.ParseAddrPort(addr); err != nil {
+		return &net.Dialer{Timeout: nameDialTimeout}
+	}
+	return &net.Dialer{Timeout: serverDialTimeout}
 }
 
 func unreachable(addr string, cause error) *cli.Error {

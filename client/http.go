@@ -59,7 +59,7 @@ func proxyOf(r *http.Request) (*url.URL, error) {
 }
 
 func dialLocalhost(ctx context.Context, network, addr string) (net.Conn, error) {
-	dialer := &net.Dialer{Timeout: serverDialTimeout}
+	dialer := serverDialer(addr)
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || !LoopbackName(host) || net.ParseIP(host) != nil {
 		return dialer.DialContext(ctx, network, addr)
