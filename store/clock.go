@@ -79,6 +79,18 @@ func (c *clock) arrival(t time.Time) time.Time {
 	return t
 }
 
+// latest is the time of an event that arrives now. No event that has arrived has a later one, also
+// after the clock was set back.
+func (c *clock) latest() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, least := c.now(), c.last.Add((time.Since(c.base)-c.at)/2)
+	if !c.last.IsZero() && now.Before(least) {
+		return least
+	}
+	return now
+}
+
 // setBackTolerance is how far the wall clock may be behind the monotonic clock before it
 // counts as set back.
 const setBackTolerance = time.Second

@@ -52,8 +52,9 @@ func (s *idSource) raise(id relay.ID) {
 	}
 }
 
-// NewID makes the next event id; see delivery.Journal.
-func (s *Store) NewID() relay.ID { return s.ids.next(s.now()) }
+// NewID makes the next event id; see delivery.Journal. Its time is not before that at which its event
+// arrived: lists look for events by the times of their ids.
+func (s *Store) NewID() relay.ID { return s.ids.next(s.clock.latest()) }
 
 // raiseIDs makes new ids follow the highest stored one, and new times the newest queued one. Where
 // ids are far ahead of the clock then, because that was set back, it notes by how much.
