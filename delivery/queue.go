@@ -125,6 +125,8 @@ type dispatcher struct {
 	d    *Delivery
 	st   *registry.Alias
 	wake chan struct{}
+	// pause is the backoff after the last delivery. Only dispatch and what it calls use it.
+	pause time.Duration
 
 	mu      sync.Mutex
 	running bool
@@ -172,7 +174,7 @@ func dispatchQueued(st *registry.Alias, released bool) {
 // dispatch delivers the queued attempts of the alias in order, one at a time. It returns
 // when none may be delivered.
 func (q *dispatcher) dispatch() {
-	pause := time.Duration(0)
+	q.pause = 0
 	var claimed *relay.Claim
 	for {
 		q.mu.Lock()
@@ -180,16 +182,15 @@ func (q *dispatcher) dispatch() {
 		q.mu.Unlock()
 		select {
 		case <-q.wake:
-			pause = 0
+			q.pause = 0
 		default:
 		}
 		more, again := q.deliverNext(&claimed)
 		switch {
 		case more:
-			pause = 0
 		case again:
-			pause = min(maxRequeueBackoff, max(minRequeueBackoff, 2*pause))
-			if !q.sleep(pause) {
+			q.pause = min(maxRequeueBackoff, max(minRequeueBackoff, 2*q.pause))
+			if !q.sleep(q.pause) {
 				return
 			}
 		case q.stop():
@@ -206,13 +207,14 @@ func (q *dispatcher) stop() bool {
 	return !q.running
 }
 
-// sleep waits for the backoff or a wake-up. When the relay stops, it ends the dispatcher and
-// returns false.
+// sleep waits for a pause or a wake-up, which resets the backoff. When the relay stops, it ends
+// the dispatcher and returns false.
 func (q *dispatcher) sleep(pause time.Duration) bool {
 	select {
 	case <-time.After(pause):
 		return true
 	case <-q.wake:
+		q.pause = 0
 		return true
 	case <-q.d.stop:
 	}
@@ -224,8 +226,8 @@ func (q *dispatcher) sleep(pause time.Duration) bool {
 
 // deliverNext delivers the oldest attempt that may be delivered: claimed, if the end of the
 // last delivery has claimed it. It sets claimed to the one that it claims for the next call.
-// more means that the attempt was sent and another one may follow, again that the
-// dispatcher has to try later.
+// more means that another one may follow, again that the dispatcher has to try later. The
+// backoff is reset once an attempt was sent.
 func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	c := *claimed
 	*claimed = nil
@@ -258,7 +260,9 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	}
 	q.d.queueMoved(q.st, nil, -1, -costOf(c.Event))
 	var back bool
-	back, *claimed = q.d.deliver(q.st, c, true)
+	if back, *claimed = q.d.deliver(q.st, c, true); !back {
+		q.pause = 0
+	}
 	return !back, back
 }
 

@@ -178,6 +178,13 @@ func TestAutoDeliver(t *testing.T) {
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
+// firstTries waits half a second after a tunnel was attached, and returns how often attempts
+// were queued again until then: the attach and its record in the store may both cause a try.
+func (b *fixture) firstTries() int {
+	time.Sleep(500 * time.Millisecond)
+	return b.s.num(&b.s.requeues)
+}
+
 func TestRefusedDeliveryGoesBack(t *testing.T) {
 	var k bodyRecorder
 	run(t, nil, func(b *fixture) {
@@ -187,8 +194,9 @@ func TestRefusedDeliveryGoesBack(t *testing.T) {
 		}
 		tun := &memTunnel{serve: k.serve, openErr: relay.Errorf(relay.CodeLocalRefused, "refused")}
 		h := b.d.Attach(b.a, tun)
-		time.Sleep(70 * time.Second) // tries at 0, 1, 3, 7, 15, 31, 61 s
-		b.want("requeues", b.s.num(&b.s.requeues), 7)
+		first := b.firstTries()
+		time.Sleep(70 * time.Second) // tries at 1, 3, 7, 15, 31, 61 s
+		b.want("requeues", b.s.num(&b.s.requeues)-first, 6)
 		b.want("states", b.s.states(), "queued queued")
 		b.want("queued", b.d.Stats().Queued, 2)
 		tun.set(func() { tun.openErr = nil })
@@ -196,6 +204,40 @@ func TestRefusedDeliveryGoesBack(t *testing.T) {
 		b.want("order", k.list(), "00000 00001")
 		h.Detach(true)
 		tun.cutAll()
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
+}
+
+// A tunnel that came while the queue paused was tried at once, but after that the pause of the
+// tunnel before went on to grow: the first delivery could come 30 s after the local server.
+func TestBackoffStartsAnewWithATunnel(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.send(numbered(0))
+		refuses := func() *memTunnel {
+			return &memTunnel{openErr: relay.Errorf(relay.CodeLocalRefused, "refused")}
+		}
+		b.d.Attach(b.a, refuses())
+		first := b.firstTries()
+		time.Sleep(20 * time.Second) // tries at 1, 3, 7, 15 s
+		b.want("requeues", b.s.num(&b.s.requeues)-first, 4)
+		b.d.Attach(b.a, refuses())
+		first = b.firstTries()
+		time.Sleep(10 * time.Second) // tries 1, 3, 7 s after the attach
+		b.want("requeues by the next tunnel", b.s.num(&b.s.requeues)-first, 3)
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
+}
+
+// A store that was away between two tries reset the backoff.
+func TestBackoffGoesOnAfterAStoreThatWasAway(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.send(numbered(0))
+		b.d.Attach(b.a, &memTunnel{openErr: relay.Errorf(relay.CodeLocalRefused, "refused")})
+		first := b.firstTries()
+		time.Sleep(10 * time.Second) // tries at 1, 3, 7 s
+		b.s.fail("Next", relay.Errorf(relay.CodeStoreUnavailable, "away"))
+		time.Sleep(6 * time.Second)
+		b.s.fail("Next", nil)
+		time.Sleep(14 * time.Second) // one more try after the store is back, the next one 16 s later
+		b.want("requeues", b.s.num(&b.s.requeues)-first, 4)
 	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
 
