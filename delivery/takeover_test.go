@@ -1,7 +1,9 @@
 package delivery_test
 
 import (
+	"context"
 	"errors"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -207,4 +209,42 @@ func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
 			})
 		}
 	}
+}
+
+// cancelingTunnel is that of a client that cancels its forward while a channel is being opened,
+// which it then refuses as one that belongs to no forward.
+type cancelingTunnel struct {
+	*memTunnel
+	hold relay.Attachment
+}
+
+func (t *cancelingTunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {
+	t.hold.Detach(true)
+	return nil, relay.Errorf(relay.CodeLocalRefused, "open failed")
+}
+
+// A request that met a forward which its client canceled at that moment was answered with 502
+// and recorded as failed, as if the local server had refused it; a replay failed as well. Both
+// have to wait for the next tunnel.
+func TestForwardCanceledDuringAnOpen(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		cancel := func() {
+			tun := &cancelingTunnel{memTunnel: &memTunnel{}}
+			tun.hold = b.d.Attach(b.a, tun)
+		}
+		cancel()
+		out, _ := b.send(post)
+		b.want("answer", code(out), "202")
+		b.want("event", outcome(b.event().Attempts[0]), relay.StateQueued)
+		cancel()
+		if _, _, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute); err != nil {
+			t.Error(err)
+		}
+		b.want("replay", outcome(b.event().Attempts[1]), relay.StateQueued)
+		tun, _ := b.attach(always("hello", ok))
+		time.Sleep(time.Second)
+		b.want("replay by the next tunnel", outcome(b.event().Attempts[1]), relay.StateDelivered)
+		tun.cutAll()
+		tun.wg.Wait()
+	})
 }

@@ -284,13 +284,22 @@ func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh b
 		}
 	}
 	l, err := h.open(origin)
-	refused := err != nil && (err.Code == relay.CodeLocalRefused || err.Code == relay.CodeLocalUnresolvable)
-	if refused && h.Pool.Reduce() {
+	if isRefusal(err) && h.Pool.Reduce() {
 		time.Sleep(pool.CloseTime)
-		return h.open(origin)
+		l, err = h.open(origin)
+	}
+	if isRefusal(err) && h.replaced() { // the client refused it for want of a forward
+		return nil, relay.ErrNotSent
 	}
 	return l, err
 }
+
+func isRefusal(err *relay.Error) bool {
+	return err != nil && (err.Code == relay.CodeLocalRefused || err.Code == relay.CodeLocalUnresolvable)
+}
+
+// replaced reports whether the alias has no tunnel or another one by now.
+func (h *Attachment) replaced() bool { return h.st.tunnel() != h }
 
 func (h *Attachment) open(origin netip.AddrPort) (*pool.Channel, *relay.Error) {
 	r := h.st.r
