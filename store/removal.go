@@ -229,7 +229,7 @@ func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, 
 // SweepOrphans deletes.
 func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time) (events int, freed int64, err error) {
 	for len(list) > 0 {
-		var gone, parted []relay.ID
+		var gone []removalCandidate
 		some, heavy := 0, false
 		took, err := s.removalTx(ctx, "remove events", func(c *writeTx, budget int) (err error) {
 			rows := list[0].cost()
@@ -244,12 +244,12 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 			return events, freed, err
 		}
 		bytes := int64(0)
-		for _, d := range list[:some] {
-			if slices.Contains(gone, d.ID) {
-				bytes += d.Bytes
-				if d.Parts > 0 {
-					parted = append(parted, d.ID)
-				}
+		var ids, parted []relay.ID
+		for _, d := range gone {
+			bytes += d.Bytes
+			ids = append(ids, d.ID)
+			if d.Parts > 0 {
+				parted = append(parted, d.ID)
 			}
 		}
 		s.storage.add(alias, -bytes)
@@ -258,7 +258,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 			return events, freed, err
 		}
 		if heavy {
-			err = s.removeOrphanRows(ctx, orphanPayloads, gone)
+			err = s.removeOrphanRows(ctx, orphanPayloads, ids)
 		}
 		if err = cmp.Or(err, s.removeOrphanRows(ctx, orphanParts, parted)); err != nil {
 			return events, freed, err
@@ -268,8 +268,9 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 }
 
 // removeEvents deletes the rows of those events that are removable and, unless heavy is set,
-// their payloads. It returns the ids of the deleted events.
-func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Time, heavy bool) (gone []relay.ID, err error) {
+// their payloads. It returns the deleted events with their sizes of now: a replay may have added to
+// them since they were listed.
+func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
 	ids := make([]relay.ID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
@@ -282,16 +283,21 @@ func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Ti
 		ids = locked
 	}
 	where, args := removable(now)
-	if err := c.allIn(&gone, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?) AND `+where+` RETURNING id`,
-		append([]any{alias, ids}, args...)...); err != nil || len(gone) == 0 {
-		return gone, err
+	var deleted []relay.ID
+	if err := c.allIn(&deleted, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?) AND `+where+` RETURNING id`,
+		append([]any{alias, ids}, args...)...); err != nil || len(deleted) == 0 {
+		return nil, err
+	}
+	gone = slices.DeleteFunc(slices.Clone(list), func(d removalCandidate) bool { return !slices.Contains(deleted, d.ID) })
+	if err := c.loadSizes(gone); err != nil {
+		return nil, err
 	}
 	tables := []string{`attempts`, `queue`, `shares`, `event_marks`, `payloads`}
 	if heavy {
 		tables = tables[:len(tables)-1]
 	}
 	for _, table := range tables {
-		if _, err := c.execIn(`DELETE FROM `+table+` WHERE event_id IN (?)`, gone); err != nil {
+		if _, err := c.execIn(`DELETE FROM `+table+` WHERE event_id IN (?)`, deleted); err != nil {
 			return nil, err
 		}
 	}
