@@ -3,7 +3,9 @@ package delivery_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -352,5 +354,76 @@ func TestSubscribeWithRevokedCredential(t *testing.T) {
 		time.Sleep(time.Second)
 		_, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
 		b.want("error", err, relay.ErrNotFound)
+	})
+}
+
+// newAlias makes another alias of the account 1 in the store, and publishes that.
+func (b *fixture) newAlias(id int64, name string) {
+	b.s.mu.Lock()
+	b.s.aliases[id] = &relay.Alias{ID: id, Name: name, Owner: 1, Settings: relay.DefaultSettings()}
+	b.s.mu.Unlock()
+	b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: id}})
+}
+
+// A viewer of all its aliases got no event that came to a new alias, or to one that it was given,
+// before the feed had read what it may see: nobody was known to look at that alias.
+func TestEventsOfAnAliasThatWasGained(t *testing.T) {
+	eventsOf := func(b *fixture, sub relay.Subscription) (all []string) {
+		for {
+			ctx, cancel := timeout(3 * time.Second)
+			items, err := sub.Next(ctx)
+			cancel()
+			if err != nil {
+				b.want("error", err, context.DeadlineExceeded)
+				return all
+			}
+			for _, i := range items {
+				all = append(all, i.Name)
+			}
+		}
+	}
+	post := func(b *fixture, name string) {
+		in, _ := b.inbound(post)
+		in.Alias, _ = b.d.Alias(name)
+		b.want("answer", code(b.d.Capture(context.Background(), in)), "202")
+	}
+	subscribe := func(b *fixture) relay.Subscription {
+		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 0, "")
+		b.want("error", err, nil)
+		return sub
+	}
+	t.Run("at once", func(t *testing.T) {
+		run(t, nil, func(b *fixture) {
+			sub := subscribe(b)
+			defer sub.Close()
+			b.newAlias(8, "other")
+			post(b, "other")
+			got := eventsOf(b, sub)
+			slices.Sort(got)
+			b.want("items", slices.Compact(got), "[event tunnel]")
+		})
+	})
+	t.Run("rights not read", func(t *testing.T) {
+		run(t, nil, func(b *fixture) {
+			sub := subscribe(b)
+			defer sub.Close()
+			b.s.fail("aliases", errors.New("away"))
+			b.newAlias(8, "other")
+			post(b, "other")
+			time.Sleep(500 * time.Millisecond)
+			b.s.fail("aliases", nil)
+			got := eventsOf(b, sub)
+			b.want("first item", got[:min(1, len(got))], "[resync]")
+		})
+	})
+	t.Run("event before the alias", func(t *testing.T) {
+		run(t, nil, func(b *fixture) {
+			sub := subscribe(b)
+			defer sub.Close()
+			b.d.Publish([]relay.Change{{Kind: relay.ChangeEvent, Alias: 8, Event: b.s.NewID()}})
+			b.newAlias(8, "other")
+			got := eventsOf(b, sub)
+			b.want("first item", got[:min(1, len(got))], "[resync]")
+		})
 	})
 }

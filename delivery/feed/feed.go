@@ -86,7 +86,8 @@ type Feed struct {
 	wake    chan struct{}
 	viewers map[*viewer]bool
 	closed  error  // what viewers get since Close; nil = open
-	rights  uint64 // raised by each change after which somebody may have lost rights
+	rights  uint64 // raised by each change after which somebody may have lost or gained rights
+	known   uint64 // what rights was when those of the viewers were read last
 
 	seq    uint64
 	ring   []entry
@@ -151,7 +152,8 @@ func (f *Feed) Put(changes ...relay.Change) {
 		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
 		case f.left[c.Alias]:
 			continue
-		case !f.watched(c.Alias):
+		// While rights are to be read, it is not known who sees the alias.
+		case !f.watched(c.Alias) && (len(f.viewers) == 0 || f.rights == f.known):
 			f.noteMissed(c.Alias)
 			continue
 		case len(f.changes) >= roundChanges, f.count[c.Alias] >= pendingItems:
@@ -276,21 +278,27 @@ func (f *Feed) Run(ctx context.Context) {
 
 func (f *Feed) round(ctx context.Context) {
 	f.mu.Lock()
-	changes, left := f.changes, f.left
+	changes, left, rights := f.changes, f.left, f.rights
 	f.changes, f.left = nil, map[int64]bool{}
 	clear(f.count)
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	f.deliver(f.items(ctx, f.access(ctx, changes), left), left)
+	told, ok := f.access(ctx, changes)
+	if ok {
+		f.mu.Lock()
+		f.known = rights
+		f.mu.Unlock()
+	}
+	f.deliver(f.items(ctx, told, left), left)
 }
 
 // access ends the viewers that have lost their rights, and returns the changes that the others
-// receive.
-func (f *Feed) access(ctx context.Context, changes []change) []change {
+// receive. ok is false when the rights of some could not be read.
+func (f *Feed) access(ctx context.Context, changes []change) (told []change, ok bool) {
 	aliases := false
 	accounts := map[int64]bool{}
-	told := changes[:0]
+	told = changes[:0]
 	for _, c := range changes {
 		switch c.Kind {
 		case relay.ChangeAccount:
@@ -302,7 +310,7 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 		told = append(told, c)
 	}
 	if !aliases && len(accounts) == 0 {
-		return told
+		return told, true
 	}
 	f.mu.Lock()
 	viewers := slices.Collect(maps.Keys(f.viewers))
@@ -315,7 +323,7 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 			err = f.Store.StillValid(ctx, v.who)
 		}
 		if err == nil && (aliases || concerned) {
-			err = v.learn(ctx)
+			err = f.learnAgain(ctx, v)
 		}
 		switch {
 		case errors.Is(err, relay.ErrNotFound):
@@ -329,7 +337,32 @@ func (f *Feed) access(ctx context.Context, changes []change) []change {
 	if again != nil { // retry until the rights are known; nobody is cut off meanwhile
 		time.AfterFunc(time.Second, func() { f.Put(again...) })
 	}
-	return told
+	return told, again == nil
+}
+
+// learnAgain reads anew which aliases a viewer sees. The viewer reads its data again if items
+// of an alias that it has gained may have been left out, as when another node told of an event
+// before the alias, or when the rights could not be read before.
+func (f *Feed) learnAgain(ctx context.Context, v *viewer) error {
+	before := v.may // only this goroutine changes it once the viewer has subscribed
+	err := v.learn(ctx)
+	if err != nil {
+		v.unsure = true
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	missed := v.unsure
+	for alias := range v.may {
+		if _, some := f.missed[alias]; some && !before[alias] && v.sees(alias) {
+			missed = true
+		}
+	}
+	v.unsure = false
+	if missed {
+		v.resync(f.id(f.seq))
+	}
+	return nil
 }
 
 // deliver numbers the items and passes each one to the viewers that may see it. left are the

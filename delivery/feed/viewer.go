@@ -16,6 +16,8 @@ type viewer struct {
 	alias int64  // 0 = all that the actor may see
 	start string // see Start
 
+	unsure bool // its rights could not be read; only the goroutine of Run uses it
+
 	mu      sync.Mutex
 	all     bool
 	may     map[int64]bool
