@@ -179,6 +179,8 @@ type diffSide struct {
 	line     string
 	status   int
 	head     []byte
+	trailers []byte // lines as they were received
+	interim  [][]byte
 	body     *relay.Body
 	latency  *float64
 	delivery string // id of the delivery, of a request
@@ -194,7 +196,7 @@ func newDiffSide(c Compared, part string) (*diffSide, error) {
 		s := Summarise(e, relay.Site{}, e.ReceivedAt)
 		return &diffSide{
 			name: e.ID.String(), id: e.ID, line: s.Method + " " + s.Path, head: e.Request.Head, body: &e.Request.Body,
-			delivery: e.Provider.DeliveryID,
+			delivery: e.Provider.DeliveryID, trailers: e.Request.Lines,
 		}, nil
 	}
 	for i := len(e.Attempts) - 1; i >= 0; i-- {
@@ -204,6 +206,7 @@ func newDiffSide(c Compared, part string) (*diffSide, error) {
 		}
 		out := &diffSide{
 			name: fmt.Sprintf("%s/%d", e.ID, a.N), id: e.ID, n: a.N, status: a.Status, head: a.Response.Head, body: &a.Response.Body,
+			trailers: a.Response.Lines, interim: a.Interim,
 		}
 		if a.HasTiming {
 			out.latency = new(millis(a.Timing.Latency()))
@@ -283,6 +286,7 @@ func (d *Diff) finish(was, is *diffSide) {
 	if changed > 0 {
 		parts = append(parts, Count(changed, "header line", "header lines")+" changed")
 	}
+	parts = append(parts, d.unlisted(was, is)...)
 	parts = append(parts, d.Body.headline())
 	if d.LatencyMs != nil {
 		switch ms := *d.LatencyMs; {
@@ -295,6 +299,27 @@ func (d *Diff) finish(was, is *diffSide) {
 		}
 	}
 	d.Headline = strings.Join(parts, ", ")
+}
+
+// unlisted names what differs and is in no list of changes: it stands in the headline alone.
+func (d *Diff) unlisted(was, is *diffSide) (names []string) {
+	differ := func(name string, yes bool) {
+		if yes {
+			names = append(names, "different "+name)
+		}
+	}
+	a, _, c := wire.StartLine(was.head)
+	e, _, g := wire.StartLine(is.head)
+	if d.Part == DiffRequest {
+		differ("HTTP version", !bytes.Equal(c, g))
+	} else {
+		differ("HTTP version", !bytes.Equal(a, e))
+		differ("reason phrase", was.status == is.status && !bytes.Equal(c, g)) // another status has another one
+	}
+	differ("interim responses", !slices.EqualFunc(was.interim, is.interim, bytes.Equal))
+	trailers := headerChanges(headersOf(wire.Trailers(was.trailers)), headersOf(wire.Trailers(is.trailers)), d.Part == DiffRequest)
+	differ("trailers", slices.ContainsFunc(trailers, func(h HeaderChange) bool { return !h.Noise }))
+	return names
 }
 
 // Count returns a number with its noun.

@@ -111,6 +111,40 @@ func TestDiffOfResponses(t *testing.T) {
 	}
 }
 
+// Two messages that differed only in what is no header line and no body were said to be the same.
+func TestDiffNamesWhatItDoesNotList(t *testing.T) {
+	t.Parallel()
+	const trailer = "0\r\nX-Sum: %d\r\nServer-Timing: t;dur=%d\r\n\r\n"
+	for want, change := range map[string]func(*relay.Attempt){
+		"200 in both, same body":                          func(*relay.Attempt) {},
+		"200 in both, different HTTP version, same body":  func(a *relay.Attempt) { a.Response.Head = []byte("HTTP/1.0 200 OK\r\n\r\n") },
+		"200 in both, different reason phrase, same body": func(a *relay.Attempt) { a.Response.Head = []byte("HTTP/1.1 200 Fine\r\n\r\n") },
+		"200 in both, different interim responses, same body": func(a *relay.Attempt) {
+			a.Interim = [][]byte{[]byte("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")}
+		},
+		"200 in both, different trailers, same body": func(a *relay.Attempt) { a.Response.Lines = fmt.Appendf(nil, trailer, 2, 1) },
+		"200 in both, same body, same latency":       func(a *relay.Attempt) { a.Response.Lines = fmt.Appendf(nil, trailer, 1, 2) },
+	} {
+		s, id := answers([2]string{"", "a"}, [2]string{"", "a"})
+		for i := range s[id].Attempts {
+			a := &s[id].Attempts[i]
+			a.Status, a.Timing, a.Response.Lines = 200, relay.Timing{}, fmt.Appendf(nil, trailer, 1, 1)
+		}
+		change(&s[id].Attempts[1])
+		d, err := record.ReadDiff(t.Context(), s, record.Compared{Event: s[id], N: 1}, record.Compared{Event: s[id], N: 2}, "")
+		if err != nil || !strings.HasPrefix(d.Headline, want) {
+			t.Errorf("headline %q, want %q, %v", d.Headline, want, err)
+		}
+	}
+	s, id := answers()
+	other := *s[id]
+	other.Request.Head = []byte("POST /hook HTTP/1.0\r\n\r\n")
+	d, err := record.ReadDiff(t.Context(), s, record.Compared{Event: s[id]}, record.Compared{Event: &other}, "")
+	if want := "same method and path, different HTTP version, same body"; err != nil || d.Headline != want {
+		t.Errorf("headline %q, want %q, %v", d.Headline, want, err)
+	}
+}
+
 func TestDiffOfBodies(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat(strings.Repeat("a line of text ", 10)+"\n", 20_000) // 3 MB
