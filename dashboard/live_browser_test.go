@@ -156,3 +156,40 @@ func TestBrowserChangeWhileAnEventOpens(t *testing.T) {
 	do(b, chromedp.Evaluate[bool](`release(), true`))
 	b.until(`document.querySelector("#event")?.dataset.eventId === "` + second + `" && document.querySelector("#attempt-2")`)
 }
+
+// What a page was to show when reading it again failed is shown when that works again: nothing
+// else may ever tell the page to.
+func TestBrowserRepeatsAFailedReread(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	b := newBrowser(t, r)
+	for _, failure := range []string{
+		`Promise.reject(new TypeError("no connection"))`,
+		`Promise.resolve(new Response("The database cannot be reached.", { status: 503 }))`,
+	} {
+		id := r.send(post("/hook", `{"a":1}`)).String()
+		b.open("/events/" + id)
+		b.until(`document.querySelector("#link").textContent === "live"`)
+		do(b, chromedp.Evaluate[bool](`(() => {
+			const send = window.fetch;
+			window.failures = 0;
+			window.failedAt = 0;
+			window.isDown = true;
+			window.fetch = (url, init) => {
+				if (!isDown || new URL(url, location.href).pathname !== "/events/`+id+`") return send(url, init);
+				failures++;
+				failedAt = performance.now();
+				return `+failure+`;
+			};
+			return true;
+		})()`))
+		r.replay(id)
+		b.until(fmt.Sprintf(`failures > 0 && document.getElementById(%q).querySelector(".replays")`, id))
+		b.until(`performance.now() - failedAt > 1500`) // no change is left that causes a read
+		do(b, chromedp.Evaluate[bool](`isDown = false, true`))
+		b.until(`document.querySelector("#attempt-2")`)
+		if n := value[int](b, `told.filter(text => text.includes("cannot be reached")).length`); n != 1 {
+			t.Errorf("%s: the fault was announced %d times", failure, n)
+		}
+	}
+}

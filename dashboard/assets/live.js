@@ -2,24 +2,28 @@
 "use strict";
 (() => {
 const maxRows = 300, rowsPerFrame = 12;
-const restBeforeOpen = 80, undoSeconds = 3, overviewEvery = 5000, touchEvery = 1000; // ms but for undoSeconds
+const restBeforeOpen = 80, undoSeconds = 3, overviewEvery = 5000, touchEvery = 1000, retryAfter = 3000; // ms but for undoSeconds
 const isWide = matchMedia("(min-width: 64rem)");
 const main = $("#main");
 const pendingRows = new Map(); // event id -> {name, html}: rows not shown yet
 let lastID = "", pendingPanel = "", listIsStale = false, listIsBeingRead = false, frame = 0, connection = "";
 
-// Parts of pages.
-async function fetchPart(url, init = {}) {
+// Parts of pages. The result is null where the same read may succeed later; isRetry keeps the same
+// fault from being announced again.
+async function fetchPart(url, init = {}, isRetry = false) {
 	let response, content;
 	try {
 		response = await fetch(url, { ...init, headers: { "X-Partial": "1" } });
 		content = parse(await response.text());
 	} catch {
-		return announce("The relay cannot be reached.", true);
+		if (!isRetry) announce("The relay cannot be reached.", true);
+		return null;
 	}
 	if (response.status === 401) return location.reload();
 	if (response.ok || content.getElementById("list")) return content; // a list says itself what is wrong with its filter
-	announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
+	const isPassing = response.status >= 500 || response.status === 429;
+	if (!isPassing || !isRetry) announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
+	return isPassing ? null : undefined;
 }
 const currentID = () => $("#event")?.dataset.eventId || "";
 const latestAttempt = () => $$("#event [data-attempt]").sort((a, b) => a.dataset.attempt - b.dataset.attempt).slice(-1).map(a =>
@@ -47,33 +51,42 @@ function swap(content, ids) {
 	return true;
 }
 
-// rereader reads a part again, one read at a time; a change meanwhile causes one more.
+// rereader reads a part again, one read at a time; a change meanwhile causes one more. A read that
+// returns null has failed and is repeated: what it was to show may never be told again.
 function rereader(read, pause = 0) {
-	let running = false, again = false;
+	let running = false, again = false, failed = false;
 	return async function reread() {
 		if (running) return void (again = true);
 		running = true;
 		const began = performance.now();
-		await read();
+		failed = await read(failed) === null;
 		const took = performance.now() - began;
-		setTimeout(() => { running = false; if (again) { again = false; reread(); } }, Math.max(pause, 2 * took));
+		setTimeout(() => { running = false; if (again || failed) { again = false; reread(); } }, Math.max(failed ? retryAfter : pause, 2 * took));
 	};
 }
 const eventAddress = () => `/events/${currentID()}${location.search}`;
-const rereadEvent = rereader(async () => {
-	const at = eventAddress(), content = currentID() && await fetchPart(at);
+const rereadEvent = rereader(async isRetry => {
+	const at = eventAddress(), content = currentID() && await fetchPart(at, {}, isRetry);
 	if (content && at === eventAddress()) swap(content, ["detail"]); // else another attempt or event was opened meanwhile
+	return content;
 });
-const rereadOverview = rereader(async () => {
-	if ($("#alias")) swap(await fetchPart($("#stream").dataset.self), $("#alias") ? ["detail"] : []);
+const rereadOverview = rereader(async isRetry => {
+	const content = $("#alias") ? await fetchPart($("#stream").dataset.self, {}, isRetry) : undefined;
+	swap(content, $("#alias") ? ["detail"] : []);
+	return content;
 }, overviewEvery);
-const rereadAliases = rereader(async () => swap(await fetchPart("/"), ["aliases"]), touchEvery);
-const rereadList = rereader(async () => {
+const rereadAliases = rereader(async isRetry => {
+	const content = await fetchPart("/", {}, isRetry);
+	swap(content, ["aliases"]);
+	return content;
+}, touchEvery);
+const rereadList = rereader(async isRetry => {
 	listIsBeingRead = true;
-	const self = $("#stream").dataset.self, content = await fetchPart(self);
+	const self = $("#stream").dataset.self, content = await fetchPart(self, {}, isRetry);
 	listIsBeingRead = false;
 	if (self === $("#stream").dataset.self) swap(content, $("#event") ? ["list"] : ["list", "detail"]);
 	schedule();
+	return content;
 }, 2000);
 
 // open shows the page of an address: an event beside the list, or the list itself.
