@@ -27,7 +27,13 @@ const (
 const (
 	diffBody    = 2 << 20 // bytes of each body, stored and decoded
 	diffChanges = 500     // changes that are listed
+	diffSmall   = 256 << 10
 )
+
+// comparing has a place for each comparison of large bodies under way: of bodies that are
+// made for that, one uses some hundred MiB. Bodies of at most diffSmall bytes together wait
+// for none.
+var comparing = make(chan struct{}, 2)
 
 // Diff says what changed between two responses or two requests.
 type Diff struct {
@@ -153,6 +159,14 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 	d := &Diff{Left: was.name, Right: is.name, Part: part}
 	if err := cmp.Or(was.read(ctx, from), is.read(ctx, from)); err != nil {
 		return nil, err
+	}
+	if len(was.plain)+len(is.plain) > diffSmall {
+		select {
+		case comparing <- struct{}{}:
+			defer func() { <-comparing }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
 	}
 	d.Body = compareBodies(was, is)
 	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {

@@ -1,0 +1,39 @@
+package record
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"relay"
+)
+
+// noParts is a source of bodies that stand in their events.
+type noParts struct{ text string }
+
+func (s noParts) BodyPart(context.Context, relay.ID, int, int) ([]byte, error) {
+	return []byte(s.text), nil
+}
+
+// However many large bodies were compared at once, each comparison took its memory: 252 MiB for two
+// arrays of 2 MiB. One that finds all places taken waits, as long as its caller does; small bodies
+// are compared beside them.
+func TestLargeDiffsWaitForEachOther(t *testing.T) {
+	for range cap(comparing) {
+		comparing <- struct{}{}
+		defer func() { <-comparing }()
+	}
+	diff := func(ctx context.Context, text string) (*Diff, error) {
+		e := &relay.Event{Request: relay.Message{Head: []byte("POST / HTTP/1.1\r\n\r\n"), Body: relay.Body{Stored: int64(len(text)), Size: int64(len(text))}}}
+		return ReadDiff(ctx, noParts{text}, Compared{Event: e}, Compared{Event: e}, DiffRequest)
+	}
+	if _, err := diff(t.Context(), `{"a":1}`); err != nil {
+		t.Errorf("small bodies: %v", err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := diff(gone, "["+strings.Repeat("{},", 200_000)+"{}]"); !errors.Is(err, context.Canceled) {
+		t.Errorf("large bodies did not wait: %v", err)
+	}
+}
