@@ -90,6 +90,9 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	switch c := c.(type) {
 	case *handedConn:
 		sock = c.conn
+		if state == http.StateIdle {
+			c.answered()
+		}
 	case *tls.Conn:
 		sock, _ = c.NetConn().(*stallConn)
 	}
@@ -204,7 +207,7 @@ func (c *conn) handOver() {
 	_ = c.net.SetReadDeadline(time.Time{})
 	var give net.Conn = c.net
 	if t, ok := c.net.(*tls.Conn); !ok || c.w > c.r || c.sni.kind != hostBase {
-		h := &handedConn{Conn: c.net, conn: c.sock, from: c.from, early: append([]byte(nil), c.buf[c.r:c.w]...)}
+		h := &handedConn{Conn: c.net, srv: c.srv, conn: c.sock, from: c.from, early: append([]byte(nil), c.buf[c.r:c.w]...)}
 		if ok {
 			state := t.ConnectionState()
 			h.state = &state
@@ -224,6 +227,12 @@ func (s *Server) takeBack(w http.ResponseWriter, h *handedConn) bool {
 	if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
 		return false
 	}
+	s.resume(h)
+	return true
+}
+
+// resume has a conn serve a plain connection that net/http no longer owns.
+func (s *Server) resume(h *handedConn) {
 	c := &conn{srv: s, sock: h.conn, net: h.conn, from: h.from}
 	c.rewind()
 	before := slices.Concat(h.unserved, h.early)
@@ -232,12 +241,12 @@ func (s *Server) takeBack(w http.ResponseWriter, h *handedConn) bool {
 	}
 	c.w = copy(c.buf, before)
 	s.start(c, (*conn).serve)
-	return true
 }
 
 // handedConn is a connection of which some bytes were read already.
 type handedConn struct {
 	net.Conn
+	srv   *Server
 	conn  *stallConn
 	from  netip.AddrPort
 	early []byte
@@ -249,6 +258,10 @@ type handedConn struct {
 	unserved []byte
 	body     int64 // bytes that are still to come of the body of the request that is served
 	lost     bool  // where the next request begins is not known
+	handling bool  // serveBase has the request, and its answer is not written yet
+	refused  bool  // see refuses
+
+	resumeOnce sync.Once
 }
 
 // Read returns the early bytes first.
@@ -274,6 +287,7 @@ func (h *handedConn) Read(p []byte) (n int, err error) {
 func (h *handedConn) passOver(r *http.Request, limits wire.Limits) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	h.handling = true
 	_, n, err := wire.Request(h.unserved, limits)
 	if h.lost = err != nil || r.ContentLength < 0; h.lost {
 		h.unserved, h.body = nil, math.MaxInt64
@@ -284,8 +298,51 @@ func (h *handedConn) passOver(r *http.Request, limits wire.Limits) bool {
 	return true
 }
 
+// answered notes that the answer of serveBase is written, and another request may come.
+func (h *handedConn) answered() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.handling = false
+}
+
+// refuses tells whether what net/http writes is its refusal of a request that it does not
+// understand, and that a conn has to read instead: an alias may get it as it is, or has it kept
+// as rejected. net/http closes the connection after a refusal.
+func (h *handedConn) refuses() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.refused && h.state == nil && !h.handling && !h.lost && len(h.unserved) > 0 {
+		head, _, err := wire.Request(h.unserved, h.srv.limits)
+		h.refused = err != nil || h.srv.hosts.find(string(head.Host)).kind == hostAlias
+	}
+	return h.refused
+}
+
+// Write sends what net/http writes, but for its refusals of what a conn has to read.
+func (h *handedConn) Write(p []byte) (int, error) {
+	if h.refuses() {
+		return len(p), nil
+	}
+	return h.Conn.Write(p)
+}
+
+// Close closes the connection, or has a conn read the request that net/http has refused.
+func (h *handedConn) Close() error {
+	h.mu.Lock()
+	refused := h.refused
+	h.mu.Unlock()
+	if !refused {
+		return h.Conn.Close()
+	}
+	h.resumeOnce.Do(func() { h.srv.resume(h) })
+	return nil
+}
+
 // CloseWrite lets net/http send FIN before it closes.
 func (h *handedConn) CloseWrite() error {
+	if h.refuses() {
+		return nil
+	}
 	if c, ok := h.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
 	}

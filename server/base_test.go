@@ -180,6 +180,63 @@ func TestTakenBackBytes(t *testing.T) {
 	ask(strings.Replace(baseGet, "\r\n\r\n", "\r\nX: "+strings.Repeat("z", 3000)+"\r\n\r\n", 1)+request, "")
 }
 
+// Behind a request to the base site an alias gets what it gets on a connection of its own, also
+// a request that net/http does not understand. net/http answered those itself: no event was kept.
+func TestAliasRequestThatNetHTTPRefuses(t *testing.T) {
+	t.Parallel()
+	const to = " HTTP/1.1\r\nHost: shop.hooks.test\r\nConnection: close\r\n"
+	for name, tt := range map[string]struct {
+		request, status, code string
+	}{
+		"escape in the target":    {"GET /100%zz" + to + "\r\n", "200", ""},
+		"another expectation":     {"POST /" + to + "Expect: receipt\r\nContent-Length: 70000\r\n\r\n" + strings.Repeat("y", 70000), "200", ""},
+		"announced trailer":       {"POST /" + to + "Trailer: Content-Length\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n", "200", ""},
+		"two lengths":             {"POST /" + to + "Content-Length: 2\r\nContent-Length: 3\r\n\r\nhi!", "400", relay.CodeRequestMalformed},
+		"unknown coding":          {"POST /" + to + "Transfer-Encoding: gzip, chunked\r\n\r\n0\r\n\r\n", "501", relay.CodeTransferCodingUnsupported},
+		"control byte":            {"GET /" + to + "X: \x01\r\n\r\n", "400", relay.CodeRequestMalformed},
+		"version":                 {"GET / HTTP/3.0\r\nHost: shop.hooks.test\r\n\r\n", "505", relay.CodeHTTPVersionUnsupported},
+		"long head":               {"GET /" + to + "X: " + strings.Repeat("z", 140<<10) + "\r\n\r\n", "431", relay.CodeHeadTooLarge},
+		"expectation of no alias": {strings.Replace("GET /"+to+"Expect: receipt\r\n\r\n", "shop.hooks", "relay", 1), "417", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			u := &upstream{}
+			s, addr := start(t, testOptions(t, u))
+			c := dial(t, addr)
+			r := bufio.NewReader(c)
+			send(t, c, baseGet)
+			readAnswer(t, r, "GET")
+			send(t, c, tt.request)
+			resp, body := readAnswer(t, r, "POST")
+			if got := strconv.Itoa(resp.StatusCode); got != tt.status || resp.Header.Get("Relay-Error") != tt.code {
+				t.Fatalf("got %s %q, want %s %q", got, resp.Header.Get("Relay-Error"), tt.status, tt.code)
+			}
+			if tt.status == "200" && body != tt.request {
+				t.Errorf("the alias got %.200q", body)
+			}
+			if rest := rest(t, r); rest != "" {
+				t.Errorf("behind the answer came %.200q", rest)
+			}
+			for end := time.Now().Add(patience); s.Stats().Base != 0; time.Sleep(time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("net/http owns a connection that has ended: %+v", s.Stats())
+				}
+			}
+			if tt.code == "" {
+				return
+			}
+			for end := time.Now().Add(patience); len(u.rejections()) == 0; time.Sleep(time.Millisecond) { // kept after the answer
+				if time.Now().After(end) {
+					t.Fatal("no rejected event")
+				}
+			}
+			if got := u.rejections()[0]; got.alias != "shop" || got.code != tt.code {
+				t.Errorf("rejected %+v", got)
+			}
+		})
+	}
+}
+
 // Bytes that came with the head of a base request belong to its body.
 func TestHandoverInsideABody(t *testing.T) {
 	t.Parallel()
