@@ -148,7 +148,9 @@ func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
+		ended := make(chan struct{})
 		go func() {
+			defer close(ended)
 			defer cancel()
 			for ctx.Err() == nil { // until the first transaction has ended
 				if _, err := s.Event(ctx, system, first, 0); errors.Is(err, relay.ErrNotFound) {
@@ -157,6 +159,8 @@ func TestStorageAfterARemovalThatEndsEarly(t *testing.T) {
 			}
 		}()
 		_, _ = s.Retain(ctx, now.Add(2*time.Hour))
+		cancel()
+		<-ended
 		counted := s.Retention()
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
