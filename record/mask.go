@@ -69,7 +69,7 @@ func maskHeaders(headers []Header, host string) {
 // address.
 func maskTarget(target string) string {
 	at := strings.IndexAny(target, "?#") + 1
-	masked, _ := maskForm(target[at:])
+	masked, _, _ := maskForm(target[at:])
 	if at == 0 {
 		return target
 	}
@@ -78,9 +78,11 @@ func maskTarget(target string) string {
 
 // maskForm hides the secret values of a query or of a URL-encoded form, also inside
 // JSON that is the value of a field. Everything else keeps its spelling. A secret value may
-// contain ; and # and ends with &, but elsewhere these separate fields too.
-func maskForm(form string) (masked string, changed bool) {
+// contain ; and # and ends with &, but elsewhere these separate fields too. whole is as of
+// maskJSON.
+func maskForm(form string) (masked string, changed, whole bool) {
 	var out strings.Builder
+	whole = true
 	for i := 0; i < len(form); {
 		end := i + strings.IndexAny(form[i:]+"&", "&;#")
 		name, value, given := strings.Cut(form[i:end], "=")
@@ -89,10 +91,10 @@ func maskForm(form string) (masked string, changed bool) {
 			out.WriteString(name + "=" + Masked)
 			changed, end = true, i+strings.Index(form[i:]+"&", "&")
 		case startsJSON(plain):
-			var inner bool
-			if json, inner = maskJSON(plain); inner {
+			var inner, all bool
+			if json, inner, all = maskJSON(plain); inner {
 				out.WriteString(name + "=" + url.QueryEscape(json))
-				changed = true
+				changed, whole = true, whole && all
 				break
 			}
 			out.WriteString(form[i:end])
@@ -104,7 +106,7 @@ func maskForm(form string) (masked string, changed bool) {
 		}
 		i = end + 1
 	}
-	return out.String(), changed
+	return out.String(), changed, whole
 }
 
 // unescapeForm reads an escaped name or value; one that is malformed stays as it is.
@@ -122,8 +124,8 @@ func startsJSON(text string) bool {
 
 // maskJSON hides the values of secret fields, objects and arrays included, also inside JSON
 // that is the value of a string, and keeps the bytes of everything else. Text after the first
-// fault is left out, because its fields are not known.
-func maskJSON(text string) (masked string, changed bool) {
+// fault is left out, because its fields are not known; whole is false then.
+func maskJSON(text string) (masked string, changed, whole bool) {
 	text = strings.TrimPrefix(text, "\ufeff")
 	d := json.NewDecoder(strings.NewReader(text))
 	d.UseNumber() // a number too large for a float64 is still JSON
@@ -138,13 +140,13 @@ func maskJSON(text string) (masked string, changed bool) {
 		at := int(d.InputOffset())
 		if errors.Is(err, io.EOF) && len(objects) == 0 {
 			out.WriteString(text[kept:])
-			return out.String(), changed
+			return out.String(), changed, true
 		}
 		if err != nil {
 			if !secret {
 				out.WriteString(text[kept:at])
 			}
-			return out.String(), true
+			return out.String(), true, false
 		}
 		inObject := len(objects) > 0 && objects[len(objects)-1]
 		switch s, isString := token.(string); {
@@ -156,7 +158,7 @@ func maskJSON(text string) (masked string, changed bool) {
 			}
 			continue
 		case isString && !secret && startsJSON(s) && json.Valid([]byte(s)):
-			if inner, hidden := maskJSON(s); hidden {
+			if inner, hidden, _ := maskJSON(s); hidden { // it is valid
 				quoted, _ := MarshalSafe(inner)
 				out.WriteString(text[kept:before+strings.IndexByte(text[before:], '"')] + quoted)
 				changed, kept = true, at
@@ -181,11 +183,13 @@ var partName = regexp.MustCompile(`(?i)\bname="?([^";\r\n]*)`)
 var blankLine = regexp.MustCompile(`\r?\n\r?\n`)
 
 // maskMultipart hides the contents of parts whose field names look secret, and secret fields
-// of parts that are JSON. ok is false where the boundary does not divide the text.
-func maskMultipart(text, boundary string) (masked string, changed, ok bool) {
+// of parts that are JSON. whole is false where the boundary does not divide the text, and else
+// as of maskJSON.
+func maskMultipart(text, boundary string) (masked string, changed, whole bool) {
 	if boundary == "" || !strings.Contains(text, "--"+boundary) {
 		return "", true, false
 	}
+	whole = true
 	parts := strings.Split(text, "--"+boundary)
 	for i, part := range parts {
 		blank := blankLine.FindStringIndex(part)
@@ -199,12 +203,12 @@ func maskMultipart(text, boundary string) (masked string, changed, ok bool) {
 		case name != nil && secretField(name[1]):
 			parts[i], changed = head+Masked+content[len(value):], true
 		case startsJSON(value):
-			if json, inner := maskJSON(value); inner {
-				parts[i], changed = head+json+content[len(value):], true
+			if json, inner, all := maskJSON(value); inner {
+				parts[i], changed, whole = head+json+content[len(value):], true, whole && all
 			}
 		}
 	}
-	return strings.Join(parts, "--"+boundary), changed, true
+	return strings.Join(parts, "--"+boundary), changed, whole
 }
 
 // isForm matches what looks like a URL-encoded form, whatever its label says.
@@ -228,18 +232,16 @@ func maskBody(b *Body, headers []Header) {
 	_, options, _ := mime.ParseMediaType(label)
 	kind, _, _ := strings.Cut(label, ";") // also of a label with parameters that cannot be read
 	kind = strings.ToLower(strings.TrimSpace(kind))
-	text, changed := string(raw), false
+	text, changed, whole := string(raw), false, true
 	switch {
 	case startsJSON(text): // whatever the label says: curl says that its data is a form
-		text, changed = maskJSON(text)
+		text, changed, whole = maskJSON(text)
 	case kind == "application/x-www-form-urlencoded", isForm.MatchString(text):
-		text, changed = maskForm(text)
+		text, changed, whole = maskForm(text)
 	case strings.HasPrefix(kind, "multipart/"):
-		var ok bool
-		if text, changed, ok = maskMultipart(text, options["boundary"]); !ok {
-			b.Truncated = true
-		}
+		text, changed, whole = maskMultipart(text, options["boundary"])
 	}
+	b.Truncated = b.Truncated || !whole
 	if !changed {
 		return
 	}

@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -68,6 +69,29 @@ func TestSharedViewMasksSecretFields(t *testing.T) {
 			t.Errorf("%s: body %q, want %q", c.name, body.Data, c.want)
 		} else if c.want != "" && body.SHA256 != "" {
 			t.Errorf("%s: the SHA-256 of a masked body is told", c.name)
+		}
+	}
+}
+
+// A body whose end is left out because its fields cannot be read was shown as if it were whole: of
+// a text in brackets one character.
+func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	const part = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n%s\r\n--B--\r\n"
+	for name, c := range map[string]struct {
+		kind, body string
+		cut        bool
+	}{
+		"text":           {"text/plain", "[info] started", true},
+		"broken JSON":    {"application/json", `{"a":1,"b":x}`, true},
+		"in a form":      {"application/x-www-form-urlencoded", "a=[info] started&b=2", true},
+		"in multipart":   {"multipart/form-data; boundary=B", fmt.Sprintf(part, "{x}"), true},
+		"JSON":           {"application/json", `{"token":"s3cret","a":"[x"}`, false},
+		"form":           {"application/x-www-form-urlencoded", `token=1&a={"b":1}`, false},
+		"whole in parts": {"multipart/form-data; boundary=B", fmt.Sprintf(part, `{"token":"s3cret"}`), false},
+	} {
+		if shown, _ := sharedView(t, "/", c.kind, c.body); shown.Request.Body.Truncated != c.cut {
+			t.Errorf("%s: %+v", name, shown.Request.Body)
 		}
 	}
 }
