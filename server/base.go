@@ -127,6 +127,11 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		defer a.setDeadline() // net/http writes the rest after the handler has returned
 		w = a
 	}
+	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 1 && r.ContentLength != 0 {
+		// net/http reads what is left of a body before it sends an answer, or closes: for ever
+		// without a deadline.
+		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stall))
+	}
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
 	var why *relay.Error
 	switch {

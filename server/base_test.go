@@ -323,6 +323,47 @@ func TestBaseBodyStalls(t *testing.T) {
 	}
 }
 
+// net/http waits for the rest of a body before it answers. A caller whose body never came got no
+// answer, and held the connection for ever: it counts as busy, so that it cannot be evicted.
+func TestAnswerToABodyThatNeverComes(t *testing.T) {
+	t.Parallel()
+	o := testOptions(t, &upstream{})
+	o.StallTimeout = 100 * time.Millisecond
+	for name, tt := range map[string]struct {
+		scheme, target, host string
+		want                 int
+	}{
+		"health check":            {"http", "/healthz", "relay.test", http.StatusMethodNotAllowed},
+		"health check by address": {"http", "/healthz", "192.0.2.1", http.StatusMethodNotAllowed},
+		"redirect":                {"https", "/", "relay.test", http.StatusPermanentRedirect},
+		"handler that reads":      {"http", "/read", "relay.test", http.StatusRequestTimeout},
+		"handler that does not":   {"http", "/", "relay.test", http.StatusUnauthorized},
+	} {
+		o := o
+		o.Site.Base.Scheme, o.RedirectPlain = tt.scheme, tt.scheme == "https"
+		o.Base = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			status := http.StatusUnauthorized
+			if r.URL.Path == "/read" {
+				if _, err := io.ReadAll(r.Body); err != nil {
+					status = http.StatusRequestTimeout
+				}
+			}
+			w.WriteHeader(status)
+		})
+		for _, framing := range []string{"Content-Length: 10\r\n\r\nfirst", "Transfer-Encoding: chunked\r\n\r\n5\r\nfirst", "Expect: 100-continue\r\nContent-Length: 10\r\n\r\n"} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				_, addr := start(t, o)
+				got := say(t, addr, "POST "+tt.target+" HTTP/1.1\r\nHost: "+tt.host+"\r\n"+framing)
+				got = strings.TrimPrefix(got, "HTTP/1.1 100 Continue\r\n\r\n")
+				if resp, _ := parse(t, got, "POST"); resp.StatusCode != tt.want {
+					t.Errorf("%.40q: got %d, want %d", framing, resp.StatusCode, tt.want)
+				}
+			})
+		}
+	}
+}
+
 func TestRedirect(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})

@@ -99,7 +99,8 @@ func (c *stallConn) SetDeadline(t time.Time) error {
 func (c *stallConn) CloseWrite() error { return relay.HalfClose(c.Conn) }
 
 // stallReader renews the read deadline of its request with every read and removes it
-// at the end of the body, so that the handler may take its time.
+// at the end of the body, so that the handler may take its time. After an error it stays: else
+// net/http would wait for the rest of the body, without an end, before it sends the answer.
 type stallReader struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -112,7 +113,7 @@ func (b *stallReader) setDeadline() { _ = b.control.SetReadDeadline(time.Now().A
 func (b *stallReader) Read(p []byte) (int, error) {
 	b.setDeadline()
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if err == io.EOF {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
