@@ -427,3 +427,43 @@ func TestEventsOfAnAliasThatWasGained(t *testing.T) {
 		})
 	})
 }
+
+// A change of one alias read the list of all aliases once for each viewer, one after the other:
+// with many viewers no round ended within its time any more.
+func TestRightsOfAllViewersAreReadTogether(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		ctx := context.Background()
+		subs := map[int64][]relay.Subscription{}
+		for i := range 40 {
+			account := int64(1 + i%4)
+			sub, err := b.d.Subscribe(ctx, relay.Actor{Account: account, Kind: relay.ActorUser}, 0, "")
+			b.want("error", err, nil)
+			defer sub.Close()
+			subs[account] = append(subs[account], sub)
+		}
+		one, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
+		b.want("error", err, nil)
+		defer one.Close()
+		time.Sleep(time.Second)
+		before := b.s.num(&b.s.rightsReads)
+		b.s.mu.Lock()
+		given := *b.a
+		given.Owner = 2
+		b.s.aliases[7] = &given
+		b.s.mu.Unlock()
+		b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
+		time.Sleep(time.Second)
+		b.want("reads", b.s.num(&b.s.rightsReads)-before, 1)
+		_, err = one.Next(ctx)
+		b.want("viewer of the alias, of its owner before", err, relay.ErrNotFound)
+		b.send(post)
+		for account, want := range map[int64]bool{1: false, 2: true, 3: false, 4: false} {
+			for _, sub := range subs[account] {
+				short, cancel := timeout(3 * time.Second)
+				_, err := sub.Next(short)
+				cancel()
+				b.want(fmt.Sprint("items of account ", account), err == nil, want)
+			}
+		}
+	})
+}

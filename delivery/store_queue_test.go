@@ -226,6 +226,7 @@ func (s *memStore) AliasByID(_ context.Context, id int64) (*relay.Alias, error) 
 func (s *memStore) Aliases(_ context.Context, who relay.Actor) (list []relay.Alias, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.rightsReads++
 	if err := s.failing["aliases"]; err != nil {
 		return nil, err
 	}
@@ -235,6 +236,22 @@ func (s *memStore) Aliases(_ context.Context, who relay.Actor) (list []relay.Ali
 		}
 	}
 	return list, nil
+}
+
+func (s *memStore) AccountsOf(_ context.Context, ids []int64) (map[int64][]int64, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rightsReads++
+	if err := s.failing["aliases"]; err != nil {
+		return nil, err
+	}
+	out := map[int64][]int64{}
+	for _, id := range ids {
+		if a := s.aliases[id]; a != nil {
+			out[id] = []int64{a.Owner}
+		}
+	}
+	return out, nil
 }
 
 func (s *memStore) NodeID() string { return "here" }

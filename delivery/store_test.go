@@ -42,8 +42,10 @@ type memStore struct {
 	reads     int // of Summaries
 	heads     int // attempts read by AttemptHeads
 	headReads int // calls of AttemptHeads
-	unsettled int // chunks handed over and not resolved
-	mostUnset int
+	// rightsReads are calls of Aliases and AccountsOf.
+	rightsReads int
+	unsettled   int // chunks handed over and not resolved
+	mostUnset   int
 }
 
 type partKey struct {

@@ -185,6 +185,29 @@ func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 	})
 }
 
+// AccountsOf returns the accounts that may see each of some aliases, as owner or member. Aliases
+// that are gone are left out.
+func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]int64, error) {
+	type right struct{ alias, account int64 }
+	fields := func(r *right) []any { return []any{&r.alias, &r.account} }
+	out := map[int64][]int64{}
+	for some := range slices.Chunk(aliases, revokedMost) {
+		owned, args := columnIn(`a.id`, some)
+		shared, more := columnIn(`m.alias_id`, some)
+		rights, err := readRows(ctx, s, "read who sees aliases", fields, `SELECT r.alias_id, r.account_id
+			FROM (SELECT a.id AS alias_id, a.owner_id AS account_id FROM aliases a WHERE `+owned+`
+				UNION SELECT m.alias_id, m.account_id FROM members m WHERE `+shared+`) r
+			JOIN accounts o ON o.id = r.account_id AND o.removed_at = 0`, append(args, more...)...)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rights {
+			out[r.alias] = append(out[r.alias], r.account)
+		}
+	}
+	return out, nil
+}
+
 // revokedMost is how many rights one statement asks for: SQLite takes 32 766 parameters.
 const revokedMost = 10_000
 

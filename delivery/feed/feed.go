@@ -57,6 +57,9 @@ type Store interface {
 	QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error)
 	// Aliases lists those that an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	// AccountsOf returns the accounts that may see each of some aliases; those that are gone
+	// are left out.
+	AccountsOf(ctx context.Context, aliases []int64) (map[int64][]int64, error)
 	// StillValid returns nil while the credential of an actor is valid.
 	StillValid(ctx context.Context, who relay.Actor) error
 }
@@ -296,7 +299,7 @@ func (f *Feed) round(ctx context.Context) {
 // access ends the viewers that have lost their rights, and returns the changes that the others
 // receive. ok is false when the rights of some could not be read.
 func (f *Feed) access(ctx context.Context, changes []change) (told []change, ok bool) {
-	aliases := false
+	var aliases []int64
 	accounts := map[int64]bool{}
 	told = changes[:0]
 	for _, c := range changes {
@@ -305,26 +308,46 @@ func (f *Feed) access(ctx context.Context, changes []change) (told []change, ok 
 			accounts[c.Account] = true
 			continue
 		case relay.ChangeAlias:
-			aliases = true
+			aliases = append(aliases, c.Alias)
 		}
 		told = append(told, c)
 	}
-	if !aliases && len(accounts) == 0 {
+	if len(aliases) == 0 && len(accounts) == 0 {
 		return told, true
 	}
+	return told, f.learnAgain(ctx, aliases, accounts)
+}
+
+// learnAgain reads anew what viewers may see, and ends those that have lost their rights: of the
+// accounts everything, of all others whether they see the aliases, in one read. It returns
+// false when the rights of some could not be read.
+func (f *Feed) learnAgain(ctx context.Context, aliases []int64, accounts map[int64]bool) (ok bool) {
 	f.mu.Lock()
 	viewers := slices.Collect(maps.Keys(f.viewers))
 	f.mu.Unlock()
+	anyAlias := slices.Contains(aliases, 0)
+	var seenBy map[int64][]int64
+	var unread error
+	if len(aliases) > 0 && !anyAlias && len(viewers) > 0 {
+		seenBy, unread = f.Store.AccountsOf(ctx, aliases)
+	}
 	var again []relay.Change // for the rights that could not be read
 	for _, v := range viewers {
-		var err error
+		err, before := unread, v.may                        // only this goroutine changes it once the viewer has subscribed
 		concerned := accounts[v.who.Account] || accounts[0] // 0 = any account
-		if concerned {
-			err = f.Store.StillValid(ctx, v.who)
+		switch {
+		case concerned:
+			if err = f.Store.StillValid(ctx, v.who); err == nil {
+				err = v.learn(ctx)
+			}
+		case len(aliases) == 0:
+			continue
+		case anyAlias, v.unsure:
+			err = v.learn(ctx)
+		case err == nil:
+			err = v.apply(aliases, seenBy)
 		}
-		if err == nil && (aliases || concerned) {
-			err = f.learnAgain(ctx, v)
-		}
+		f.catchUp(v, before, err)
 		switch {
 		case errors.Is(err, relay.ErrNotFound):
 			v.cut(relay.ErrNotFound)
@@ -337,18 +360,17 @@ func (f *Feed) access(ctx context.Context, changes []change) (told []change, ok 
 	if again != nil { // retry until the rights are known; nobody is cut off meanwhile
 		time.AfterFunc(time.Second, func() { f.Put(again...) })
 	}
-	return told, again == nil
+	return again == nil
 }
 
-// learnAgain reads anew which aliases a viewer sees. The viewer reads its data again if items
-// of an alias that it has gained may have been left out, as when another node told of an event
-// before the alias, or when the rights could not be read before.
-func (f *Feed) learnAgain(ctx context.Context, v *viewer) error {
-	before := v.may // only this goroutine changes it once the viewer has subscribed
-	err := v.learn(ctx)
+// catchUp is called when the rights of a viewer were read anew; err says that they were not.
+// The viewer reads its data again if items of an alias that it has gained may have been left
+// out, as when another node told of an event before the alias, or when the rights could not be
+// read before.
+func (f *Feed) catchUp(v *viewer, before map[int64]bool, err error) {
 	if err != nil {
 		v.unsure = true
-		return err
+		return
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -362,7 +384,6 @@ func (f *Feed) learnAgain(ctx context.Context, v *viewer) error {
 	if missed {
 		v.resync(f.id(f.seq))
 	}
-	return nil
 }
 
 // deliver numbers the items and passes each one to the viewers that may see it. left are the

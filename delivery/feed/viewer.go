@@ -2,6 +2,8 @@ package feed
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -96,6 +98,29 @@ func (v *viewer) learn(ctx context.Context) error {
 	}
 	v.mu.Lock()
 	v.may, v.all = may, all
+	v.mu.Unlock()
+	if v.alias != 0 && !v.sees(v.alias) {
+		return relay.ErrNotFound
+	}
+	return nil
+}
+
+// apply applies which accounts may see aliases that have changed. It returns ErrNotFound as
+// learn does.
+func (v *viewer) apply(aliases []int64, seenBy map[int64][]int64) error {
+	if v.all {
+		return nil
+	}
+	may := maps.Clone(v.may)
+	person := v.who.Kind != relay.ActorShare && v.who.Kind != relay.ActorQueue
+	for _, alias := range aliases {
+		delete(may, alias)
+		if person && (v.who.Alias == 0 || v.who.Alias == alias) && slices.Contains(seenBy[alias], v.who.Account) {
+			may[alias] = true
+		}
+	}
+	v.mu.Lock()
+	v.may = may
 	v.mu.Unlock()
 	if v.alias != 0 && !v.sees(v.alias) {
 		return relay.ErrNotFound

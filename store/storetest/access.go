@@ -2,6 +2,8 @@ package storetest
 
 import (
 	"context"
+	"maps"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,6 +51,32 @@ func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
 	if n, err := b.Release(ctx, own, "second"); n != 0 || err != nil {
 		t.Errorf("a token cannot release its own alias: %d, %v", n, err)
 	}
+}
+
+// testViewers: who sees an alias is told for many aliases in one read, and is what Aliases says.
+func testViewers(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	ctx := t.Context()
+	ids := []int64{b.hooks.ID, b.other.ID, 1 << 40}
+	check := func(when string, want map[int64][]int64) {
+		t.Helper()
+		got, err := b.AccountsOf(ctx, ids)
+		b.must(err)
+		for _, accounts := range got {
+			slices.Sort(accounts)
+		}
+		if !maps.EqualFunc(got, want, slices.Equal) {
+			t.Errorf("%s: %v, want %v", when, got, want)
+		}
+	}
+	both := []int64{b.alice.Account, b.bob.Account}
+	slices.Sort(both)
+	check("owners", map[int64][]int64{b.hooks.ID: {b.alice.Account}, b.other.ID: {b.bob.Account}})
+	b.must(b.AddMember(ctx, b.alice, "hooks", "bob"))
+	check("a member", map[int64][]int64{b.hooks.ID: both, b.other.ID: {b.bob.Account}})
+	b.must(b.RemoveMember(ctx, b.alice, "hooks", "bob"))
+	b.must(b.RemoveAlias(ctx, b.bob, "other"))
+	check("removed", map[int64][]int64{b.hooks.ID: {b.alice.Account}})
 }
 
 // everything calls each method that takes an actor on an alias or event of alice.

@@ -35,6 +35,7 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"Credentials", testCredentials},
 		{"Aliases", testAliases},
 		{"Access", testAccess},
+		{"Viewers", testViewers},
 		{"Shares", testShares},
 		{"FreshLogin", testFreshLogin},
 		{"Changes", testChanges},
