@@ -193,3 +193,22 @@ func TestBrowserRepeatsAFailedReread(t *testing.T) {
 		}
 	}
 }
+
+// The link to the page of all aliases, on that page, was not the current one any more as soon as
+// live updates began.
+func TestBrowserLiveSidebarKeepsTheCurrentPage(t *testing.T) {
+	r := newFixture(t)
+	b := newBrowser(t, r)
+	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
+		window.sidebars = 0;
+		window.EventSource = class extends EventSource { addEventListener(name, receive) {
+			super.addEventListener(name, e => { receive(e); if (name === "sidebar") sidebars++; });
+		} };`})
+	for path, want := range map[string]string{"/": "page", "/account": "false"} {
+		b.open(path)
+		b.until(`sidebars > 0`)
+		if got := value[string](b, `document.querySelector("#sidebar .all").getAttribute("aria-current")`); got != want {
+			t.Errorf("%s: aria-current %q, want %q", path, got, want)
+		}
+	}
+}

@@ -85,7 +85,8 @@ function morph(old, fresh) {
 	}
 	if (old.jsonSource !== undefined && old.jsonSource === fresh.textContent) return; // a JSON view of the same text
 	if (old.jsonSource !== undefined || old.localName === "pre" && old.className !== fresh.className) return old.replaceWith(fresh);
-	const kept = name => name === "open" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && (name === "class" || name === "data-day" || name === "hidden");
+	const kept = name => name === "open" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && (name === "class" || name === "data-day" || name === "hidden") ||
+		name === "aria-current" && old.parentNode?.id === "sidebar"; // updates do not know which page they are for
 	for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);
 	for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value && !kept(name)) old.setAttribute(name, value);
 	if (old.localName === "time" && old.dateTime === fresh.dateTime) return; // its text is the script's
