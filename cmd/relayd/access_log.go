@@ -23,6 +23,8 @@ import (
 const (
 	accessLines   = 4096 // lines that wait to be written; more are dropped and counted
 	maxAccessPath = 512  // bytes of a path that are logged
+
+	accessLogGrace = 5 * time.Second // for the lines that wait at a stop
 )
 
 // accessLog writes one JSON line for each request of a caller that has ended. It never makes a
@@ -119,11 +121,17 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 	}
 }
 
-// close writes the lines that wait. The caller has ended all requests before.
+// close writes the lines that wait, for at most accessLogGrace: whoever reads stdout or a named
+// pipe may have stopped to. The caller has ended all requests before.
 func (l *accessLog) close() {
-	if l != nil {
-		close(l.lines)
-		<-l.ended
+	if l == nil {
+		return
+	}
+	close(l.lines)
+	select {
+	case <-l.ended:
+	case <-time.After(accessLogGrace):
+		l.log.Warn("the access log takes no lines; the last ones are not written", "lines", len(l.lines))
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,6 +75,34 @@ func TestAccessLogIsFull(t *testing.T) {
 	if got := int64(bytes.Count(written, []byte("\n"))) + l.dropped.Load(); got != sent || l.dropped.Load() == 0 {
 		t.Errorf("%d lines were written or counted as dropped, %d of them dropped; want %d in all", got, l.dropped.Load(), sent)
 	}
+}
+
+// TestAccessLogThatTakesNothing: a stop waited for ever for whoever reads the access log, so that
+// tunnels were not told and the store was not closed.
+func TestAccessLogThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe() // nobody reads
+		l, err := newAccessLog("stdout", w, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := &relay.Inbound{Alias: &relay.Alias{Name: "demo"}, Head: []byte("GET / HTTP/1.1\r\n\r\n")}
+		l.add(in, time.Now(), relay.Outcome{})
+		closed := make(chan struct{})
+		go func() {
+			l.close()
+			close(closed)
+		}()
+		select {
+		case <-closed:
+		case <-time.After(time.Minute):
+			t.Error("the stop still waits for the access log after a minute")
+		}
+		_ = r.Close()
+		<-l.ended
+		<-closed
+	})
 }
 
 // TestAccessLogRotation: after the signal, lines go to a new file.
