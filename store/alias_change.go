@@ -172,8 +172,8 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 	}
 	for _, a := range aliases {
 		_, freed, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, math.MaxInt64, nil)
-		if s.stop == nil && freed > 0 { // those that serve count what is stored, and a command beside them does not
-			err = cmp.Or(err, s.update(ctx, "tell what was removed", func(c *writeTx) error {
+		if s.stop == nil && freed > 0 { // those that serve count what is stored, and a command beside them, also one that was interrupted, does not
+			err = cmp.Or(err, s.update(context.WithoutCancel(ctx), "tell what was removed", func(c *writeTx) error {
 				c.clusterEvents = []relay.Change{{Kind: changeStorage, Credential: fmt.Sprintf("%d:%d", a.ID, -freed)}}
 				return nil
 			}))

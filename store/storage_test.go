@@ -317,6 +317,38 @@ func TestStorageOfAnAliasThatACommandRemoves(t *testing.T) {
 	})
 }
 
+// A command that is interrupted tells what it has removed until then.
+func TestStorageOfAnAliasThatACommandRemovesInPart(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.MaxAliasStorage = 1 << 30
+		s := mustServe(t, o)
+		alias := withAlias(t, s)
+		first := eventAt(s, alias, time.Now(), relay.StateQueued, "some body")
+		settled(t, s.Accept(first))
+		size := s.Retention().StoredBytes
+		var tickets []*relay.Ticket
+		for range 300 {
+			tickets = append(tickets, s.Accept(eventAt(s, alias, time.Now(), relay.StateQueued, "some body")))
+		}
+		settled(t, tickets...)
+		db, command := database(t, o), besides(t, o)
+		left := func() (n int64) {
+			t.Helper()
+			if err := db.QueryRow(`SELECT count(*) FROM events`).Scan(&n); err != nil {
+				t.Fatal(err)
+			}
+			return n
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- command.RemoveAlias(ctx, system, "hooks") }()
+		eventually(t, "it has removed some events", func() bool { return left() <= 300 })
+		cancel()
+		t.Log(<-ended)
+		eventually(t, "only what is left is counted", func() bool { return s.Retention().StoredBytes == left()*size })
+	})
+}
+
 // What an alias may store is held over all nodes: a node counts what others store and remove
 // after it has started, also when it has started before them.
 func TestStorageCountsOtherNodes(t *testing.T) {
