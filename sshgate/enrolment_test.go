@@ -34,6 +34,30 @@ func invited(t *testing.T, p *process) (link, code string) {
 	return link, code
 }
 
+// A store that has lost changes, as at a failover, says that anything may have changed. An
+// approval among them was noticed only when the time of the login was over.
+func TestApprovalAmongLostChanges(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t, func(o *Options) { o.EnrolTime = time.Hour })
+	p := b.openssh(b.newKey("stranger", 0), "-T", "link@127.0.0.1")
+	link, _ := invited(t, p)
+	waiting, err := b.store.Enrolment(t.Context(), link)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.AddKey(t.Context(), bob, "", "", waiting.AuthorizedKey); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.store.EndEnrolment(t.Context(), link, relay.EnrolmentApproved); err != nil {
+		t.Fatal(err)
+	}
+	b.store.changed([]relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}, {Kind: relay.ChangeTunnel}, {Kind: relay.ChangeMissed}})
+	_ = p.code(t)
+	if said := p.err.String() + p.out.String(); !strings.Contains(said, "this key now belongs to bob") {
+		t.Errorf("said %q", said)
+	}
+}
+
 // TestEnrolment is the whole way with every client: shown, approved, told, and the
 // key is good for a login then.
 func TestEnrolment(t *testing.T) {

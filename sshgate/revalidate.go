@@ -59,17 +59,23 @@ func (srv *Server) Publish(changes []relay.Change) {
 			due[subject{alias: c.Alias}] = true
 		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias: // of any
 			due[subject{all: true}] = true
+			srv.nudgeEnrolments("") // the store may have lost changes of any kind
 		case c.Kind == relay.ChangeEnrolment:
-			for _, waiting := range srv.all() {
-				if w := waiting.enrolment.Load(); w != nil && w.Fingerprint == c.Credential {
-					w.nudge()
-				}
-			}
+			srv.nudgeEnrolments(c.Credential)
 		}
 	}
 	if len(due) > 0 {
 		srv.revalidator.version.Add(1) // before a check that may pass over who comes now
 		srv.revalidator.check(due)
+	}
+}
+
+// nudgeEnrolments has the logins look that wait for the approval of a key; "" means of any key.
+func (srv *Server) nudgeEnrolments(fingerprint string) {
+	for _, waiting := range srv.all() {
+		if w := waiting.enrolment.Load(); w != nil && (fingerprint == "" || w.Fingerprint == fingerprint) {
+			w.nudge()
+		}
 	}
 }
 
