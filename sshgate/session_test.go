@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -267,13 +268,15 @@ func TestLogIsDroppedNotBlocked(t *testing.T) {
 	ch.Close()
 }
 
-// flood tells of so many attempts of an event with a path of 600 bytes.
-func (b *fixture) flood(e *relay.Event, attempts int) {
-	t := b.t.(*testing.T)
+// flood tells of so many attempts of an event with a path of 600 bytes. The store, which may be
+// read meanwhile, keeps the event as it is.
+func (b *fixture) flood(stored *relay.Event, attempts int) {
+	t, e := b.t.(*testing.T), *stored
+	e.Attempts = slices.Clone(e.Attempts)
 	e.Target = []byte("/" + strings.Repeat("x", 600))
 	for n := range attempts {
 		e.Attempts[0].N = n + 1
-		b.store.publish(attemptEnded(t, b, e)...)
+		b.store.publish(attemptEnded(t, b, &e)...)
 	}
 }
 

@@ -51,42 +51,28 @@ function swap(content, ids) {
 	return true;
 }
 
-// rereader reads a part again, one read at a time; a change meanwhile causes one more. A read that
-// returns null has failed and is repeated: what it was to show may never be told again.
-function rereader(read, pause = 0) {
+// rereader reads a part again and shows it, one read at a time; a change meanwhile causes one more.
+// A read that may succeed later is repeated: what it was to show may never be told again.
+function rereader(address, show, pause = 0) {
 	let running = false, again = false, failed = false;
 	return async function reread() {
 		if (running) return void (again = true);
 		running = true;
-		const began = performance.now();
-		failed = await read(failed) === null;
+		const began = performance.now(), at = address(), content = at ? await fetchPart(at, {}, failed) : undefined;
+		failed = content === null;
+		show(content, at);
 		const took = performance.now() - began;
 		setTimeout(() => { running = false; if (again || failed) { again = false; reread(); } }, Math.max(failed ? retryAfter : pause, 2 * took));
 	};
 }
-const eventAddress = () => `/events/${currentID()}${location.search}`;
-const rereadEvent = rereader(async isRetry => {
-	const at = eventAddress(), content = currentID() && await fetchPart(at, {}, isRetry);
-	if (content && at === eventAddress()) swap(content, ["detail"]); // else another attempt or event was opened meanwhile
-	return content;
-});
-const rereadOverview = rereader(async isRetry => {
-	const content = $("#alias") ? await fetchPart($("#stream").dataset.self, {}, isRetry) : undefined;
-	swap(content, $("#alias") ? ["detail"] : []);
-	return content;
-}, overviewEvery);
-const rereadAliases = rereader(async isRetry => {
-	const content = await fetchPart("/", {}, isRetry);
-	swap(content, ["aliases"]);
-	return content;
-}, touchEvery);
-const rereadList = rereader(async isRetry => {
-	listIsBeingRead = true;
-	const self = $("#stream").dataset.self, content = await fetchPart(self, {}, isRetry);
+const eventAddress = () => currentID() && `/events/${currentID()}${location.search}`;
+const rereadEvent = rereader(eventAddress, (content, at) => at === eventAddress() && swap(content, ["detail"])); // else another attempt or event was opened meanwhile
+const rereadOverview = rereader(() => $("#alias") && $("#stream").dataset.self, content => swap(content, $("#alias") ? ["detail"] : []), overviewEvery);
+const rereadAliases = rereader(() => "/", content => swap(content, ["aliases"]), touchEvery);
+const rereadList = rereader(() => { listIsBeingRead = true; return $("#stream").dataset.self; }, (content, at) => {
 	listIsBeingRead = false;
-	if (self === $("#stream").dataset.self) swap(content, $("#event") ? ["list"] : ["list", "detail"]);
+	if (at === $("#stream").dataset.self) swap(content, $("#event") ? ["list"] : ["list", "detail"]);
 	schedule();
-	return content;
 }, 2000);
 
 // open shows the page of an address: an event beside the list, or the list itself.
