@@ -109,6 +109,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	c.log = srv.o.Log.With("remote", c.remote.String())
 	c.sock.onClose = c.end
 	c.sock.onHeard = c.noteByte
+	c.sock.onFlood = c.loginTooLong
 	var peerGone context.CancelFunc
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
@@ -150,6 +151,12 @@ func (c *conn) loginTimedOut() {
 	_ = c.sock.Close()
 }
 
+// loginTooLong notes that the peer has sent more than maxLoginBytes before its login.
+func (c *conn) loginTooLong() {
+	c.srv.o.Log.Debug("ssh client sent too much before its login", "remote", c.remote.String())
+	c.setResult(resultRefused)
+}
+
 // extendLogin gives the rest of the login this much time. The whole login takes at most
 // EnrolTime and HandshakeTimeout together.
 func (c *conn) extendLogin(d time.Duration) {
@@ -178,6 +185,7 @@ func (c *conn) loginSucceeded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loggedIn = true
+	c.sock.loggedIn.Store(true)
 	c.handshake.Stop()
 	c.srv.limiter.SetState(&c.slot, admission.LoggedIn)
 	c.srv.metrics.logins.WithLabelValues(loginOK).Inc()

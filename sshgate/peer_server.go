@@ -69,6 +69,7 @@ func (p *peers) servePeer(c *conn) {
 	node := sc.User() // x/crypto has verified its key for this name
 	c.mu.Lock()
 	c.loggedIn = true
+	c.sock.loggedIn.Store(true)
 	c.handshake.Stop()
 	c.log = c.log.With("node", node)
 	c.mu.Unlock()

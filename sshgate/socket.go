@@ -21,6 +21,10 @@ type socket struct {
 	onHeard func()      // called after each read that gave bytes
 	onLost  func()      // called once, after the first read that failed
 	onClose func()
+	onFlood func() // called before a peer is closed that sent more than maxLoginBytes; nil = no such bound
+
+	loggedIn   atomic.Bool // the peer may send as much as it wants
+	loginBytes int         // read before that; only Read uses it
 
 	heard   atomic.Int64       // since start, of the last byte read
 	state   atomic.Int32       // one of the constants below
@@ -93,6 +97,11 @@ func (s *socket) exchange(own string) (peer string) {
 	return string(s.ahead)
 }
 
+// maxLoginBytes is what a peer may send before it has logged in. A login with 20 RSA keys of
+// 8,192 bits, each offered and proven, takes less than 80 KiB. x/crypto skips messages to be ignored
+// without end, and takes a peer's tries of up to 256 KiB each.
+const maxLoginBytes = 256 << 10
+
 // Read notes the time of every byte.
 func (s *socket) Read(p []byte) (int, error) {
 	if len(s.ahead) > 0 {
@@ -111,6 +120,13 @@ func (s *socket) Read(p []byte) (int, error) {
 		return 0, net.ErrClosed
 	}
 	if n > 0 {
+		if s.onFlood != nil && !s.loggedIn.Load() {
+			if s.loginBytes += n; s.loginBytes > maxLoginBytes {
+				s.onFlood()
+				_ = s.Close()
+				return 0, net.ErrClosed
+			}
+		}
 		s.heard.Store(s.now())
 		s.onHeard()
 		if s.ack != nil {
