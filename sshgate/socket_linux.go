@@ -7,6 +7,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// unsentLimit is how many bytes that are not yet sent the kernel takes. What is written next,
+// such as a new request or a keepalive, waits behind them: without a limit, behind megabytes
+// on the way to a slow client.
+const unsentLimit = 64 << 10
+
 // tune sets the kernel's own limit for unacknowledged data, which backs up ours,
 // and gives what asks for an immediate acknowledgement: the kernel forgets that
 // wish, so it is repeated after each read. Without it OpenSSH waits 40 ms within
@@ -20,6 +25,9 @@ func tune(c net.Conn, userTimeout time.Duration) (ack func(), unread func() bool
 	if err != nil {
 		return nil, nil
 	}
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLimit)
+	})
 	if userTimeout > 0 {
 		_ = raw.Control(func(fd uintptr) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds()))

@@ -1,0 +1,47 @@
+package sshgate
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// TestLittleWaitsUnsent holds that the kernel takes little more than the peer has space for:
+// what is written next would wait behind it.
+func TestLittleWaitsUnsent(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	peer, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer peer.Close()
+	own, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := own.(*net.TCPConn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSocket(own, 300*time.Millisecond, 0) // a write that ends sooner hides the bug, and fails nothing
+	defer s.Close()
+	for piece := make([]byte, writePiece); err == nil; {
+		_, err = sender{s}.Write(piece)
+		var unsent int
+		var failed error
+		look := func(fd uintptr) { unsent, failed = unix.IoctlGetInt(int(fd), unix.SIOCOUTQNSD) }
+		if e := raw.Control(look); e == nil && failed != nil { // the last write may have closed the socket
+			t.Fatal(failed)
+		}
+		if unsent > 4*unsentLimit {
+			t.Fatalf("%d bytes wait unsent", unsent)
+		}
+	}
+}
