@@ -263,6 +263,25 @@ func TestTimesOfConnection(t *testing.T) {
 		}
 		changesAfter(t, 5*time.Second, 1, 0, b.connections)
 	})
+	inFakeTime(t, "not closed while a request to its canceled forward is under way", func(t *testing.T, b *timed) {
+		client, _ := b.tunnel("a")
+		accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+			if _, reqs, err := n.Accept(); err == nil {
+				go ssh.DiscardRequests(reqs)
+			}
+		})
+		ch := open(t, b.online("a"))
+		defer ch.Close()
+		if ok, _, err := client.SendRequest("cancel-tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80})); !ok || err != nil {
+			t.Fatalf("cancel: %v, %v", ok, err)
+		}
+		time.Sleep(8 * time.Second)
+		if n := b.connections(); n != 1 {
+			t.Errorf("%d connections during the request", n)
+		}
+		_ = client.Close()
+		time.Sleep(time.Second) // a reader of a channel that nobody ends would stop the fake time
+	})
 	inFakeTime(t, "silent: closed after 10 s", func(t *testing.T, b *timed) {
 		b.listener.dial()
 		synctest.Wait()
