@@ -41,8 +41,8 @@ type keyring struct {
 	agentTimeout time.Duration // for the agent to list its keys; 0 = agentTimeout
 
 	opened map[string]ssh.Signer
-	locked error // why a key that the server wanted could not be opened
-	warned map[string]bool
+	locked error           // why a key that the server wanted could not be opened
+	warned map[string]bool // the warnings that were said
 }
 
 // warn says a warning once, and not again at each reconnect.

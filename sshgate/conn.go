@@ -281,7 +281,7 @@ func (c *conn) end() {
 func (c *conn) closeIdle() {
 	c.mu.Lock()
 	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && c.moving == nil && !c.dead
-	if unused && (c.requests.Load() > 0 || c.open+c.opening > 0) { // as of a forward that was canceled
+	if unused && (c.requests.Load() > 0 || c.open+c.opening > 0) { // a request to a canceled forward may be under way
 		unused = false
 		c.idle.Reset(time.Second)
 	}

@@ -172,7 +172,9 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 	}
 	for _, a := range aliases {
 		_, freed, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, math.MaxInt64, nil)
-		if s.stop == nil && freed > 0 { // those that serve count what is stored, and a command beside them, also one that was interrupted, does not
+		// The servers count what is stored. A command beside them does not: it tells them what it has
+		// removed, also when it was interrupted.
+		if s.stop == nil && freed > 0 {
 			err = cmp.Or(err, s.update(context.WithoutCancel(ctx), "tell what was removed", func(c *writeTx) error {
 				c.clusterEvents = []relay.Change{{Kind: changeStorage, Credential: fmt.Sprintf("%d:%d", a.ID, -freed)}}
 				return nil

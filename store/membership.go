@@ -335,7 +335,8 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 					m.drain(r.State == relay.NodeDraining)
 				}
 			}
-			// It differs from what this node knew of if the answer to a renewal was lost, or a failover lost one.
+			// The row differs from what this node wrote last if the answer to a renewal or, at a failover, a
+			// renewal itself was lost. The next renewal writes it again.
 			m.toldAccounts = r.accounts
 			continue
 		case seen == nil || seen.row.accounts != r.accounts:

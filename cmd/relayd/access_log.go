@@ -24,7 +24,7 @@ const (
 	accessLines   = 4096 // lines that wait to be written; more are dropped and counted
 	maxAccessPath = 512  // bytes of a path that are logged
 
-	accessLogGrace = 5 * time.Second // for the lines that wait at a stop
+	accessLogCloseTimeout = 5 * time.Second // for writing the queued lines at a stop
 )
 
 // accessLog writes one JSON line for each request of a caller that has ended. It never makes a
@@ -121,8 +121,8 @@ func (l *accessLog) write(out io.WriteCloser, reopen <-chan os.Signal) {
 	}
 }
 
-// close writes the lines that wait, for at most accessLogGrace: whoever reads stdout or a named
-// pipe may have stopped to. The caller has ended all requests before.
+// close writes the queued lines. It gives up after accessLogCloseTimeout, because the reader of
+// stdout or of a named pipe may have stopped reading. The caller has ended all requests before.
 func (l *accessLog) close() {
 	if l == nil {
 		return
@@ -130,7 +130,7 @@ func (l *accessLog) close() {
 	close(l.lines)
 	select {
 	case <-l.ended:
-	case <-time.After(accessLogGrace):
+	case <-time.After(accessLogCloseTimeout):
 		l.log.Warn("the access log takes no lines; the last ones are not written", "lines", len(l.lines))
 	}
 }
