@@ -44,6 +44,12 @@ type Dialer struct {
 	approve func(link, code string)
 	// connect replaces TCP in tests.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
+	// expected are the host keys that count for this dialer alone; nil = there are none.
+	expected *expectedKeys
+	// told is what a relay said when it refused the login, after it had shown its host key.
+	told string
+	// accepted says that a host key of the server was accepted.
+	accepted bool
 
 	once  sync.Once
 	where address
@@ -114,7 +120,7 @@ func (d *Dialer) prepare() {
 
 func (d *Dialer) hostKeys() *hostKeys {
 	return &hostKeys{
-		pin: d.HostKey, say: d.Say,
+		pin: d.HostKey, say: d.Say, expected: d.expected,
 		own:   filepath.Join(d.StateDir, "known_hosts"),
 		files: []string{filepath.Join(d.Home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"},
 	}
@@ -228,7 +234,9 @@ func (l *loginAttempt) config() *ssh.ClientConfig {
 		User: l.where.user,
 		HostKeyCallback: func(addr string, remote net.Addr, key ssh.PublicKey) error {
 			l.waiting.Stop()
-			return l.hosts.check(addr, remote, key)
+			err := l.hosts.check(addr, remote, key)
+			l.Dialer.accepted = err == nil
+			return err
 		},
 		HostKeyAlgorithms: l.hosts.algorithms(l.where.String()),
 		ClientVersion:     "SSH-2.0-relay_" + versionToken(l.Version),
@@ -284,6 +292,10 @@ func (l *loginAttempt) addBanner(text string) error {
 	return nil
 }
 
+// HostKeyAccepted reports whether the last login that came so far found a host key that is known
+// or expected.
+func (d *Dialer) HostKeyAccepted() bool { return d.accepted }
+
 // explain turns a failed handshake into an *cli.Error. It distinguishes a broken connection
 // from a refused login.
 func (l *loginAttempt) explain(ctx context.Context, err error) error {
@@ -325,6 +337,7 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 		WithHint("relay login URL has a key approved in the browser; offered here: %s", strings.Join(offered, ", "))
 	if told != "" {
 		refused.Cause = errors.New(told)
+		l.Dialer.told = told
 	}
 	return refused
 }
@@ -375,10 +388,8 @@ const enrolTimeout = 150 * time.Second
 // logs in with that key alone, passes link and code to show, and returns when the relay
 // has accepted the key or says why not. The texts passed to show are not safe to print.
 func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error {
-	dialer := &Dialer{
-		Server: d.Server, Identity: d.Identity, HostKey: d.HostKey, Home: d.Home, StateDir: d.StateDir,
-		Agent: d.Agent, Version: d.Version, Prompter: d.Prompter, Say: d.Say, approve: show, connect: d.connect,
-	}
+	dialer := d.copy()
+	dialer.approve = show
 	conn, err := dialer.Dial(ctx)
 	if err != nil {
 		return err

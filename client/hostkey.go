@@ -14,6 +14,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
+	"relay"
 	"relay/cli"
 )
 
@@ -24,58 +25,94 @@ type hostKeys struct {
 	pin      string   // SHA256:… that alone is accepted, or ""
 	files    []string // known_hosts files that are read
 	own      string   // the one that is written
+	expected *expectedKeys
 	prompter Prompter
 	say      func(string)
 
-	known    ssh.HostKeyCallback
-	sources  []string // the file of each line that known has read; nil = known has read the files themselves
-	accepted bool     // the check has passed
+	library   ssh.HostKeyCallback
+	sources   []string       // the file of each line that the library has read; nil = it has read the files themselves
+	authority map[place]bool // the lines that name certificate authorities
+	accepted  bool           // the check has passed
+}
+
+// place is a line of a known_hosts file; the first one is 1.
+type place struct {
+	file string
+	line int
+}
+
+// expectedKeys are host keys that a base URL tells for an address. They count for the logins of
+// one Dialer, instead of the keys that this program stored before, and are stored only when the
+// relay at the address has said that it is the one of that base URL.
+type expectedKeys struct {
+	addr string
+	keys []ssh.PublicKey
 }
 
 // load reads the files; a missing one is empty. Lines that cannot be understood are left
 // out, as ssh does: the library rejects a whole file for one of them.
 func (h *hostKeys) load() (err error) {
-	files := append(slices.Clone(h.files), h.own)
-	there := slices.DeleteFunc(slices.Clone(files), func(file string) bool {
-		_, err := os.Stat(file)
-		return errors.Is(err, os.ErrNotExist)
-	})
-	h.sources = nil
-	if h.known, err = knownhosts.New(there...); err == nil {
-		return nil
-	}
+	h.sources, h.authority = nil, map[place]bool{}
+	var there []string
 	var lines [][]byte
-	for _, file := range files {
+	var sources []string
+	asTheyAre := h.expected == nil // the library can read the files
+	for _, file := range append(slices.Clone(h.files), h.own) {
 		text, err := os.ReadFile(file)
+		if errors.Is(err, os.ErrNotExist) && (file != h.own || h.expected == nil) {
+			continue
+		}
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return cli.Errorf(cli.ExitRefused, "cannot read the known host keys: %v", err)
 		}
-		for line := range bytes.Lines(text) {
-			if _, _, _, _, _, err := ssh.ParseKnownHosts(line); err == nil {
-				lines = append(lines, append(bytes.TrimRight(line, "\r\n"), '\n'))
-				h.sources = append(h.sources, file)
+		there = append(there, file)
+		if file == h.own && h.expected != nil {
+			text = replaceKeys(text, h.expected.addr, h.expected.keys)
+		}
+		unmarked := relay.WithoutByteOrderMark(text)
+		asTheyAre = asTheyAre && len(unmarked) == len(text)
+		number := 0
+		for line := range bytes.Lines(unmarked) {
+			number++
+			marker, _, _, _, _, err := ssh.ParseKnownHosts(line)
+			switch {
+			case err != nil:
+			case marker == "cert-authority":
+				h.authority[place{file, number}] = true
+			default:
+				lines, sources = append(lines, append(bytes.TrimRight(line, "\r\n"), '\n')), append(sources, file)
 			}
 		}
 	}
+	if asTheyAre {
+		if h.library, err = knownhosts.New(there...); err == nil {
+			return nil
+		}
+	}
+	return h.loadLines(lines, sources)
+}
+
+// loadLines makes the check of lines, each of which is of the file in sources.
+func (h *hostKeys) loadLines(lines [][]byte, sources []string) error {
 	known, bad, err := knownLines(lines...)
 	if bad != nil { // seldom: a marker or a pattern that ssh.ParseKnownHosts does not look at
 		var good [][]byte
-		var sources []string
+		var goodSources []string
 		for i, line := range lines {
 			_, bad, err := knownLines(line)
 			if err != nil {
 				return err
 			}
 			if bad == nil {
-				good, sources = append(good, line), append(sources, h.sources[i])
+				good, goodSources = append(good, line), append(goodSources, sources[i])
 			}
 		}
-		h.sources = sources
+		sources = goodSources
 		if known, bad, err = knownLines(good...); bad != nil {
 			return cli.Errorf(cli.ExitRefused, "cannot read the known host keys: %v", bad)
 		}
 	}
-	h.known = known
+	h.library, h.sources = known, sources
 	return err
 }
 
@@ -98,15 +135,32 @@ func knownLines(lines ...[]byte) (known ssh.HostKeyCallback, bad, err error) {
 	return known, err, nil
 }
 
+// known checks a key as ssh does: nil means that it is known for the address, and a
+// *knownhosts.KeyError names the keys that are.
+func (h *hostKeys) known(addr string, remote net.Addr, key ssh.PublicKey) error {
+	err := h.library(addr, remote, key)
+	if _, isOther := errors.AsType[*knownhosts.KeyError](err); err != nil && !isOther {
+		return err
+	}
+	want := h.wanted(addr)
+	if slices.ContainsFunc(want, func(k knownhosts.KnownKey) bool { return bytes.Equal(k.Key.Marshal(), key.Marshal()) }) {
+		return nil
+	}
+	return &knownhosts.KeyError{Want: want}
+}
+
 // wanted returns the keys known for an address. The library returns them only as the error of a
-// failed check, and a key of zeros fails it.
+// failed check, and a key of zeros fails it. It returns the keys of certificate authorities too,
+// which are no keys of hosts: this client asks for no certificate.
 func (h *hostKeys) wanted(addr string) []knownhosts.KnownKey {
 	zeros, err := ssh.NewPublicKey(make(ed25519.PublicKey, ed25519.PublicKeySize))
 	var unknown *knownhosts.KeyError
-	if err == nil && errors.As(h.known(addr, &net.TCPAddr{}, zeros), &unknown) {
-		return unknown.Want
+	if err != nil || !errors.As(h.library(addr, &net.TCPAddr{}, zeros), &unknown) {
+		return nil
 	}
-	return nil
+	return slices.DeleteFunc(unknown.Want, func(k knownhosts.KnownKey) bool {
+		return h.sources == nil && h.authority[place{k.Filename, k.Line}]
+	})
 }
 
 // algorithms returns the host key algorithms to offer: only types that are known for
@@ -200,18 +254,24 @@ func (h *hostKeys) store(addr string, keys ...ssh.PublicKey) error {
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
-		var text bytes.Buffer
-		name := []byte(knownhosts.Normalize(addr) + " ")
-		for line := range bytes.Lines(old) {
-			if !bytes.HasPrefix(line, name) {
-				text.Write(append(bytes.TrimRight(line, "\r\n"), '\n'))
-			}
-		}
-		for _, key := range keys {
-			text.WriteString(knownhosts.Line([]string{addr}, key) + "\n")
-		}
-		return writePrivate(h.own, text.Bytes())
+		return writePrivate(h.own, replaceKeys(old, addr, keys))
 	})
+}
+
+// replaceKeys returns the text of a known_hosts file in which an address has these keys and no
+// others.
+func replaceKeys(old []byte, addr string, keys []ssh.PublicKey) []byte {
+	var text bytes.Buffer
+	name := []byte(knownhosts.Normalize(addr) + " ")
+	for line := range bytes.Lines(old) {
+		if !bytes.HasPrefix(line, name) {
+			text.Write(append(bytes.TrimRight(line, "\r\n"), '\n'))
+		}
+	}
+	for _, key := range keys {
+		text.WriteString(knownhosts.Line([]string{addr}, key) + "\n")
+	}
+	return text.Bytes()
 }
 
 // stored returns the keys of an address that this program stored before.
@@ -230,19 +290,24 @@ func (h *hostKeys) stored(addr string) (keys []ssh.PublicKey, err error) {
 	return keys, err
 }
 
-// Pin stores the host keys of the server, as its base URL tells them. Keys that this program
-// stored before are replaced only with replace, which says that they came from the same base
-// URL: any site can name any SSH address as its own. A different key in the person's own
-// known_hosts still fails the check: only a person can tell which one is right.
-func (d *Dialer) Pin(keys []ssh.PublicKey, replace bool) error {
+// Expect makes the dialer accept the host keys that a base URL tells for the server, without
+// storing them: any site can name any SSH address as its own. KeepExpected stores them once the
+// relay there has said which base URL it has. Keys that this program stored before count no more
+// only with replace, which says that they came from the same base URL. A different key in the
+// person's own known_hosts still fails the check: only a person can tell which one is right.
+func (d *Dialer) Expect(keys []ssh.PublicKey, replace bool) error {
 	addr, err := d.Addr()
 	if err != nil {
 		return err
 	}
 	h := d.hostKeys()
 	before, err := h.stored(addr)
-	if err != nil || replace || len(before) == 0 {
-		return errors.Join(err, h.store(addr, keys...))
+	if err != nil {
+		return err
+	}
+	if replace || len(before) == 0 {
+		d.expected = &expectedKeys{addr: addr, keys: keys}
+		return nil
 	}
 	isStored := func(key ssh.PublicKey) bool {
 		return slices.ContainsFunc(before, func(b ssh.PublicKey) bool { return bytes.Equal(b.Marshal(), key.Marshal()) })
@@ -252,4 +317,27 @@ func (d *Dialer) Pin(keys []ssh.PublicKey, replace bool) error {
 	}
 	return cli.Errorf(cli.ExitRefused, "the known host key of %s is %s, but the base URL tells another", addr, ssh.FingerprintSHA256(before[0])).
 		WithHint("if the relay was set up anew, remove the old line: ssh-keygen -R '%s' -f %s", knownhosts.Normalize(addr), h.own)
+}
+
+// KeepExpected stores the keys that the dialer expects.
+func (d *Dialer) KeepExpected() error {
+	if d.expected == nil {
+		return nil
+	}
+	return d.hostKeys().store(d.expected.addr, d.expected.keys...)
+}
+
+// WithIdentity returns a dialer to the same server, which logs in with that key alone.
+func (d *Dialer) WithIdentity(file string) *Dialer {
+	other := d.copy()
+	other.Identity = file
+	return other
+}
+
+// copy returns a dialer that has done nothing yet.
+func (d *Dialer) copy() *Dialer {
+	return &Dialer{
+		Server: d.Server, Identity: d.Identity, HostKey: d.HostKey, Home: d.Home, StateDir: d.StateDir,
+		Agent: d.Agent, Version: d.Version, Prompter: d.Prompter, Say: d.Say, connect: d.connect, expected: d.expected,
+	}
 }

@@ -259,3 +259,56 @@ func TestHostKeysOfAFullDisk(t *testing.T) {
 		t.Errorf("another key is known: %v", err)
 	}
 }
+
+// TestCertificateAuthoritiesAreNoHostKeys: a line of a certificate authority made an unknown relay
+// look like one whose key had changed, and its key counted as that of a host. ssh takes such a
+// relay for unknown.
+func TestCertificateAuthoritiesAreNoHostKeys(t *testing.T) {
+	const addr = "relay.example.com:2222"
+	far := &net.TCPAddr{IP: net.IPv4(203, 0, 113, 9), Port: 2222}
+	raw, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := ssh.NewSignerFromKey(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, other, ecdsaKey := newSigner(t).PublicKey(), newSigner(t).PublicKey(), second.PublicKey()
+	authority := func(pattern string, key ssh.PublicKey) string {
+		return "@cert-authority " + pattern + " " + string(ssh.MarshalAuthorizedKey(key))
+	}
+	plain := func(key ssh.PublicKey) string { return knownhosts.Line([]string{addr}, key) + "\n" }
+	const bad = "|1|no|hash ssh-ed25519 AAAA\n"
+	for name, c := range map[string]struct {
+		text, says string // "" = the key is accepted
+		algorithms int    // that are offered
+	}{
+		"another type":              {authority("*", ecdsaKey), "is not known", 6},
+		"the same type":             {authority("*", other), "is not known", 6},
+		"the key itself":            {authority("*", key), "is not known", 6},
+		"for this port":             {authority("[relay.example.com]:2222", other), "is not known", 6},
+		"beside the known key":      {authority("*", ecdsaKey) + plain(key), "", 1},
+		"behind the known key":      {plain(key) + authority("*", ecdsaKey), "", 1},
+		"beside another known key":  {authority("*", key) + plain(other), "has changed", 1},
+		"in a file with a bad line": {bad + authority("*", key) + bad, "is not known", 6},
+		"after a byte order mark":   {"\ufeff" + authority("*", key), "is not known", 6},
+		"byte order mark, then key": {"\ufeff" + plain(key) + authority("*", ecdsaKey), "", 1},
+	} {
+		dir := t.TempDir()
+		h := &hostKeys{own: filepath.Join(dir, "own"), files: []string{filepath.Join(dir, "known_hosts")}, say: (&sayRecorder{}).say}
+		if err := os.WriteFile(h.files[0], []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.load(); err != nil {
+			t.Fatal(name, err)
+		}
+		if got := h.algorithms(addr); len(got) != c.algorithms {
+			t.Errorf("%s: offers %v", name, got)
+		}
+		err := h.check(addr, far, key)
+		if (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -134,7 +134,9 @@ func (d *Dialer) FindBase(ctx context.Context) string {
 	defer api.Close()
 	var told record.SSH
 	if err := api.Get(ctx, "/ssh", &told); err != nil {
-		if page := accountPage.FindStringSubmatch(err.Error()); page != nil {
+		// Only a relay whose host key was accepted may tell it. The error can have the words of a
+		// peer that has shown no key yet, such as the names of its algorithms.
+		if page := accountPage.FindStringSubmatch(d.told); page != nil {
 			told.BaseURL = page[1]
 		}
 	}

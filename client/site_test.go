@@ -74,18 +74,30 @@ func TestDiscoverPinsTheHostKey(t *testing.T) {
 	if err := writePrivate(own, []byte(old+other)); err != nil {
 		t.Fatal(err)
 	}
-	if err := dialer.Pin(site.HostKeys, false); exitOfError(err) != cli.ExitRefused {
+	if err := dialer.Expect(site.HostKeys, false); exitOfError(err) != cli.ExitRefused {
 		t.Errorf("another site has replaced a key that was known: %v", err)
 	}
-	if err := dialer.Pin(site.HostKeys, true); err != nil {
+	if err := dialer.Expect(site.HostKeys, true); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := dialer.Dial(context.Background())
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	if text, err := os.ReadFile(own); err != nil || string(text) != old+other {
+		t.Errorf("stored before the relay has said which base URL it has: %s, %v", text, err)
+	}
+	if err := dialer.KeepExpected(); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(own)
 	if err != nil || strings.Contains(string(text), old) || !strings.Contains(string(text), other) {
 		t.Errorf("%s, %v", text, err)
 	}
-	conn, err := dialer.Dial(context.Background())
-	if err != nil {
+	later, _ := newDialer(t, addr)
+	later.Home, later.StateDir = dialer.Home, dialer.StateDir
+	if conn, err = later.Dial(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	conn.Close()

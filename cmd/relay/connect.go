@@ -131,18 +131,15 @@ func (p *program) apiBy(ctx context.Context, dialer *client.Dialer) (*cli.API, e
 	}
 	base := p.getenv("RELAY_URL")
 	switch {
-	case token == "" && login == nil:
+	case !fromEnv && login == nil:
 		return client.NewSSHAPI(dialer), nil
-	case token == "":
+	case !fromEnv:
 		token, base = login.Token, login.BaseURL
-	case base == "" && login == nil:
-		if err := p.mayGetToken(dialer); err != nil {
+	case base == "":
+		if err := p.mayGetToken(dialer, "RELAY_TOKEN"); err != nil {
 			return nil, err
 		}
-		base = dialer.FindBase(ctx)
-	}
-	if base == "" {
-		if base, err = baseOf(dialer, login); err != nil {
+		if base, err = p.baseForToken(ctx, dialer, login); err != nil {
 			return nil, err
 		}
 	}
@@ -169,9 +166,10 @@ func (p *program) envToken() (string, error) {
 	return token, nil
 }
 
-// mayGetToken returns an error if only a webhooks.yaml that was found names the server. In a
-// cloned repository the author of that file would get RELAY_TOKEN.
-func (p *program) mayGetToken(dialer *client.Dialer) error {
+// mayGetToken returns an error if only a webhooks.yaml that was found names the server, whether
+// or not there is a login at that relay. In a cloned repository the author of that file would
+// choose the relay that gets the token.
+func (p *program) mayGetToken(dialer *client.Dialer, token string) error {
 	if cmp.Or(p.server, p.getenv("RELAY_SERVER"), p.config) != "" {
 		return nil
 	}
@@ -179,8 +177,18 @@ func (p *program) mayGetToken(dialer *client.Dialer) error {
 	if err != nil || conf.Server == "" {
 		return err
 	}
-	return cli.Usage("RELAY_TOKEN is not sent to %s, which only webhooks.yaml names", dialer.Server).
+	return cli.Usage("%s is not sent to %s, which only webhooks.yaml names", token, dialer.Server).
 		WithHint("if the token is for that relay, set RELAY_SERVER=%s or name it with --server", dialer.Server)
+}
+
+// baseForToken returns the base URL that gets the token of the environment.
+func (p *program) baseForToken(ctx context.Context, dialer *client.Dialer, login *client.Login) (string, error) {
+	if login == nil {
+		if base := dialer.FindBase(ctx); base != "" {
+			return base, nil
+		}
+	}
+	return baseOf(dialer, login)
 }
 
 // baseOf returns the base URL of the login, or the usual one of the SSH host.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net"
 	"net/url"
 	"os"
 	"os/exec"
@@ -63,7 +64,7 @@ func tokenName() string {
 }
 
 func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) error {
-	base, err := p.loginBase(cmp.Or(typed, p.getenv("RELAY_URL")))
+	base, err := p.loginBase(cmp.Or(typed, p.getenv("RELAY_URL")), f.withToken)
 	if err != nil {
 		return err
 	}
@@ -88,10 +89,19 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	if login.Server, err = dialer.Addr(); err != nil {
 		return err
 	}
+	var proven bool
 	if f.withToken {
-		err = p.registerKey(ctx, dialer, api, &login, f.name)
+		proven, err = p.registerKey(ctx, dialer, api, &login, f.name)
 	} else {
-		err = p.loginByKey(ctx, dialer, &login, f)
+		proven, err = true, p.loginByKey(ctx, dialer, &login, f)
+	}
+	if err != nil {
+		return err
+	}
+	if proven {
+		err = dialer.KeepExpected()
+	} else {
+		err = p.mayKeepUnproven(dialer, &login)
 	}
 	if err != nil {
 		return err
@@ -111,14 +121,35 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	return p.printer().Line("Logged in to " + login.BaseURL + " as " + login.User)
 }
 
+// mayKeepUnproven returns an error if a login must not be stored because nothing says that the
+// SSH address, which could not be asked, is that of the site: a later command for the relay at
+// that address would go to the site. The host of the base URL has proven its name, and an
+// address that a person typed is theirs to know.
+func (p *program) mayKeepUnproven(dialer *client.Dialer, login *client.Login) error {
+	host, err := dialer.Host()
+	if err != nil {
+		return err
+	}
+	if cmp.Or(p.server, p.getenv("RELAY_SERVER")) != "" || client.SameSite("https://"+net.JoinHostPort(host, "1"), login.BaseURL) {
+		return nil
+	}
+	return cli.Errorf(cli.ExitUnreachable, "%s tells the SSH address %s, and the relay there could not be asked whether that is so", login.BaseURL, login.Server).
+		WithHint("if it is the address of this relay, name it with --server")
+}
+
 // loginBase returns the base URL to log in at.
-func (p *program) loginBase(typed string) (string, error) {
+func (p *program) loginBase(typed string, withToken bool) (string, error) {
 	if typed == "" {
 		server, err := p.whichServer(nil)
 		if err != nil {
 			return "", err
 		}
 		dialer := p.dialerTo(server, "")
+		if withToken {
+			if err := p.mayGetToken(dialer, "the token"); err != nil {
+				return "", err
+			}
+		}
 		login, err := p.loginAt(dialer)
 		if err != nil {
 			return "", err
@@ -134,7 +165,7 @@ func (p *program) loginBase(typed string) (string, error) {
 	return base, err
 }
 
-// loginDialer pins the host key and makes a key if there is none.
+// loginDialer expects the host keys of the site, and makes a key if there is none.
 func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	server := cmp.Or(p.server, p.getenv("RELAY_SERVER"), site.SSHAddr)
 	if server == "" { // the relay does not tell
@@ -159,7 +190,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	// The keys of a site are no keys of an address that only the environment names.
 	isItsOwn := p.server != "" || server == site.SSHAddr || client.SameServer(addr, site.SSHAddr)
 	if len(site.HostKeys) > 0 && p.hostKey == "" && isItsOwn {
-		if err := dialer.Pin(site.HostKeys, before != nil); err != nil {
+		if err := dialer.Expect(site.HostKeys, before != nil); err != nil {
 			return nil, err
 		}
 	}
@@ -175,7 +206,7 @@ func (p *program) loginDialer(site *client.Site) (*client.Dialer, error) {
 	if !had {
 		p.say("there was no SSH key, so one was made: " + own + " (" + ssh.FingerprintSHA256(key) + ")")
 	}
-	return p.dialerTo(server, own), nil
+	return dialer.WithIdentity(own), nil
 }
 
 // tokenFromStdin reads a token and asks the relay for its account.
@@ -197,19 +228,18 @@ func (p *program) tokenFromStdin(ctx context.Context, login *client.Login) (*cli
 }
 
 // registerKey registers the key that is offered first. A token without the scope for
-// that still serves for commands.
-func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *cli.API, login *client.Login, name string) error {
+// that still serves for commands. proven says that the relay at the SSH address is the one of the
+// base URL.
+func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *cli.API, login *client.Login, name string) (proven bool, err error) {
 	key, err := dialer.FirstKey()
 	if err == nil {
 		err = api.RegisterKey(ctx, name, key)
 	}
-	registered := err == nil || cli.Conflict(err)
 	byKey := client.NewSSHAPI(dialer)
 	defer byKey.Close()
-	if registered {
-		if asked, wrong := client.CheckSite(ctx, byKey, login.BaseURL); asked && wrong != nil {
-			return wrong
-		}
+	proven, wrong := client.CheckSite(ctx, byKey, login.BaseURL)
+	if e, ok := errors.AsType[*cli.Error](wrong); ok && (proven || e.Exit == cli.ExitRefused && !dialer.HostKeyAccepted()) {
+		return false, wrong // another relay, or one with another host key
 	}
 	if cli.Conflict(err) {
 		if me, refused := byKey.Me(ctx); refused == nil { // it belongs to another account
@@ -223,7 +253,7 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	if err != nil {
 		p.say("warning: the token works, but no SSH key was registered with it: " + err.Error())
 	}
-	return ctx.Err()
+	return proven, ctx.Err()
 }
 
 // loginByKey has the key approved unless it is known already, and makes a token with
