@@ -35,7 +35,7 @@ func (x *exchange) answered() relay.Outcome {
 		if !x.allWritten.Load() {
 			x.pooled.Close()
 		}
-		x.uploadEnded(<-x.uploadDone)
+		x.endUpload()
 	}
 	if x.reqEnd.how == whole && x.accepted != acceptedWhole {
 		x.amend()
@@ -153,13 +153,7 @@ func (x *exchange) awaitStored() *relay.Error {
 		if t == nil {
 			continue
 		}
-		err := errStoreTimeout
-		select {
-		case <-t.Done():
-			err = t.Err()
-		case <-late:
-		}
-		if err != nil {
+		if err := x.d.await(t, late); err != nil {
 			x.d.markStoreDegraded(x.st, err)
 			return storeError(err)
 		}

@@ -62,11 +62,13 @@ type Options struct {
 
 // Bounds that are no settings.
 const (
-	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
-	partWait               = 20 * time.Second      // for a part of a body: it may wait 10 s for room in the write queue
-	earlyAnswerWait        = 10 * time.Second      // for the rest of a request that was answered early
-	cutWait                = 12 * time.Second      // for exchanges that were cut to store what they have
-	acceptDelay            = 20 * time.Millisecond // ADR 0034
+	storeWait              = 10 * time.Second        // for a step that stands between a caller and the answer
+	partWait               = 20 * time.Second        // for a part of a body: it may wait 10 s for room in the write queue
+	earlyAnswerWait        = 10 * time.Second        // for the rest of a request that was answered early
+	cutStoreWait           = 2 * time.Second         // for exchanges that were cut to store what they have
+	cutWait                = 2500 * time.Millisecond // for exchanges that were cut to end
+	workersWait            = 2250 * time.Millisecond // for background goroutines at the end, which store what tunnels were lost
+	acceptDelay            = 20 * time.Millisecond   // ADR 0034
 	refusalWait            = time.Second
 	continueWait           = time.Second      // a replay's body waits so long for 100 Continue
 	minWriteTimeout        = 30 * time.Second // least result of exchange.writeTimeout
@@ -118,6 +120,7 @@ type Delivery struct {
 	idle     chan struct{} // closed when stopping and none is running
 	stop     chan struct{} // closed when stopping
 	cut      chan struct{} // closed when the drain is over
+	cutOver  chan struct{} // closed cutStoreWait after that: nothing waits for the store any more
 }
 
 // New makes a Delivery; Start makes it ready.
@@ -133,6 +136,8 @@ func New(opt Options) *Delivery {
 		idle:  make(chan struct{}),
 		stop:  make(chan struct{}),
 		cut:   make(chan struct{}),
+
+		cutOver: make(chan struct{}),
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.registry = registry.New(registry.Options{
@@ -146,7 +151,7 @@ func New(opt Options) *Delivery {
 	d.exchanges.New = func() any {
 		x := &exchange{d: d, timer: time.NewTimer(time.Hour)}
 		x.timer.Stop()
-		x.uploadDone = make(chan uploadResult, 1)
+		x.uploadDone, x.firstDone = make(chan uploadResult, 1), make(chan firstWrite, 1)
 		return x
 	}
 	d.pieces.New = func() any { b := make([]byte, readSize); return &b }
@@ -272,18 +277,49 @@ func (d *Delivery) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		if n := d.countRunning(); n > 0 {
 			close(d.cut)
+			late := time.AfterFunc(cutStoreWait, func() {
+				close(d.cutOver)
+				d.endBase()
+			})
 			select {
 			case <-d.idle:
 			case <-time.After(cutWait):
 			}
+			late.Stop()
 			err = fmt.Errorf("%d exchanges were cut when the time to stop ran out", n)
 		}
 	}
 	d.endBase()
 	d.registry.CloseIdle()
 	d.feed.Close(errStopping())
-	d.workers.Wait()
+	d.awaitWorkers()
 	return err
+}
+
+// awaitWorkers waits for the background goroutines, of which some may wait for the store.
+func (d *Delivery) awaitWorkers() {
+	ended := make(chan struct{})
+	go func() {
+		d.workers.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(workersWait):
+		d.log.Warn("background work has not ended in time; the store does not answer")
+	}
+}
+
+// await waits for a step of the store: until it has resolved, for storeWait, or until the time
+// to stop is over.
+func (d *Delivery) await(t *relay.Ticket, late <-chan time.Time) error {
+	select {
+	case <-t.Done():
+		return t.Err()
+	case <-late:
+	case <-d.cutOver:
+	}
+	return errStoreTimeout
 }
 
 func (d *Delivery) countRunning() int {

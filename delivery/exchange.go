@@ -55,11 +55,14 @@ type sending struct {
 	// queueBytes are reserved in the queue for the request; 0 = it is not to be queued.
 	queueBytes int64
 
-	wire    []byte // head as it is sent
-	first   []byte // first write
-	scratch []byte
-	raw     maphash.Hash // over the request as it came
-	written maphash.Hash // over what the channel took
+	wire      []byte          // head as it is sent
+	first     []byte          // first write
+	firstDone chan firstWrite // its result
+	firstRuns atomic.Bool     // the loop has begun before its result was known
+	gathered  uploadResult    // reqEnd as gather left it, while firstRuns
+	scratch   []byte
+	raw       maphash.Hash // over the request as it came
+	written   maphash.Hash // over what the channel took
 
 	writeFailed   bool         // the channel takes no more; guarded by the upload while that runs
 	awaiting100   atomic.Bool  // the caller holds the body back for a 100 Continue, and none was sent
@@ -104,6 +107,7 @@ type answering struct {
 	space           reservation // for out and partial
 	cutAt           time.Time   // when an answer that nobody reads is cut; zero = never
 	checkCallerAt   time.Time   // next check of the caller; zero = none
+	leftAt          time.Time   // when a caller was seen to have left before the final head; zero = not
 	storeBy         time.Time   // when the event has to be stored, from the final head on
 }
 
@@ -135,24 +139,26 @@ type times struct {
 type verdict uint8
 
 const (
-	goOn     verdict = iota
-	complete         // the answer has ended and is stored
-	failed           // fault says why
-	notSent          // no byte of the request was sent
-	refused          // the request did not come whole
-	upgraded         // the connection was upgraded, and that is stored
+	goOn      verdict = iota
+	complete          // the answer has ended and is stored
+	failed            // fault says why
+	notSent           // no byte of the request was sent
+	untouched         // the channel has taken no byte; another one may be tried
+	refused           // the request did not come whole
+	upgraded          // the connection was upgraded, and that is stored
 )
 
 // exchange returns an empty exchange from the pool.
 func (d *Delivery) exchange(st *registry.Alias, a *relay.Alias) *exchange {
 	x, _ := d.exchanges.Get().(*exchange)
-	up, timer, scratch, out, partial := x.uploadDone, x.timer, x.scratch, x.out, x.partial
+	up, first, timer, scratch, out, partial := x.uploadDone, x.firstDone, x.timer, x.scratch, x.out, x.partial
 	pending := [2][]*relay.Ticket{x.rec.pending, x.res.pending}
 	*x = exchange{d: d, st: st, alias: a, timer: timer}
-	x.uploadDone, x.scratch, x.out, x.partial = up, scratch, out[:0], partial[:0]
+	x.uploadDone, x.firstDone, x.scratch, x.out, x.partial = up, first, scratch, out[:0], partial[:0]
 	x.rec.pending, x.res.pending = pending[0][:0], pending[1][:0]
 	x.space = reservation{budget: d.opt.Budget, account: a.Owner}
 	x.rec.space, x.res.space = x.space, x.space
+	x.rec.over, x.res.over = d.cutOver, d.cutOver
 	x.raw.SetSeed(d.seed)
 	x.written.SetSeed(d.seed)
 	x.at.start = time.Now()
@@ -256,26 +262,60 @@ func (x *exchange) run() verdict {
 		}
 		return refused
 	}
-	if err := x.connect(); err != nil {
-		count(x.d.counters.refused, err.Code)
-		x.reached = false
-		if err == relay.ErrNotSent {
-			return notSent
-		}
-		return x.fail(err)
+	if err := x.admit(); err != nil {
+		return x.unsent(err)
 	}
-	if x.reqEnd.how == whole {
+	for fresh := x.alias.Settings.FreshConnections; ; fresh = true {
+		v := x.runOnChannel(fresh)
+		if v != untouched {
+			return v
+		}
+		x.pooled.Close()
+		if fresh || !x.pooled.Idled() { // one that was idle may have ended before; any other one is not tried again
+			x.pooled, x.ch = nil, nil
+			return x.unsent(relay.ErrNotSent)
+		}
+		x.pooled, x.ch = nil, nil
+	}
+}
+
+// unsent is the verdict when no byte of the request was sent.
+func (x *exchange) unsent(err *relay.Error) verdict {
+	count(x.d.counters.refused, err.Code)
+	x.reached = false
+	if err == relay.ErrNotSent {
+		return notSent
+	}
+	return x.fail(err)
+}
+
+// runOnChannel runs the exchange on one channel.
+func (x *exchange) runOnChannel(fresh bool) verdict {
+	if err := x.open(fresh); err != nil {
+		return x.unsent(err)
+	}
+	w, ended := x.writeFirst()
+	if ended && !x.firstTaken(w) {
+		return untouched
+	}
+	if ended && x.reqEnd.how == whole {
 		x.allWritten.Store(!x.writeFailed)
 		x.at.whole = x.at.open
-	} else {
+		return x.loop()
+	}
+	if x.reqEnd.how != whole {
 		if x.stored && x.expects() {
 			x.continueCh = make(chan bool, 1)
 		}
 		if !x.stored {
 			x.startAwaiting100()
 		}
-		x.startUpload()
 	}
+	if !ended {
+		x.firstRuns.Store(true)
+		x.gathered, x.reqEnd = x.reqEnd, uploadResult{}
+	}
+	x.startUpload()
 	return x.loop()
 }
 
@@ -289,9 +329,8 @@ func (x *exchange) fail(err *relay.Error) verdict {
 	return failed
 }
 
-// connect takes or opens a channel and writes the first piece. It tries a second channel only
-// if the first one was idle before and took no byte.
-func (x *exchange) connect() *relay.Error {
+// admit waits for a slot of the tunnel.
+func (x *exchange) admit() *relay.Error {
 	x.slot = x.att.Slot()
 	x.d.counters.waiting.Inc()
 	err := x.slot.Acquire(x.responseTimeout, x.lost, x.d.cut)
@@ -306,32 +345,23 @@ func (x *exchange) connect() *relay.Error {
 	}
 	x.at.admitted = time.Now()
 	x.attempt.StartedAt = x.at.admitted
-	for fresh := x.alias.Settings.FreshConnections; ; fresh = true {
-		l, err := x.att.Channel(x.caller, x.origin, fresh)
-		if err != nil {
-			return err
-		}
-		x.pooled, x.ch, x.reused = l, l.Channel, l.Reused
-		count(x.d.counters.opened, l.Origin())
-		x.at.open = time.Now()
-		if x.caller == nil && x.d.store.MayClaim() != nil {
-			return relay.ErrNotSent // another node may have claimed it
-		}
-		x.kept = x.att.Pool.Kept()
-		n, werr := l.Write(x.first)
-		x.written.Write(x.first[:n])
-		if n > 0 || werr == nil {
-			x.att.Requests.Add(1)
-			x.writeFailed, x.reached = werr != nil || n < len(x.first), true
-			x.att.Pool.Refill()
-			return nil
-		}
-		l.Close()
-		x.pooled, x.ch = nil, nil
-		if fresh || !l.Idled() {
-			return relay.ErrNotSent
-		}
+	return nil
+}
+
+// open takes an idle channel or opens one.
+func (x *exchange) open(fresh bool) *relay.Error {
+	l, err := x.att.Channel(x.caller, x.origin, fresh)
+	if err != nil {
+		return err
 	}
+	x.pooled, x.ch, x.reused, x.reached = l, l.Channel, l.Reused, true
+	count(x.d.counters.opened, l.Origin())
+	x.at.open = time.Now()
+	if x.caller == nil && x.d.store.MayClaim() != nil {
+		return relay.ErrNotSent // another node may have claimed it
+	}
+	x.kept = x.att.Pool.Kept()
+	return nil
 }
 
 // loop handles one occurrence after the other until there is a verdict.
@@ -358,6 +388,8 @@ func (x *exchange) loop() verdict {
 			v = x.onLost()
 		case <-cut:
 			v = x.fail(x.broken("the relay stopped"))
+		case <-x.d.cutOver:
+			v = x.storeLate()
 		}
 		if v != goOn {
 			return v
@@ -426,8 +458,12 @@ func (x *exchange) arm() {
 		if !x.slow && x.at.first.IsZero() && !x.att.Lazy {
 			sooner(w.Add(pool.SlowAfter))
 		}
-		if x.responseTimeout > 0 {
+		switch {
+		case x.responseTimeout > 0:
 			sooner(w.Add(x.responseTimeout))
+		case x.caller != nil:
+			x.checkCallerAt = later(x.checkCallerAt, w.Add(checkCallerEvery))
+			sooner(x.checkCallerAt)
 		}
 	}
 	if next.Equal(x.armed) {
@@ -447,12 +483,7 @@ func (x *exchange) onTime(now time.Time) verdict {
 	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
 	switch {
 	case x.state != "", x.final != nil && x.accept != nil && due(x.storeBy):
-		x.d.markStoreDegraded(x.st, errStoreTimeout)
-		if x.state != "" && x.caller != nil { // it may be stored yet, although the caller is told that it is not
-			a := x.ended(relay.StateDelivered, errResponseNotStored)
-			x.d.store.Finish(x.event.ID, &a, "")
-		}
-		return x.fail(storeError(errStoreTimeout))
+		return x.storeLate()
 	case x.final != nil:
 		if due(x.cutAt) {
 			x.state = relay.ResponseCut // nobody reads it, and it has reached its time limit
@@ -482,7 +513,28 @@ func (x *exchange) onTime(now time.Time) verdict {
 	if x.responseTimeout > 0 && since >= x.responseTimeout {
 		return x.fail(x.errNoAnswer())
 	}
+	if due(x.checkCallerAt) {
+		x.checkCallerAt = now.Add(checkCallerEvery)
+		return x.checkSilentCaller(now)
+	}
 	return goOn
+}
+
+// storeLate ends an exchange of which the store has said nothing in time.
+func (x *exchange) storeLate() verdict {
+	x.d.markStoreDegraded(x.st, errStoreTimeout)
+	if x.state != "" && x.caller != nil { // it may be stored yet, although the caller is told that it is not
+		a := x.ended(relay.StateDelivered, errResponseNotStored)
+		x.d.store.Finish(x.event.ID, &a, "")
+	}
+	return x.fail(storeError(errStoreTimeout))
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (x *exchange) errNoAnswer() *relay.Error {
@@ -492,6 +544,11 @@ func (x *exchange) errNoAnswer() *relay.Error {
 func (x *exchange) onUpload(u uploadResult) verdict {
 	x.uploadEnded(u)
 	switch {
+	case u.how == notTaken && x.at.first.IsZero():
+		return untouched
+	case u.how == notTaken && x.reqEnd.how == open:
+		x.startUpload() // an answer came all the same: the rest of the request is recorded
+		return goOn
 	case u.how == whole, x.final != nil:
 		return goOn
 	case u.how == unread, u.how == unstored:

@@ -92,20 +92,40 @@ func (x *exchange) acceptQueued() *relay.Error {
 	x.addAttempt(a, relay.StateQueued)
 	st.Queue.Move()
 	t := x.d.store.Accept(x.event)
-	settle := func() {
-		st.Queue.GiveBack(1, reserved)
-		if x.d.queueMoved(st, t.Err(), 1, cost); t.Err() == nil {
-			dispatchQueued(st, a.Released)
-		}
-	}
 	x.accept = t
 	err := x.awaitStored()
-	if err == nil || closed(t.Done()) {
-		settle()
-	} else if !x.d.background(func() { <-t.Done(); settle() }) {
+	d, id := x.d, x.event.ID
+	if err != nil && !closed(t.Done()) && d.background(func() { d.cancelUnanswered(st, t, id, reserved) }) {
+		return err
+	}
+	st.Queue.GiveBack(1, reserved)
+	switch {
+	case err == nil:
+		d.queueMoved(st, nil, 1, cost)
+		dispatchQueued(st, a.Released)
+	case closed(t.Done()):
+		d.queueMoved(st, t.Err(), 1, cost)
+	default: // the relay stops
 		st.Queue.Moved(0, 0)
 	}
 	return err
+}
+
+// cancelUnanswered ends the change of the queue by an event whose caller was told that it is
+// not stored, because the store said nothing in time. If it is stored after all it is
+// canceled: its caller sends it again, and it would be delivered twice.
+func (d *Delivery) cancelUnanswered(st *registry.Alias, t *relay.Ticket, id relay.ID, reserved int64) {
+	err := d.await(t, nil)
+	if err == nil {
+		ctx, cancel := context.WithTimeout(d.base, storeWait)
+		defer cancel()
+		if why := d.store.Cancel(ctx, relay.System(), id); why != nil {
+			d.log.Warn("event still queued although its caller was told that it is not stored", "event", id, "error", why)
+		}
+		err = errStoreTimeout
+	}
+	st.Queue.GiveBack(1, reserved)
+	d.queueMoved(st, err, 0, 0)
 }
 
 // queueMoved ends a change of the queue that Queue.Move has announced. After an error it is
@@ -235,8 +255,7 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	if !ok || !q.d.begin() {
 		if c != nil {
 			t := q.d.store.Requeue(c.Event.ID, c.N)
-			<-t.Done()
-			q.d.queueMoved(q.st, t.Err(), 0, 0)
+			q.d.queueMoved(q.st, q.d.await(t, nil), 0, 0)
 		}
 		return false, false
 	}

@@ -21,6 +21,7 @@ type recording struct {
 	limit   int64 // decoded bytes that are kept; 0 = all
 	expect  int64 // announced size of the body in decoded bytes; 0 = unknown
 	space   reservation
+	over    <-chan struct{} // closed when nothing waits for the journal any more
 
 	mu        sync.Mutex
 	data      []byte // inline body, or the part under way
@@ -169,9 +170,14 @@ func (r *recording) waitForParts(n int) {
 	}
 	r.mu.Unlock()
 	if wait != nil {
+		late := time.After(partWait)
 		select {
 		case <-wait.Done():
-		case <-time.After(partWait):
+			late = nil
+		case <-late:
+		case <-r.over:
+		}
+		if late != nil {
 			r.mu.Lock()
 			r.failed = errStoreTimeout
 			r.mu.Unlock()

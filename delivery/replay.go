@@ -141,8 +141,7 @@ func (x *exchange) nextClaimed() (next *relay.Claim) {
 	if x.claim == nil {
 		return nil
 	}
-	<-x.finish.Done()
-	if x.finish.Err() == nil {
+	if x.d.await(x.finish, nil) == nil {
 		next = x.claim()
 	}
 	if next == nil {
@@ -156,7 +155,7 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 	x.releaseChannel()
 	if x.uploading {
 		x.signalContinue(false)
-		x.uploadEnded(<-x.uploadDone)
+		x.endUpload()
 	}
 	var err error
 	switch {
@@ -178,8 +177,7 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 func (x *exchange) requeue() error {
 	x.st.Queue.Move()
 	t := x.d.store.Requeue(x.event.ID, x.attempt.N)
-	<-t.Done()
-	err := t.Err()
+	err := x.d.await(t, time.After(storeWait))
 	if x.d.queueMoved(x.st, err, 1, costOf(x.event)); err == nil {
 		x.d.counters.requeued.Inc()
 	}

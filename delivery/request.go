@@ -19,6 +19,7 @@ type requestEnd uint8
 const (
 	open              requestEnd = iota // not yet
 	whole                               // nothing left to read or to send
+	notTaken                            // the channel has taken not one byte of the first piece
 	gone                                // the caller left inside its body
 	stalled                             // no byte came within the stall timeout
 	malformed                           // its framing is broken

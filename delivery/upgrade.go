@@ -61,6 +61,8 @@ var (
 // spliceUp once upEnded is closed. It returns nil when both sides ended in order.
 func (x *exchange) spliceDown(upEnded <-chan struct{}, upErr *error) error {
 	localEnded := false
+	tick := time.NewTicker(checkCallerEvery)
+	defer tick.Stop()
 	for upEnded != nil || !localEnded {
 		if !localEnded {
 			x.pooled.RequestRead()
@@ -80,7 +82,10 @@ func (x *exchange) spliceDown(upEnded <-chan struct{}, upErr *error) error {
 			if upEnded = nil; *upErr != nil {
 				return *upErr
 			}
-			_ = x.ch.CloseWrite()
+		case now := <-tick.C: // a blocked spliceUp does not read from its caller
+			if x.writeBlocked(now) >= checkCallerEvery && x.caller.Presence() == relay.CallerReset {
+				return errSpliceCut
+			}
 		case <-x.lost:
 			return errSpliceCut
 		case <-x.d.cut:
@@ -95,7 +100,7 @@ func (x *exchange) spliceDown(upEnded <-chan struct{}, upErr *error) error {
 // first, because only one goroutine may read from the caller.
 func (x *exchange) spliceUp() error {
 	if x.uploading {
-		x.uploadEnded(<-x.uploadDone)
+		x.endUpload()
 	}
 	if x.accepted != acceptedWhole {
 		x.amend()
@@ -108,7 +113,10 @@ func (x *exchange) spliceUp() error {
 	for {
 		n, err := x.caller.Read(*b)
 		if n > 0 {
-			if _, werr := x.ch.Write((*b)[:n]); werr != nil {
+			x.markWriting()
+			_, werr := x.ch.Write((*b)[:n])
+			x.writing.Store(0)
+			if werr != nil {
 				return werr
 			}
 		}
@@ -116,6 +124,7 @@ func (x *exchange) spliceUp() error {
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
+			_ = x.ch.CloseWrite() // here, because it may wait for the peer
 			return nil
 		case errors.As(err, &e) && e.Code == relay.CodeRequestTimeout:
 			// silence is fine on an upgraded connection

@@ -20,12 +20,77 @@ func (x *exchange) startUpload() {
 			u.at = time.Now()
 			x.uploadDone <- u
 		}()
-		if x.stored {
+		switch {
+		case x.firstRuns.Load() && !x.awaitFirst():
+			u.how = notTaken
+		case x.gathered.how == whole:
+			u.how = whole
+			x.allWritten.Store(!x.writeFailed)
+		case x.stored:
 			u = x.uploadStored()
-		} else {
+		default:
 			u = x.uploadCaller()
 		}
 	}()
+}
+
+// firstWrite is the result of the first write.
+type firstWrite struct {
+	n        int
+	err      error
+	panicked *panicError
+}
+
+// firstWait is how long an exchange waits for its first write alone. A write that takes longer
+// waits for a peer, and is watched by the loop as the rest of the upload is.
+const firstWait = 20 * time.Millisecond
+
+// writeFirst writes the first piece, in a goroutine of its own: a peer that takes nothing
+// blocks it until the channel is closed. ended is false if it still runs after firstWait.
+func (x *exchange) writeFirst() (w firstWrite, ended bool) {
+	x.markWriting()
+	go func(ch relay.Channel, p []byte, done chan<- firstWrite) {
+		var w firstWrite
+		defer func() {
+			w.panicked = asPanic(recover())
+			done <- w
+		}()
+		w.n, w.err = ch.Write(p)
+	}(x.ch, x.first, x.firstDone)
+	x.armed = time.Time{}
+	x.timer.Reset(firstWait)
+	select {
+	case w = <-x.firstDone:
+		x.timer.Stop()
+		return w, true
+	case <-x.timer.C:
+		return w, false
+	}
+}
+
+// awaitFirst waits for the first write in the goroutine of the upload. It returns false if the
+// channel has taken no byte.
+func (x *exchange) awaitFirst() bool {
+	taken := x.firstTaken(<-x.firstDone)
+	x.firstRuns.Store(false)
+	return taken
+}
+
+// firstTaken notes what the channel has taken of the first piece. It returns false if that
+// was not one byte.
+func (x *exchange) firstTaken(w firstWrite) bool {
+	x.writing.Store(0)
+	if w.panicked != nil {
+		panic(w.panicked)
+	}
+	x.written.Write(x.first[:w.n])
+	if w.n == 0 && w.err != nil {
+		return false
+	}
+	x.att.Requests.Add(1)
+	x.writeFailed = w.err != nil || w.n < len(x.first)
+	x.att.Pool.Refill()
+	return true
 }
 
 func (x *exchange) uploadCaller() uploadResult {
@@ -117,7 +182,7 @@ func (x *exchange) send(p []byte) {
 	if x.writeFailed || len(p) == 0 {
 		return
 	}
-	x.writing.Store(max(1, int64(time.Since(x.at.start))))
+	x.markWriting()
 	n, err := x.ch.Write(p)
 	x.writing.Store(0)
 	x.written.Write(p[:n])
@@ -126,14 +191,29 @@ func (x *exchange) send(p []byte) {
 	}
 }
 
+func (x *exchange) markWriting() { x.writing.Store(max(1, int64(time.Since(x.at.start)))) }
+
 // uploadEnded takes the result of the upload, whose goroutine has ended.
 func (x *exchange) uploadEnded(u uploadResult) {
 	x.uploading, x.reqEnd = false, u
-	if u.how == whole {
+	if u.how == notTaken {
+		x.writeFailed, x.reqEnd = true, x.gathered
+	}
+	x.gathered = uploadResult{}
+	if x.reqEnd.how == whole {
 		x.at.whole = u.at
 	}
 	if u.panicked != nil {
 		panic(u.panicked)
+	}
+}
+
+// endUpload waits for an upload whose channel is closed, or that has come to its last byte.
+func (x *exchange) endUpload() {
+	x.uploadEnded(<-x.uploadDone)
+	if x.reqEnd.how == open { // its first piece was not taken
+		x.startUpload()
+		x.uploadEnded(<-x.uploadDone)
 	}
 }
 
@@ -153,13 +233,17 @@ func (x *exchange) joinUpload() {
 // awaitUpload waits for the end of the upload, and stops it when enough comes first or the
 // drain of the relay is over.
 func (x *exchange) awaitUpload(enough <-chan time.Time) {
-	select {
-	case u := <-x.uploadDone:
-		x.uploadEnded(u)
-	case <-enough:
-		x.stopUpload()
-	case <-x.d.cut:
-		x.stopUpload()
+	for x.uploading {
+		select {
+		case u := <-x.uploadDone:
+			if x.uploadEnded(u); x.reqEnd.how == open { // its first piece was not taken
+				x.startUpload()
+			}
+		case <-enough:
+			x.stopUpload()
+		case <-x.d.cut:
+			x.stopUpload()
+		}
 	}
 }
 
@@ -168,7 +252,7 @@ func (x *exchange) stopUpload() {
 	x.stopReading.Store(true)
 	x.caller.Abort()
 	x.callerState = max(x.callerState, callerGone)
-	x.uploadEnded(<-x.uploadDone)
+	x.endUpload()
 }
 
 // readToEnd reads the request to its end when no local answer will come, so that the
@@ -192,14 +276,20 @@ func (x *exchange) readToEnd() {
 }
 
 // writeTimeout is how long a piece of the request may wait for the local server to take
-// it: as long as the answer to all of it may, but not so short that a slow line would
-// be taken for a server that hangs.
-func (x *exchange) writeTimeout() time.Duration { return max(x.responseTimeout, minWriteTimeout) }
+// it: as long as the answer to all of it may, but, after the first piece, not so short that a
+// slow line would be taken for a server that hangs.
+func (x *exchange) writeTimeout() time.Duration {
+	if x.firstRuns.Load() {
+		return x.responseTimeout
+	}
+	return max(x.responseTimeout, minWriteTimeout)
+}
 
 // checkUpload looks at an upload that is under way. One whose write has been blocked
 // for pool.SlowAfter may wait for a local server of one connection; after writeTimeout the
 // exchange fails, since it would hold its caller and its slot for as long as the tunnel
-// lives.
+// lives. A blocked upload does not read from its caller, so that it is asked here whether
+// that has left inside its body.
 func (x *exchange) checkUpload(now time.Time) verdict {
 	waited, limit := x.writeBlocked(now), x.writeTimeout()
 	if waited >= pool.SlowAfter && x.at.first.IsZero() {
@@ -208,9 +298,37 @@ func (x *exchange) checkUpload(now time.Time) verdict {
 	if x.responseTimeout > 0 && waited >= limit {
 		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
 	}
-	x.checkUploadAt = now.Add(max(limit-waited, pool.SlowAfter))
+	if waited >= pool.SlowAfter && x.caller != nil {
+		if v := x.checkSilentCaller(now); v != goOn {
+			return v
+		}
+	}
+	next := checkCallerEvery
 	if !x.slow && !x.att.Lazy {
-		x.checkUploadAt = now.Add(pool.SlowAfter)
+		next = pool.SlowAfter
+	}
+	if x.responseTimeout > 0 {
+		next = min(next, limit-waited)
+	}
+	x.checkUploadAt = now.Add(max(next, time.Millisecond))
+	return goOn
+}
+
+// checkSilentCaller ends an exchange without an answer whose caller has left: inside its body
+// at once, after that when the time for an answer is over, which begins here where the alias
+// has no response timeout.
+func (x *exchange) checkSilentCaller(now time.Time) verdict {
+	p := x.caller.Presence()
+	switch {
+	case p == relay.CallerPresent:
+		x.leftAt = time.Time{}
+	case p == relay.CallerReset && !x.rec.isWhole():
+		return x.fail(relay.Errorf(relay.CodeCallerGone, "the caller ended the connection inside its request body"))
+	case x.responseTimeout > 0:
+	case x.leftAt.IsZero():
+		x.leftAt = now
+	case now.Sub(x.leftAt) >= defaultResponseTimeout:
+		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v after the caller had left", defaultResponseTimeout))
 	}
 	return goOn
 }

@@ -41,9 +41,9 @@ var errLost = errors.New("the tunnel was lost")
 // connection ends.
 type channel struct {
 	fills
-	c     *conn
-	ch    guarded
-	wrote chan wrote
+	writes
+	c  *conn
+	ch guarded
 
 	begun   bool          // somebody has written
 	done    chan struct{} // closed by Close
@@ -55,20 +55,15 @@ type channel struct {
 	lost       func() bool   // connectionEnding, asked once when the channel has ended
 }
 
-type wrote struct {
-	n   int
-	err error
-}
-
 func (c *conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, owner int64) *channel {
 	c.mu.Lock()
 	c.open++
 	c.alive++
 	c.mu.Unlock()
 	h := &channel{
-		fills: fills{srv: c.srv, log: c.log, owner: owner, panics: c.recovered},
-		c:     c, ch: guarded{Channel: ch},
-		wrote:      make(chan wrote, 1),
+		fills:  fills{srv: c.srv, log: c.log, owner: owner, panics: c.recovered},
+		writes: newWrites(c.srv, c.recovered),
+		c:      c, ch: guarded{Channel: ch},
 		done:       make(chan struct{}),
 		peerClosed: make(chan struct{}),
 		lost:       sync.OnceValue(c.connectionEnding),
@@ -206,45 +201,30 @@ func dialFailure(payload []byte) *relay.Error {
 	return openRefusal(ssh.ConnectionFailed, text)
 }
 
-// Write implements relay.Channel. Each packet is copied, so that p is free again
-// when Close releases a write that waits for the peer's window.
+// Write implements relay.Channel.
 func (h *channel) Write(p []byte) (int, error) {
 	first := !h.begun
 	h.begun = true
-	total := 0
-	for {
-		select {
-		case <-h.done:
-			return total, io.ErrClosedPipe
-		default:
+	n, err := h.write(&h.ch, p, h.done)
+	if err != nil && n == 0 && first && !h.c.lazy.Load() && !h.closed() {
+		// plink and some libraries confirm a channel before they dial, and close it when
+		// that fails. On a connection that lives this is the local server's answer and no
+		// proof that another try is due; the next read tells the end. Clients that dial at
+		// the first byte close channels for other reasons.
+		if !h.lost() {
+			return 0, nil
 		}
-		piece := h.c.srv.buffers.Get().(*[writePiece]byte)
-		size := copy(piece[:], p[total:])
-		h.c.srv.work.Go(func() {
-			defer h.c.recovered("write")
-			n, err := h.ch.Write(piece[:size])
-			h.c.srv.buffers.Put(piece)
-			h.wrote <- wrote{n, err}
-		})
-		select {
-		case w := <-h.wrote:
-			total += w.n
-			if w.err != nil && total == 0 && first && !h.c.lazy.Load() {
-				// plink and some libraries confirm a channel before they dial, and close it when
-				// that fails. On a connection that lives this is the local server's answer and no
-				// proof that another try is due; the next read tells the end. Clients that dial at
-				// the first byte close channels for other reasons.
-				if !h.lost() {
-					return 0, nil
-				}
-			}
-			if w.err != nil || total == len(p) {
-				return total, w.err
-			}
-		case <-h.done:
-			// Something of this packet may be on its way.
-			return max(total, 1), io.ErrClosedPipe
-		}
+	}
+	return n, err
+}
+
+// closed tells whether Close was called.
+func (h *channel) closed() bool {
+	select {
+	case <-h.done:
+		return true
+	default:
+		return false
 	}
 }
 

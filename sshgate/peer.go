@@ -543,6 +543,8 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 // between the nodes.
 type peerChannel struct {
 	fills
+	writes
+	done   chan struct{} // closed by Close
 	pc     *peerConn
 	ch     guarded
 	sent   atomic.Uint64 // bytes, for Parked
@@ -552,8 +554,10 @@ type peerChannel struct {
 
 func newPeerChannel(t *remoteTunnel, pc *peerConn, r opened) *peerChannel {
 	h := &peerChannel{
-		fills: fills{srv: t.srv, log: t.srv.o.Log, owner: t.rec.Owner, panics: t.srv.recovered},
-		pc:    pc, ch: guarded{Channel: r.ch}, ended: make(chan struct{}), ending: peerEnding{Kind: peerLost},
+		fills:  fills{srv: t.srv, log: t.srv.o.Log, owner: t.rec.Owner, panics: t.srv.recovered},
+		writes: newWrites(t.srv, t.srv.recovered),
+		done:   make(chan struct{}),
+		pc:     pc, ch: guarded{Channel: r.ch}, ended: make(chan struct{}), ending: peerEnding{Kind: peerLost},
 	}
 	pc.used.Add(1)
 	go func() { // learns how the channel ends, and ends with it
@@ -591,10 +595,9 @@ func (h *peerChannel) readOnce(buf []byte) relay.Fill {
 	return relay.Fill{N: n, Err: err}
 }
 
-// Write implements relay.Channel. Close unblocks it: the other node answers the CLOSE at
-// once, or its connection is given up.
+// Write implements relay.Channel.
 func (h *peerChannel) Write(p []byte) (int, error) {
-	n, err := h.ch.Write(p)
+	n, err := h.write(&h.ch, p, h.done)
 	h.sent.Add(uint64(n))
 	return n, err
 }
@@ -623,12 +626,20 @@ func (h *peerChannel) CloseWrite() error {
 }
 
 // Parked tells the other node that no request uses the channel for now, so that it does not
-// count as one of the tunnel's.
+// count as one of the tunnel's. It does not wait for the socket: the number of bytes tells to
+// which requests it refers.
 func (h *peerChannel) Parked() {
-	_, _ = h.ch.SendRequest(peerParked, false, ssh.Marshal(parked{h.sent.Load()}))
+	sent := h.sent.Load()
+	h.writes.srv.work.Go(func() {
+		defer h.writes.panics("parked")
+		_, _ = h.ch.SendRequest(peerParked, false, ssh.Marshal(parked{sent}))
+	})
 }
 
 // Close implements relay.Channel.
 func (h *peerChannel) Close() error {
-	return h.close(&h.ch, func() { h.pc.used.Add(-1) })
+	return h.close(&h.ch, func() {
+		close(h.done)
+		h.pc.used.Add(-1)
+	})
 }

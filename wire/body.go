@@ -16,6 +16,7 @@ type Body struct {
 
 	framing relay.Framing
 	done    bool
+	stopped bool
 	failed  *relay.Error
 	left    int64 // of the length or of the chunk
 	decoded int64
@@ -73,19 +74,20 @@ func (b *Body) EOF() error {
 	return relay.Errorf(relay.CodeLocalClosed, "the local server ended the connection inside its answer; look at its log")
 }
 
-// Stop tells the parser that no more bytes come. Call it once. If the last bytes were
-// (part of) the CRLF after chunk data, Tee gets them as a line: Rebuild would not know
-// of them otherwise.
+// Stop tells the parser that no more bytes come; a second call does nothing. If the last bytes
+// were (part of) the CRLF after chunk data, Tee gets them as a line: Rebuild would not know of
+// them otherwise.
 func (b *Body) Stop() {
 	end := "\r\n"
 	switch c := &b.chunk; {
-	case b.done || b.Tee == nil || b.framing != relay.FramingChunked:
+	case b.done || b.stopped || b.Tee == nil || b.framing != relay.FramingChunked:
 		return
 	case c.state == dataLF:
 		end = "\r"
 	case c.state != atSize || c.line > 0 || b.decoded == 0:
 		return
 	}
+	b.stopped = true
 	b.Tee(nil, []byte(end))
 }
 

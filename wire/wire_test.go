@@ -93,6 +93,7 @@ func readMessage(p []byte, step int, head func(p []byte, seen int) (*wire.Head, 
 		have = min(max(have, m.n)+step, len(p))
 	}
 	b.Stop()
+	b.Stop() // as where an exchange is recorded twice
 	return m, err
 }
 

@@ -1,0 +1,166 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// longHead is a request whose head alone does not fit into the window of smallWindow.
+var longHead = "POST / HTTP/1.1\r\nHost: h\r\nX-Long: " + strings.Repeat("x", 60<<10) + "\r\nContent-Length: 5\r\n\r\nhello"
+
+func smallWindow(b *fixture) { b.tun.window = 32 << 10 }
+
+// slowEvents lets the store take a minute for each step.
+func slowEvents(b *fixture) { b.s.delay = time.Minute }
+
+// A request ends, whatever phase it is in and whatever comes: each phase of an exchange with
+// each of the things that end one.
+func TestEveryPhaseEnds(t *testing.T) {
+	const begun = "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"
+	phases := map[string]struct {
+		raw     string
+		serve   func(*local)
+		prepare func(*fixture)
+		more    bool // the caller has more of its body to send
+	}{
+		"open":        {post, func(l *local) { l.hang() }, func(b *fixture) { b.tun.hang = true }, false},
+		"first write": {longHead, func(l *local) { l.hang() }, smallWindow, false},
+		"first write of a part": {
+			strings.Replace(longHead, "Length: 5", "Length: 50", 1), func(l *local) { l.hang() }, smallWindow, true,
+		},
+		"first write, nothing taken": {longHead, func(l *local) { l.hang() }, func(b *fixture) { b.tun.window = 1 }, false},
+		"upload":                     {largePost, func(l *local) { l.until("\r\n\r\n"); l.hang() }, smallWindow, true},
+		"wait for the head":          {post, func(l *local) { l.until("hello"); l.ended() }, nil, false},
+		"inside the body":            {post, func(l *local) { l.until("hello"); l.Write(begun); l.ended() }, nil, false},
+		"hold for the store":         {post, func(l *local) { l.until("hello"); l.Write(ok); l.ended() }, slowEvents, false},
+		"splice":                     {upgrading + "hello", func(l *local) { l.until("hello"); l.Write(switching); l.ended() }, nil, false},
+		"splice, nothing taken":      {upgrading + "hello", func(l *local) { l.until("hello"); l.Write(switching); l.hang() }, smallWindow, true},
+	}
+	const second, minute = time.Second, time.Minute
+	ends := map[string]struct {
+		do    func(b *fixture, c *memCaller)
+		after map[string]time.Duration // at most, where it is not the time of ""
+	}{
+		// An answer that has begun has no time limit while its caller is there, nor has an upgraded
+		// connection.
+		"response timeout": {nil, map[string]time.Duration{"": minute + second, "inside the body": 0, "splice": 0, "splice, nothing taken": 0}},
+		"stale":            {func(b *fixture, _ *memCaller) { b.hold.Stale() }, map[string]time.Duration{"": 2 * second, "hold for the store": 11 * second}},
+		"lost":             {func(b *fixture, _ *memCaller) { b.hold.Detach(false) }, map[string]time.Duration{"": 2 * second, "hold for the store": 11 * second}},
+		"takeover": {func(b *fixture, _ *memCaller) {
+			b.d.Attach(b.a, &memTunnel{serve: always("hello", ok)})
+			b.hold.Detach(false) // as package sshgate does after a while
+		}, map[string]time.Duration{"": 2 * second, "hold for the store": 11 * second}},
+		"drain": {func(b *fixture, _ *memCaller) {
+			ctx, cancel := context.WithCancel(context.Background())
+			cancel()
+			if took := timed(func() { _ = b.d.Close(ctx) }); took > 5*time.Second {
+				b.t.Errorf("Close took %v", took)
+			}
+		}, map[string]time.Duration{"": 5 * second}},
+		// A request that came whole is sent and answered although its caller has left; what the
+		// caller did not send whole ends at once.
+		"caller reset": {func(_ *fixture, c *memCaller) {
+			c.become(relay.CallerReset)
+			c.in.finish(io.ErrUnexpectedEOF)
+		}, map[string]time.Duration{
+			"": minute + 2*second, "first write of a part": 3 * second, "upload": 3 * second, "inside the body": minute + 2*second,
+			"splice": second, "splice, nothing taken": 3 * second,
+		}},
+		"caller ends": {func(_ *fixture, c *memCaller) {
+			c.become(relay.CallerHalfClosed)
+			c.in.finish(io.EOF)
+		}, map[string]time.Duration{"": minute + 2*second, "inside the body": minute + 2*second, "splice, nothing taken": 0}},
+	}
+	for phase, p := range phases {
+		for end, e := range ends {
+			t.Run(phase+"/"+end, func(t *testing.T) {
+				for _, timeout := range []time.Duration{time.Minute, 0} {
+					if timeout == 0 && e.do == nil {
+						continue
+					}
+					limit, ok := e.after[phase]
+					if !ok {
+						limit = e.after[""]
+					}
+					serve := p.serve
+					run(t, serve, func(b *fixture) {
+						c, done := b.begin(p.raw)
+						switch {
+						case !p.more:
+						case strings.HasPrefix(end, "caller"):
+							c.in.write(make([]byte, largeSize/2))
+						default:
+							c.in.write(make([]byte, largeSize))
+						}
+						time.Sleep(time.Second)
+						if e.do != nil {
+							e.do(b, c)
+						}
+						select {
+						case <-done:
+						case <-time.After(limit):
+							if limit > 0 {
+								t.Errorf("timeout %v: not ended after %v", timeout, limit)
+							}
+							b.hold.Detach(false)
+							c.Abort()
+							<-done
+						}
+					}, func(b *fixture) {
+						if b.opt.ResponseTimeout = timeout; p.prepare != nil {
+							p.prepare(b)
+						}
+					})
+				}
+			})
+		}
+	}
+}
+
+func timed(f func()) time.Duration {
+	began := time.Now()
+	f()
+	return time.Since(began)
+}
+
+// A channel that has taken a part of the first write, or may have, gets the request never
+// again, nor does another one: the attempt is interrupted and says so.
+func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
+	size := len(longHead)
+	for _, lazy := range []bool{false, true} {
+		for _, taken := range []int{1, 100, size - 1} {
+			for _, blocked := range []bool{false, true} {
+				t.Run(fmt.Sprintf("lazy %v, %d taken, blocked %v", lazy, taken, blocked), func(t *testing.T) {
+					breakAfter := func(b *fixture) {
+						b.tun.lazy, b.tun.window = lazy, taken
+					}
+					run(t, func(l *local) { l.hang() }, func(b *fixture) {
+						if lazy { // the first request opens a spare
+							b.tun.set(func() { b.tun.window = 0 })
+						}
+						_, done := b.begin(longHead)
+						if blocked {
+							time.Sleep(time.Second)
+						} else {
+							time.Sleep(time.Millisecond)
+						}
+						b.hold.Detach(false)
+						b.tun.cutAll()
+						out := <-done
+						b.want("code", code(out), relay.CodeTunnelLost)
+						b.want("opened", b.tun.count() <= 2, true)
+						e := b.event()
+						b.want("states", words(e.State, len(e.Attempts)), words(relay.StateInterrupted, 1))
+						b.want("queued", b.d.Stats().Queued, 0)
+					}, breakAfter)
+				})
+			}
+		}
+	}
+}
