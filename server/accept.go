@@ -166,8 +166,9 @@ func (s *Server) rejectConn(c *conn, bound string) {
 		}
 	default: // the first bytes on a connection fit into its send buffer
 		_ = c.sock.SetWriteDeadline(time.Now().Add(rejectWriteTimeout))
-		_, _ = c.sock.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), false, false))
+		_, err := c.sock.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), false, false))
 		_ = c.sock.Close()
+		c.accessOverloaded(err)
 	}
 }
 
@@ -184,7 +185,19 @@ func (c *conn) answerOverloaded() {
 	c.w = n
 	c.phase.Store(phaseLinger)
 	isHead := bytes.HasPrefix(c.buf[:n], []byte("HEAD "))
-	if _, err := c.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), isHead, false)); err == nil {
+	_, err = c.Write(encodeAnswer(&relay.Answer{Error: errOverloaded}, requestID(), isHead, false))
+	c.accessOverloaded(err)
+	if err == nil {
 		c.closeOrderly()
 	}
+}
+
+// accessOverloaded reports a request that got 503 overloaded, unless that could not be written.
+func (c *conn) accessOverloaded(err error) {
+	a := Access{Status: relay.Status(errOverloaded.Code), Code: errOverloaded.Code}
+	if err != nil {
+		a.Status = 0
+	}
+	head := c.buf[c.r:c.w]
+	c.access(c.routeBad(head), head, a)
 }

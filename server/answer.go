@@ -27,17 +27,25 @@ const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 // answerHeadSize is enough for most heads of relay-made answers.
 const answerHeadSize = 384
 
+// answerStatus returns the status of a relay-made answer.
+func answerStatus(a *relay.Answer) int {
+	switch {
+	case a.Error != nil:
+		return relay.Status(a.Error.Code)
+	case a.Status < 200 || a.Status > 599:
+		return relay.DefaultSettings().OfflineStatus
+	}
+	return a.Status
+}
+
 // encodeAnswer returns the bytes of a relay-made answer: an error as a problem, or the
 // offline answer. The answer to a HEAD request is its head only.
 func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
-	status, body := a.Status, []byte(nil)
+	status, body := answerStatus(a), []byte(nil)
 	if a.Error != nil {
-		status, body = problem(a.Error, requestID)
+		_, body = problem(a.Error, requestID)
 	} else {
 		body = []byte(`{"event":"` + a.Event.String() + `","state":"queued"}`)
-		if status < 200 || status > 599 {
-			status = relay.DefaultSettings().OfflineStatus
-		}
 	}
 	b := make([]byte, 0, answerHeadSize+len(body))
 	b = fmt.Appendf(b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))

@@ -249,12 +249,12 @@ func TestLogOfAnswerWithoutEvent(t *testing.T) {
 	o := testOptions(t, &upstream{})
 	o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	c := &conn{srv: New(o)}
-	c.logAnswer(&relay.Answer{Error: errHostUnknown}, relay.CodeHostUnknown, "req_1")
+	c.logAnswer(&relay.Answer{Error: errHostUnknown}, relay.CodeHostUnknown, "req_1", "shop")
 	if got := log.String(); strings.Contains(got, "event") || !strings.Contains(got, "request=req_1") {
 		t.Errorf("without an event: %s", got)
 	}
 	log.Reset()
-	c.logAnswer(&relay.Answer{Event: testID}, codeQueued, "")
+	c.logAnswer(&relay.Answer{Event: testID}, codeQueued, "", "shop")
 	if got := log.String(); !strings.Contains(got, "event="+testID.String()) {
 		t.Errorf("with an event: %s", got)
 	}
@@ -270,15 +270,15 @@ func TestLogOfManyFailures(t *testing.T) {
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
 		c, a := &conn{srv: New(o)}, &relay.Answer{Error: relay.Errorf(relay.CodeLocalRefused, "x")}
 		for range logPerSecond + 30 {
-			c.logAnswer(a, relay.CodeLocalRefused, "req_1")
+			c.logAnswer(a, relay.CodeLocalRefused, "req_1", "shop")
 		}
 		if got := log.String(); strings.Count(got, "\n") != logPerSecond || strings.Contains(got, "suppressed") {
 			t.Errorf("in one second: %s", got)
 		}
 		log.Reset()
 		time.Sleep(time.Second)
-		c.logAnswer(a, relay.CodeLocalRefused, "req_1")
-		c.logAnswer(a, relay.CodeLocalRefused, "req_1")
+		c.logAnswer(a, relay.CodeLocalRefused, "req_1", "shop")
+		c.logAnswer(a, relay.CodeLocalRefused, "req_1", "shop")
 		if got := log.String(); strings.Count(got, "\n") != 2 || strings.Count(got, "suppressed=30") != 1 {
 			t.Errorf("in the next second: %s", got)
 		}

@@ -147,6 +147,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	if why != nil {
 		s.met.made.count(why.Code)
 		writeProblem(w, why)
+		s.accessOfBase(r, to, relay.Status(why.Code), why.Code, time.Now())
 		return
 	}
 	s.met.base.Inc()
@@ -155,6 +156,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	case challenge:
 		w.Header().Set("Content-Type", "text/plain")
 		_, _ = io.WriteString(w, answer)
+		s.accessOfBase(r, to, http.StatusOK, "", time.Now())
 	case health:
 		s.serveHealth(w, r)
 	case r.TLS == nil && s.opt.RedirectPlain:

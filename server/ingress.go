@@ -37,16 +37,20 @@ func (c *conn) serve() {
 func (c *conn) request() bool {
 	h, n, err := c.readHead()
 	if errors.Is(err, errCallerGone) {
+		if head := c.buf[c.r:c.w]; c.phase.Load() == phaseHead && len(head) > 0 {
+			c.access(c.routeBad(head), head, Access{})
+		}
 		return false
 	}
 	if err != nil {
 		c.refuseBad(relay.AsError(err))
 		return false
 	}
-	if c.challenge(h) {
+	to, isHead := c.srv.hosts.find(string(h.Host)), string(h.Method) == "HEAD"
+	if status, answered := c.challenge(h); answered {
+		c.access(to, h.Raw, Access{Status: status})
 		return false
 	}
-	to, isHead := c.srv.hosts.find(string(h.Host)), string(h.Method) == "HEAD"
 	toBase := to.kind == hostBase && c.sni.kind != hostAlias
 	if to.kind == hostUnknown { // health checks may come by any name
 		path, _, _ := bytes.Cut(wire.ShownTarget(h.Target), []byte("?"))
@@ -54,7 +58,7 @@ func (c *conn) request() bool {
 	}
 	if toBase { // net/http answers
 		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would refuse it without a code
-			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"), isHead)
+			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"), isHead, "")
 			return false
 		}
 		c.r += n - len(h.Raw) // skips the empty line before a request, which net/http does not accept
@@ -66,7 +70,7 @@ func (c *conn) request() bool {
 		why = errStopping
 	}
 	if why != nil {
-		c.refuse(why, isHead)
+		c.access(to, h.Raw, Access{Status: c.refuse(why, isHead, to.label), Code: why.Code})
 		if to.kind == hostInvalid {
 			c.reject(c.sni, c.buf[c.r:c.r+n], why)
 		}
@@ -104,7 +108,10 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	in.Caller = c
 	c.r += n
 	c.fromBuf, c.body = false, bodyMeter{}
+	var done Access
+	defer func() { c.access(route{kind: hostAlias, label: a.Name}, in.Head, done) }() // also after a panic
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)
+	done.Status, done.Event = out.Status, out.Event
 	keep := out.KeepAlive && !c.aborted.Load()
 	if out.Answer == nil {
 		c.srv.met.captured.Inc()
@@ -112,7 +119,12 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 		// Relay-made answers are HTTP/1.1 without the Connection line that would keep a
 		// connection of HTTP/1.0 open.
 		keep = keep && out.Answer.Error == nil && !last && !c.srv.stopping.Load()
-		keep = c.answer(out.Answer, isHead, keep) && keep
+		done.Status = c.answer(out.Answer, isHead, keep, a.Name)
+		keep = keep && done.Status != 0
+		done.Event = out.Answer.Event
+		if out.Answer.Error != nil {
+			done.Code = out.Answer.Error.Code
+		}
 	}
 	if keep {
 		c.phase.Store(phaseIdle)
@@ -132,7 +144,7 @@ const restOfHeadTimeout = time.Second
 func (c *conn) refuseBad(why *relay.Error) {
 	head := c.buf[c.r:c.w]
 	to := c.routeBad(head)
-	c.refuse(why, bytes.HasPrefix(bytes.TrimLeft(head, "\r\n"), []byte("HEAD ")))
+	status := c.refuse(why, bytes.HasPrefix(bytes.TrimLeft(head, "\r\n"), []byte("HEAD ")), to.label)
 	if to.kind == hostUnknown && why.Code != relay.CodeRequestTimeout {
 		most := c.srv.limits.Head
 		if most <= 0 {
@@ -147,6 +159,7 @@ func (c *conn) refuseBad(why *relay.Error) {
 		}
 		to = c.routeBad(head)
 	}
+	c.access(to, head, Access{Status: status, Code: why.Code})
 	c.reject(to, head, why)
 }
 
@@ -186,30 +199,36 @@ func (c *conn) inbound(a *relay.Alias, head []byte) *relay.Inbound {
 	return &relay.Inbound{Alias: a, From: c.from, TLS: c.secure, Arrived: c.arrived, Head: bytes.Clone(head)}
 }
 
-// refuse answers and ends the connection.
-func (c *conn) refuse(why *relay.Error, isHead bool) {
+// refuse answers and ends the connection. It returns what answer returns.
+func (c *conn) refuse(why *relay.Error, isHead bool, label string) (status int) {
 	c.phase.Store(phaseLinger)
-	c.linger = c.answer(&relay.Answer{Error: why}, isHead, false)
+	status = c.answer(&relay.Answer{Error: why}, isHead, false, label)
+	c.linger = status != 0
+	return status
 }
 
-// answer writes a relay-made answer; false when the caller did not take it.
-func (c *conn) answer(a *relay.Answer, isHead, keep bool) bool {
+// answer writes a relay-made answer to a request whose host has a label, "" = none. It returns
+// the status that the caller got, 0 when the caller did not take the answer.
+func (c *conn) answer(a *relay.Answer, isHead, keep bool, label string) (status int) {
 	if c.aborted.Load() {
-		return false
+		return 0
 	}
 	id, code := "", codeQueued
 	if a.Error != nil {
 		id, code = requestID(), a.Error.Code
 	}
 	c.srv.met.made.count(code)
-	c.logAnswer(a, code, id)
-	_, err := c.Write(encodeAnswer(a, id, isHead, keep))
-	return err == nil
+	c.logAnswer(a, code, id, label)
+	gone := c.Presence() == relay.CallerReset
+	if _, err := c.Write(encodeAnswer(a, id, isHead, keep)); err != nil || gone {
+		return 0
+	}
+	return answerStatus(a)
 }
 
 // logAnswer logs a relay-made answer: at level info, at most logPerSecond times a
 // second, where the relay or the tunnel is at fault (5xx), else at level debug.
-func (c *conn) logAnswer(a *relay.Answer, code, id string) {
+func (c *conn) logAnswer(a *relay.Answer, code, id, label string) {
 	level, suppressed, ok := slog.LevelDebug, int64(0), true
 	if a.Error != nil && relay.Status(code) >= 500 {
 		level = slog.LevelInfo
@@ -223,6 +242,9 @@ func (c *conn) logAnswer(a *relay.Answer, code, id string) {
 	}
 	if suppressed > 0 {
 		log = log.With("suppressed", suppressed)
+	}
+	if label != "" {
+		log = log.With("alias", label)
 	}
 	if !a.Event.IsZero() {
 		log = log.With("event", a.Event)

@@ -65,6 +65,10 @@ type Options struct {
 	// that is less); negative = no bound.
 	MaxConnsPerSource int
 
+	// Access is told of each request to an alias host when it has ended, also of those that the
+	// server refuses. It must not block. nil = nobody is told.
+	Access func(Access)
+
 	// Registry gets the metrics of docs/metrics.md; nil = none.
 	Registry prometheus.Registerer
 

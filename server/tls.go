@@ -58,8 +58,9 @@ func (c *conn) handshake() bool {
 	err := t.HandshakeContext(ctx)
 	if plain, ok := errors.AsType[tls.RecordHeaderError](err); ok && plain.Conn != nil && slices.Contains(httpStarts, string(plain.RecordHeader[:])) {
 		c.rewind()
-		c.refuse(relay.Errorf(relay.CodeRequestMalformed, "this port speaks TLS; use https"),
-			string(plain.RecordHeader[:]) == "HEAD ")
+		why := relay.Errorf(relay.CodeRequestMalformed, "this port speaks TLS; use https")
+		status := c.refuse(why, string(plain.RecordHeader[:]) == "HEAD ", "")
+		c.access(route{}, nil, Access{Status: status, Code: why.Code})
 		c.closeOrderly()
 	}
 	if err != nil {
@@ -96,16 +97,18 @@ func (s *Server) challengeAnswer(secure bool, method, host, path string) (answer
 }
 
 // challenge answers a pending HTTP-01 challenge, before the request is routed. It does
-// not touch any other request.
-func (c *conn) challenge(h *wire.Head) bool {
+// not touch any other request. status is what the caller got, 0 = nothing.
+func (c *conn) challenge(h *wire.Head) (status int, answered bool) {
 	if !bytes.HasPrefix(h.Target, []byte(challengePath)) {
-		return false
+		return 0, false
 	}
 	answer, ok := c.srv.challengeAnswer(c.secure, string(h.Method), string(h.Host), string(h.Target))
 	if ok {
 		c.phase.Store(phaseLinger)
 		_, err := fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s", len(answer), answer)
-		c.linger = err == nil
+		if c.linger = err == nil; c.linger {
+			status = http.StatusOK
+		}
 	}
-	return ok
+	return status, ok
 }

@@ -189,6 +189,7 @@ func (a *app) wire() error {
 		Name: "relay_build_info", Help: "Always 1; the label is the version of this build.",
 		ConstLabels: prometheus.Labels{"version": version},
 	}, func() float64 { return 1 }))
+	a.program.registerOutputs(registry)
 	a.store.Register(registry)
 	budget := relay.NewBudget(c.BufferLimit)
 	options := delivery.Options{
@@ -260,20 +261,19 @@ func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiH
 // wireHTTP creates the servers of the HTTP, TLS and admin listeners.
 func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err error) {
 	c := a.cfg
-	var capture server.Capturer = a.delivery
 	if a.accessLog, err = newAccessLog(c.AccessLog, a.program.stdout, registry, a.log); err != nil {
 		return fmt.Errorf("open the access log: %w", err)
 	}
-	if a.accessLog != nil {
-		capture = loggedCapture{capture, a.accessLog}
-	}
 	options := server.Options{
-		Capture: capture, Base: base, Site: a.site,
+		Capture: a.delivery, Base: base, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead), MaxTarget: int(c.MaxTarget),
 		HeadTimeout: c.HeadTimeout, IdleTimeout: c.IdleTimeout, StallTimeout: c.StallTimeout,
 		MinRate: c.MinRate, MinRateGrace: c.MinRateGrace,
 		Ready: a.ready, Registry: registry, Log: a.log,
+	}
+	if a.accessLog != nil {
+		options.Access = a.accessLog.add
 	}
 	if c.MinRateGrace == 0 {
 		options.MinRate = 0 // the grace never ends

@@ -149,7 +149,7 @@ type Config struct {
 	LogFormat string `kind:"text|json" flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  string `kind:"debug|info|warn|error" flag:"log-level" default:"info" help:"debug, info, warn or error"`
 	// AccessLog has no query, no header and no body.
-	AccessLog string `flag:"access-log" default:"off" help:"one JSON line for each request to an alias: off, stdout or a file" note:"SIGUSR1 opens the file again"`
+	AccessLog string `flag:"access-log" default:"off" help:"one JSON line for each request to an alias host, refused ones included: off, stdout or a file" note:"SIGUSR1 opens the file again"`
 
 	// drainDelayGiven is set where DrainDelay is not the default.
 	drainDelayGiven bool

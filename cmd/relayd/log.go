@@ -10,18 +10,75 @@ import (
 	"os/signal"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"relay"
+	"relay/record"
 )
 
 // logger returns a logger with the form and level of the settings.
 func (c *program) logger(cfg Config) *slog.Logger {
 	_ = c.level.UnmarshalText([]byte(cfg.LogLevel)) // one of the words of the setting
-	opt := &slog.HandlerOptions{Level: &c.level}
-	w := io.MultiWriter(c.stderr, &c.recent)
+	return slog.New(logHandler(cfg, io.MultiWriter(c.stderr, &c.recent), &c.level))
+}
+
+func logHandler(cfg Config, w io.Writer, level slog.Leveler) slog.Handler {
+	opt := &slog.HandlerOptions{Level: level}
 	if cfg.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, opt))
+		return slog.NewJSONHandler(w, opt)
 	}
-	return slog.New(slog.NewTextHandler(w, opt))
+	return slog.NewTextHandler(w, opt)
+}
+
+// useOutputs puts a queue before stdout and stderr, so that neither a pipe that nobody reads nor
+// one whose reader has gone can hold the server up or end it. It is for serve: the other commands
+// end like any program when their output is not taken.
+func (c *program) useOutputs(cfg Config) {
+	survivePipes()
+	c.errs, c.out = newOutput(c.stderr), newOutput(c.stdout)
+	c.errs.note = func(lines int64) []byte {
+		var b bytes.Buffer
+		slog.New(logHandler(cfg, &b, slog.LevelWarn)).Warn(notWritten(lines), "output", "stderr")
+		return b.Bytes()
+	}
+	c.errs.start()
+	c.stderr = c.errs
+	log := c.logger(cfg)
+	c.out.told = func(lines int64, err error) {
+		log.Warn(notWritten(lines), "output", "stdout", "err", err)
+	}
+	c.stdout = c.out.start()
+	slog.SetDefault(log) // and the log of the standard library, for packages that know no other
+}
+
+func notWritten(lines int64) string {
+	return record.Count(int(lines), "line was", "lines were") + " not written"
+}
+
+// closeOutputs has the last lines written, within a bound.
+func (c *program) closeOutputs() {
+	c.errs.close()
+	c.out.close()
+}
+
+// registerOutputs adds the metrics of stdout and stderr.
+func (c *program) registerOutputs(registry prometheus.Registerer) {
+	for name, o := range map[string]*output{"stderr": c.errs, "stdout": c.out} {
+		label := prometheus.Labels{"output": name}
+		registry.MustRegister(
+			prometheus.NewCounterFunc(prometheus.CounterOpts{
+				Name: "relay_log_dropped_total", Help: "Lines that were not written.", ConstLabels: label,
+			}, func() float64 { return float64(o.lost()) }),
+			prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+				Name: "relay_log_blocked", Help: "1 while lines cannot be written.", ConstLabels: label,
+			}, func() float64 {
+				if o.blocked() {
+					return 1
+				}
+				return 0
+			}),
+		)
+	}
 }
 
 // toggleDebug switches the level of the log to debug, or back to that of the settings.

@@ -40,6 +40,7 @@ func main() {
 // when ctx ends.
 func run(ctx context.Context, args []string, getenv func(string) string, stdout, stderr io.Writer) int {
 	c := &program{getenv: getenv, stdout: stdout, stderr: stderr}
+	defer c.closeOutputs()
 	root := c.rootCommand()
 	root.SetArgs(args)
 	root.SetOut(stdout)
@@ -70,6 +71,7 @@ type program struct {
 	stdout, stderr io.Writer
 	level          slog.LevelVar
 	recent         recentLines
+	out, errs      *output // stdout and stderr while serve runs; else nil
 }
 
 // report prints talk to stderr.

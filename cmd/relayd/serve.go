@@ -112,6 +112,9 @@ func (a *app) abandon() {
 	}
 }
 
+// greetingWait is how long the greeting waits for the lines of the log before it.
+const greetingWait = 200 * time.Millisecond
+
 func (c *program) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "run the server in the foreground", Args: cli.Takes("", 0, 0),
@@ -120,6 +123,7 @@ drain time ran out and requests were cut. A second signal ends it at once.`,
 		Example: "  relayd serve --data-dir .relay",
 	}
 	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, _ []string) error {
+		c.useOutputs(cfg)
 		a := newApp(c, cfg)
 		if err := a.Start(ctx); err != nil {
 			if ctx.Err() != nil {
@@ -129,6 +133,7 @@ drain time ran out and requests were cut. A second signal ends it at once.`,
 		}
 		greeting, err := a.firstStart(ctx, list)
 		if err == nil {
+			c.errs.drain(greetingWait) // on a terminal the greeting comes last
 			fmt.Fprint(c.stdout, greeting)
 			supervised, end := context.WithCancel(ctx)
 			go a.superviseUntil(supervised)

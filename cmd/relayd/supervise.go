@@ -161,6 +161,9 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	if a.store.NewerSchema() > 0 {
 		degraded = append(degraded, "schema")
 	}
+	if a.program.errs.blocked() || a.program.out.blocked() || a.accessLog.blocked() {
+		degraded = append(degraded, "log")
+	}
 	switch {
 	case err != nil:
 	case !a.started.Load():

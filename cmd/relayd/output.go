@@ -1,0 +1,229 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// Bounds of what waits to be written. A reader that is only slow for a moment loses nothing.
+const (
+	outputBytes = 256 << 10 // and one text more, which may be larger
+	outputRetry = time.Second
+	// outputSlow is how long one write may take before the output counts as blocked.
+	outputSlow = 2 * time.Second
+	// outputFlush bounds the wait for what is queued at the end of the program.
+	outputFlush = time.Second
+)
+
+// output writes texts of whole lines to a place that may take none of them: a pipe whose reader
+// has gone or has stopped reading, a stopped terminal, a full disk. Write only queues, so that
+// nothing in the server waits for that place. What finds the queue full, or cannot be written,
+// is dropped and counted. One goroutine writes, until close.
+type output struct {
+	to io.Writer
+	// note returns a line that says how many lines were not written, which is written before
+	// the next text. It may be empty.
+	note func(lines int64) []byte
+	// told is called when that text is written: its reader is back.
+	told func(lines int64, err error)
+
+	dropped atomic.Int64 // lines, since start
+
+	mu      sync.Mutex
+	queue   []queuedText
+	waiting int   // bytes in queue
+	missing int64 // lines dropped since the last text was queued
+	writing bool  // a text was taken from queue and is being written
+	closed  bool
+	wake    chan struct{} // holds one element when there may be something to do
+	ended   chan struct{} // closed when nothing is written any more
+
+	failing atomic.Bool  // the last write failed
+	since   atomic.Int64 // when the write that runs began, in nanoseconds; 0 = none runs
+
+	// Only the goroutine that writes uses these.
+	unsaid int64 // lines that were not written, which the reader has not been told
+	err    error // of the write that failed last; nil = the queue was full
+	torn   bool  // what was written last ends inside a line
+}
+
+// queuedText is a text and the number of lines that were dropped just before it.
+type queuedText struct {
+	text    []byte
+	missing int64
+}
+
+func newOutput(to io.Writer) *output {
+	return &output{
+		to: to, note: func(int64) []byte { return nil }, told: func(int64, error) {},
+		wake: make(chan struct{}, 1), ended: make(chan struct{}),
+	}
+}
+
+// start starts to write. Set note and told before.
+func (o *output) start() *output {
+	go o.run()
+	return o
+}
+
+// Write queues a text, or drops and counts it. It never fails and never waits.
+func (o *output) Write(text []byte) (int, error) {
+	if len(text) == 0 {
+		return 0, nil
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed || o.waiting > outputBytes {
+		lines := countLines(text)
+		o.missing += lines
+		o.dropped.Add(lines)
+		return len(text), nil
+	}
+	o.queue = append(o.queue, queuedText{bytes.Clone(text), o.missing})
+	o.waiting, o.missing = o.waiting+len(text), 0
+	o.signal()
+	return len(text), nil
+}
+
+func countLines(text []byte) int64 { return int64(max(bytes.Count(text, []byte("\n")), 1)) }
+
+func (o *output) signal() {
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run writes until close, and then what is left.
+func (o *output) run() {
+	defer close(o.ended)
+	for {
+		next, more := o.next()
+		o.unsaid += next.missing
+		if next.text != nil {
+			o.put(next.text)
+			continue
+		}
+		var retry <-chan time.Time
+		if o.unsaid > 0 && len(o.note(o.unsaid)) > 0 {
+			o.put(nil) // the reader may be back, and no line comes
+			retry = time.After(outputRetry)
+		}
+		if !more {
+			return
+		}
+		select {
+		case <-o.wake:
+		case <-retry:
+		}
+	}
+}
+
+// next takes the oldest text; without one, it takes the number of lines that were dropped. more
+// is false when the output is closed and nothing is queued.
+func (o *output) next() (next queuedText, more bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writing = len(o.queue) > 0
+	if !o.writing {
+		next.missing, o.missing = o.missing, 0
+		o.queue = nil
+		return next, !o.closed
+	}
+	next = o.queue[0]
+	o.queue[0] = queuedText{}
+	o.queue = o.queue[1:]
+	o.waiting -= len(next.text)
+	return next, true
+}
+
+// put writes one text, and before it how many lines are missing there.
+func (o *output) put(text []byte) {
+	all := text
+	if o.unsaid > 0 {
+		all = append(o.note(o.unsaid), text...)
+	}
+	if o.torn {
+		all = append([]byte("\n"), all...)
+	}
+	o.since.Store(time.Now().UnixNano())
+	n, err := o.to.Write(all)
+	o.since.Store(0)
+	o.failing.Store(err != nil)
+	if n > 0 {
+		o.torn = all[min(n, len(all))-1] != '\n'
+	}
+	if err != nil {
+		o.err = err
+		if text != nil {
+			lines := countLines(text)
+			o.unsaid += lines
+			o.dropped.Add(lines)
+		}
+		return
+	}
+	if o.unsaid > 0 {
+		o.told(o.unsaid, o.err)
+	}
+	o.unsaid, o.err = 0, nil
+}
+
+// blocked tells whether lines are not written at present: writes fail, or one takes too long.
+func (o *output) blocked() bool {
+	if o == nil {
+		return false
+	}
+	since := o.since.Load()
+	return o.failing.Load() || since != 0 && time.Since(time.Unix(0, since)) > outputSlow
+}
+
+// lost returns how many lines were not written.
+func (o *output) lost() int64 {
+	if o == nil {
+		return 0
+	}
+	return o.dropped.Load()
+}
+
+// drain waits until all that was queued before is written, for at most the given time.
+func (o *output) drain(most time.Duration) {
+	deadline := time.Now().Add(most)
+	for !o.isIdle() && time.Now().Before(deadline) {
+		time.Sleep(time.Millisecond)
+	}
+}
+
+func (o *output) isIdle() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.queue) == 0 && !o.writing
+}
+
+// close has what is queued written and ends the output. It waits for outputFlush at most, because
+// whoever reads may have stopped: the process ends all the same.
+func (o *output) close() {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	o.closed = true
+	o.signal()
+	o.mu.Unlock()
+	select {
+	case <-o.ended:
+	case <-time.After(outputFlush):
+	}
+}
+
+// survivePipes keeps the process alive when the reader of stdout or stderr has gone: by default a
+// write to such a pipe kills a Go program, also where SIGPIPE was ignored when it started. Programs
+// that it starts get SIGPIPE as usual.
+func survivePipes() {
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lossy is an output whose note is a line of its own, as that of the log is.
+func lossy(to io.Writer) *output {
+	o := newOutput(to)
+	o.note = func(lines int64) []byte { return []byte(notWritten(lines) + "\n") }
+	return o.start()
+}
+
+// TestOutputThatTakesNothing: neither who writes nor the end of the program waits for a reader
+// that does not read, and the reader learns later how much is missing, and where.
+func TestOutputThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe() // nobody reads yet
+		o := lossy(w)
+		line := []byte(strings.Repeat("x", 1023) + "\n")
+		const sent = 3 * outputBytes / 1024
+		begun := time.Now()
+		for range sent {
+			if n, err := o.Write(line); n != len(line) || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+		time.Sleep(2*outputSlow + time.Second)
+		if waited := time.Since(begun); waited != 2*outputSlow+time.Second || !o.blocked() {
+			t.Errorf("writing took %v; blocked %v", waited, o.blocked())
+		}
+		all := make(chan []byte)
+		go func() { text, _ := io.ReadAll(r); all <- text }()
+		synctest.Wait()
+		if o.blocked() {
+			t.Error("it is still blocked while somebody reads")
+		}
+		_, _ = o.Write([]byte("after\n"))
+		o.close()
+		_ = w.Close()
+		text := <-all
+		lines := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+		written := len(lines) - 2
+		if dropped := int(o.lost()); written+dropped != sent || dropped == 0 {
+			t.Errorf("%d lines written, %d dropped, %d sent", written, dropped, sent)
+		}
+		if want := fmt.Sprintf("%d lines were not written", o.lost()); string(lines[written]) != want || string(lines[written+1]) != "after" {
+			t.Errorf("it ends with %q, %q; want %q before after", lines[written], lines[written+1], want)
+		}
+	})
+}
+
+// TestOutputEndsUnread: the end waits a bounded time for a reader that never comes.
+func TestOutputEndsUnread(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r, w := io.Pipe()
+		o := lossy(w)
+		_, _ = o.Write([]byte("unread\n"))
+		begun := time.Now()
+		o.close()
+		if took := time.Since(begun); took != outputFlush {
+			t.Errorf("the end took %v", took)
+		}
+		_, _ = o.Write([]byte("late\n")) // of a goroutine that has not ended
+		if o.lost() != 1 {
+			t.Errorf("%d lines counted as dropped, want the late one", o.lost())
+		}
+		_ = r.Close()
+		<-o.ended
+	})
+}
+
+// faulty fails as often as it is told, after a part of the text.
+type faulty struct {
+	bytes.Buffer
+	fails, part int
+}
+
+func (f *faulty) Write(p []byte) (int, error) {
+	if f.fails > 0 {
+		f.fails--
+		n, _ := f.Buffer.Write(p[:min(f.part, len(p))])
+		return n, errors.New("no space left on device")
+	}
+	return f.Buffer.Write(p)
+}
+
+// TestOutputAfterErrors: a place that refuses, for a while, is tried again without a line, is told
+// of what is missing, and a torn line does not swallow the next one.
+func TestOutputAfterErrors(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		part int
+		want string
+	}{
+		"nothing taken": {0, "2 lines were not written\nthree\n"},
+		"torn":          {2, "on\n1\n2 lines were not written\nthree\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				to := &faulty{fails: 2, part: tc.part}
+				o := lossy(to)
+				_, _ = o.Write([]byte("one\n"))
+				_, _ = o.Write([]byte("two\n"))
+				synctest.Wait()
+				time.Sleep(3 * outputRetry)
+				if o.blocked() || o.lost() != 2 {
+					t.Errorf("blocked %v, %d lost", o.blocked(), o.lost())
+				}
+				_, _ = o.Write([]byte("three\n"))
+				o.close()
+				if to.String() != tc.want {
+					t.Errorf("written %q, want %q", to.String(), tc.want)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,67 @@
+package server
+
+import (
+	"cmp"
+	"net/http"
+	"net/netip"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/wire"
+)
+
+// Access is a request to an alias host that has ended, or one that was refused before it was
+// known whose it is. It holds nothing that is usually secret: no query, no header, no body.
+type Access struct {
+	Arrived      time.Time // of its first byte
+	Alias        string    // label of the host; "" = not known
+	From         netip.Addr
+	TLS          bool
+	Method, Path string
+	Status       int    // that the caller got; 0 = none
+	Code         string // of a relay-made error
+	Event        relay.ID
+}
+
+// maxAccessPath is how many bytes of a path Access has at most.
+const maxAccessPath = 512
+
+// access reports a request of this connection whose head begins with head. Requests to the base
+// site are not reported.
+func (c *conn) access(to route, head []byte, a Access) {
+	if c.srv.opt.Access == nil || to.kind == hostBase {
+		return
+	}
+	a.Arrived, a.Alias, a.From, a.TLS = c.arrived, cmp.Or(to.label, c.sni.label), c.from.Addr(), c.secure
+	if a.Arrived.IsZero() {
+		a.Arrived = time.Now()
+	}
+	a.Method, a.Path = methodAndPath(head)
+	c.srv.opt.Access(a)
+}
+
+// accessOfBase reports a request that net/http has read and the base site refuses, because it is
+// for another host.
+func (s *Server) accessOfBase(r *http.Request, to route, status int, code string, arrived time.Time) {
+	if s.opt.Access == nil || to.kind == hostBase {
+		return
+	}
+	from, _ := netip.ParseAddrPort(r.RemoteAddr)
+	path := r.URL.EscapedPath()
+	s.opt.Access(Access{
+		Arrived: arrived, Alias: to.label, From: from.Addr(), TLS: r.TLS != nil, Method: r.Method,
+		Path: path[:min(len(path), maxAccessPath)], Status: status, Code: code,
+	})
+}
+
+// methodAndPath reads the first line of a head. The authority of a target in absolute form may
+// hold a password, and is no part of the path.
+func methodAndPath(head []byte) (method, path string) {
+	m, target, _ := wire.StartLine(head)
+	path = string(wire.ShownTarget(target))
+	if end := strings.IndexAny(path, "?#"); end >= 0 {
+		path = cmp.Or(path[:end], "/")
+	}
+	return string(m[:min(len(m), 32)]), path[:min(len(path), maxAccessPath)]
+}
