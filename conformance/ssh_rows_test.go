@@ -215,7 +215,7 @@ func rowTakeover(t *testing.T, r *relayServer) {
 func rowTwice(t *testing.T, r *relayServer) {
 	r.forward(t, "openssh", forwarding{bind: "c13", to: says(t, "first"), flags: []string{"-R", "c13:81:" + says(t, "second")}})
 	// -R of the flags comes first on the command line.
-	r.serves(t, "c13", "first")
+	r.serves(t, "c13", "second")
 }
 
 func rowCancel(t *testing.T, r *relayServer) {

@@ -76,6 +76,8 @@ type conn struct {
 	moves           bool          // the client follows NoticeMoving
 	moving          chan struct{} // made by move, has an element once the last forward has gone to another node
 	forwards        []*forward
+	namedWaiting    int // forwards with a name that were asked for and are not looked at yet
+	purpose         purpose
 	refusals        []shell.Notice
 	clientNotices   *noticeSender // made by hello
 	targets         map[string]relay.Target
@@ -104,6 +106,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		finished: make(chan struct{}),
 		targets:  map[string]relay.Target{},
 		sessions: map[*session]struct{}{},
+		purpose:  purpose{first: make(chan struct{})},
 	}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.log = srv.o.Log.With("remote", c.remote.String())

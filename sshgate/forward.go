@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,6 +38,8 @@ type forwardRequest struct {
 type forward struct {
 	c             *conn
 	asked         forwardRequest // as the client wrote it
+	named         bool           // asked.Bind names the alias, or tries to
+	begun         int            // sessions that had begun something when it was asked for
 	port          uint32         // that channels are opened with
 	alias         *relay.Alias
 	info          relay.TunnelInfo
@@ -110,16 +113,37 @@ func (c *conn) target(payload []byte) bool {
 	return true
 }
 
-// forward attaches an alias. The reply goes out before then is called: a channel
-// must not reach the client before the answer that allows it.
-func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
-	nothing := func() {}
+// askForward reads a request for a forward when it comes, before those ahead of it are
+// answered: they need to know of it. It returns nil for one that is malformed.
+func (c *conn) askForward(payload []byte) *forward {
 	f := &forward{c: c}
 	if err := ssh.Unmarshal(payload, &f.asked); err != nil || f.asked.Port > 65535 {
+		return nil
+	}
+	f.named = !isNeutral(f.asked.Bind)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	f.begun = c.purpose.began
+	if f.named {
+		c.namedWaiting++
+	}
+	return f
+}
+
+// forward attaches an alias. The reply goes out before then is called: a channel
+// must not reach the client before the answer that allows it.
+func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
+	nothing := func() {}
+	if f == nil {
 		return false, nil, nothing
 	}
+	if f.named {
+		c.mu.Lock()
+		c.namedWaiting--
+		c.mu.Unlock()
+	}
 	if refusal := c.admitForward(f); refusal != nil {
-		c.refuse(f.asked.Bind, refusal)
+		c.refuse(f, refusal)
 		return false, nil, nothing // a payload here makes some clients break off
 	}
 	c.srv.o.Accounts.NoteAllowedForward(c.who.Account, shownBind(f.asked.Bind))
@@ -145,6 +169,9 @@ func (c *conn) forward(payload []byte) (ok bool, reply []byte, then func()) {
 
 // admitForward finds the alias of a forward, or says why the connection may not have it.
 func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
+	if refusal = c.allowForward(c.ctx, f); refusal != nil {
+		return refusal
+	}
 	ctx, done := c.beginLookup(askTime)
 	if ctx == nil {
 		return relay.Errorf(relay.CodeStopping, "this connection has ended")
@@ -157,23 +184,43 @@ func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
 	if leaving {
 		return relay.Errorf(relay.CodeStopping, "this connection is closing; connect again")
 	}
-	f.alias, refusal = c.resolve(ctx, f.asked.Bind, full)
-	if refusal == nil && full && !c.holds(func(other *relay.Alias) bool { return other.ID == f.alias.ID }) {
+	if f.alias, refusal = c.resolve(ctx, f.asked.Bind, full); refusal != nil {
+		return refusal
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, other := range c.forwards {
+		if other.alias.ID == f.alias.ID && !f.replaces(other) {
+			return relay.Errorf(relay.CodeConflict, "%s is forwarded on this connection already, by port %d, which goes on serving it; cancel that one first",
+				f.alias.Name, other.port)
+		}
+	}
+	if full {
 		return errFull
 	}
-	return refusal
+	return nil
 }
+
+// replaces tells whether another forward of the connection ends when f is attached.
+func (f *forward) replaces(other *forward) bool { return f.named && !other.named }
 
 var errFull = relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
 
-// neutralBinds are what clients send when no alias was meant.
-var neutralBinds = map[string]bool{
-	"": true, "*": true, "localhost": true, "127.0.0.1": true, "0.0.0.0": true, "::": true, "::1": true,
+// neutralBinds are words that clients send when no alias was meant. <nil> comes from Go's
+// x/crypto before v0.45.0.
+var neutralBinds = map[string]bool{"": true, "*": true, "localhost": true, "<nil>": true}
+
+// isNeutral tells whether a bind string names no alias: it is empty, or says all addresses of
+// a machine or its own.
+func isNeutral(bind string) bool {
+	bind = strings.TrimSuffix(strings.ToLower(bind), ".")
+	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(bind, "["), "]"))
+	return neutralBinds[bind] || err == nil && (addr.Unmap().IsUnspecified() || addr.Unmap().IsLoopback())
 }
 
 // parseBind reads the alias out of a bind string; "" means that it names none.
 func parseBind(bind string, site *relay.Site) (label string, err *relay.Error) {
-	if neutralBinds[strings.TrimSuffix(strings.ToLower(bind), ".")] {
+	if isNeutral(bind) {
 		return "", nil
 	}
 	if label = site.AliasLabel(bind); relay.ValidLabel(label) {
@@ -254,20 +301,25 @@ func (c *conn) attach(f *forward) {
 		c.mu.Unlock()
 		return
 	}
-	var old *forward
-	if i := slices.IndexFunc(c.forwards, func(other *forward) bool { return other.alias.ID == f.alias.ID }); i >= 0 {
-		old = c.forwards[i]
-		old.closed.Store(true) // its Close must not end this connection
-		c.forwards = slices.Delete(slices.Clone(c.forwards), i, i+1)
+	var replaced []*forward
+	var forwards []*forward
+	for _, other := range c.forwards {
+		if f.replaces(other) {
+			other.closed.Store(true) // its Close must not end this connection
+			replaced = append(replaced, other)
+		} else {
+			forwards = append(forwards, other)
+		}
 	}
-	c.forwards = append(c.forwards, f)
+	c.forwards = append(forwards, f)
 	c.updateIdleTimer()
 	c.mu.Unlock()
 
 	c.srv.peers.tunnels.Store(f.info.ID, f) // before other nodes can learn of it
 	att := c.srv.o.Attach.Attach(f.alias, f)
-	if old != nil {
+	for _, old := range replaced {
 		old.detach(true)
+		c.notify(shell.Notice{Kind: relay.NoticeOffline, Alias: old.alias.Name, Message: "its forward without a name gave way to one with a name"})
 	}
 	c.stateMu.Lock()
 	c.mu.Lock()
@@ -338,11 +390,14 @@ func (c *conn) attached() []*forward {
 }
 
 // refuse tells everybody concerned that a forward is not let in, and why.
-func (c *conn) refuse(bind string, why *relay.Error) {
-	bind = shownBind(bind)
+func (c *conn) refuse(f *forward, why *relay.Error) {
+	bind := shownBind(f.asked.Bind)
 	c.log.Info("forward refused", "bind", bind, "code", why.Code, "err", why)
 	message := record.SafeText(why.Detail)
 	c.notify(shell.Notice{Kind: relay.NoticeRefused, Alias: bind, Code: why.Code, Message: message})
+	if why == errCommand && !f.named {
+		return // it comes with every command, and nobody misses it
+	}
 	c.srv.o.Accounts.NoteRefusedForward(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }
 

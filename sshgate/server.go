@@ -298,11 +298,15 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 	}
 	own := *req
 	req.WantReply = false // the reply is ours to give, in order but not now
+	var asked *forward
+	if own.Type == "tcpip-forward" {
+		asked = c.askForward(own.Payload)
+	}
 	c.post(func() {
 		ok, payload, then := false, []byte(nil), func() {}
 		switch own.Type {
 		case "tcpip-forward":
-			ok, payload, then = c.forward(own.Payload)
+			ok, payload, then = c.forward(asked)
 		case "cancel-tcpip-forward":
 			ok = c.cancelForward(own.Payload)
 		case relay.HelloRequest:

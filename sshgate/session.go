@@ -36,6 +36,7 @@ type session struct {
 	work    sync.WaitGroup // goroutines of the session beside its own
 	over    chan struct{}  // closed when the session has ended
 	done    bool           // under conn.mu: only the end is left
+	command bool           // under conn.mu: it runs a command or a subsystem, or a subsystem was refused to it
 
 	starts   chan func() int          // runs what was asked for and gives the exit code
 	consumer chan func(*bufio.Reader) // at most one, for readInput
@@ -69,6 +70,7 @@ func (c *conn) session(open ssh.NewChannel) {
 		return
 	}
 	s.ch.Channel = ch
+	c.sessionOpened()
 	s.Go("session input", s.readInput)
 	s.Go("session requests", func() { s.requests(reqs) })
 	s.Go("session guard", func() { c.guard(&s.ch, s.closed) })
@@ -126,6 +128,9 @@ func (s *session) requests(reqs <-chan *ssh.Request) {
 	begun := false // one shell, command or subsystem
 	for req := range reqs {
 		start, ok := s.request(req)
+		if !begun && (start != nil || req.Type == "subsystem") {
+			s.begins(req.Type == "subsystem" || req.Type == "exec" && len(req.Payload) > len("\x00\x00\x00\x00"))
+		}
 		if start != nil {
 			begun, ok = true, !begun
 		}

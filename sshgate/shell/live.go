@@ -256,7 +256,7 @@ func (v *live) tell(notices []Notice) {
 			v.line(fmt.Sprintf("Alias %s was refused: %s", cmp.Or(n.Alias, "(none)"), n.Message))
 		case relay.NoticeOffline:
 			delete(v.shown, n.Alias)
-			v.line("Alias " + n.Alias + " is offline: its forward was canceled")
+			v.line("Alias " + n.Alias + " is offline: " + cmp.Or(n.Message, "its forward was canceled"))
 		case relay.NoticeSuperseded:
 			v.line("Alias " + n.Alias + ": " + n.Message)
 		case relay.NoticeRevoked:
