@@ -124,19 +124,22 @@ func (s *Store) Members(ctx context.Context, who relay.Actor, alias string) (nam
 // owner may do this. Adding a member twice is no error.
 func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user string) error {
 	return s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "add member", func(c *writeTx) error {
-		a, err := c.ownAlias(who, alias)
-		if err != nil {
+		if _, err := c.ownAlias(who, alias); err != nil {
 			return err
 		}
 		m, err := c.account(user)
 		if err != nil {
 			return err
 		}
-		if m.ID == a.Owner {
-			return relay.Errorf(relay.CodeConflict, "%s owns %s", user, alias)
-		}
 		if err := c.holdAccount(m.ID); err != nil {
 			return err
+		}
+		a, err := c.ownAliasForUpdate(who, alias)
+		if err != nil {
+			return err
+		}
+		if m.ID == a.Owner {
+			return relay.Errorf(relay.CodeConflict, "%s owns %s", user, alias)
 		}
 		n, err := c.exec(`INSERT INTO members (alias_id, account_id) VALUES (?, ?) ON CONFLICT DO NOTHING`, a.ID, m.ID)
 		if err != nil || n == 0 {
@@ -156,7 +159,7 @@ func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user s
 		if user == who.AccountName { // a member may leave
 			find = c.alias
 		}
-		a, err := find(who, alias)
+		a, err := c.aliasForUpdate(func() (*relay.Alias, error) { return find(who, alias) })
 		if err != nil {
 			return err
 		}

@@ -175,10 +175,11 @@ func (s *Store) checkChurn(c *writeTx, owner relay.Account, now time.Time) error
 // makeAlias creates an alias with a free name, within the quota of the account.
 func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.now()
-	if _, err := c.exists(`SELECT 1 FROM accounts WHERE id = ?`+c.d.forUpdate, owner.ID); err != nil { // one claim of an account at a time
+	if err := c.lockAccount(owner.ID); err != nil { // one claim of an account at a time
 		return nil, err
 	}
-	var keptFor []int64 // the account that removed an alias of this name
+	c.lockText("alias name", name) // it may be let go just now
+	var keptFor []int64            // the account that removed an alias of this name
 	if err := c.all(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, micros(now)); err != nil {
 		return nil, err
 	}

@@ -18,7 +18,7 @@ import (
 // owner. It returns the error of edit unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
 	err = s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "set alias", func(c *writeTx) error {
-		if a, err = c.ownAlias(who, name); err != nil {
+		if a, err = c.ownAliasForUpdate(who, name); err != nil {
 			return err
 		}
 		set := a.Settings
@@ -64,19 +64,18 @@ func checkSettings(set *relay.Settings) error {
 func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err = s.updateIf(ctx, may, "transfer alias", func(c *writeTx) error {
-		if a, err = c.ownAlias(who, name); err != nil && who.Admin {
-			if unowned, unownedErr := c.oneAlias(`al.name = ? AND own.removed_at > 0`, storableText(name)); unownedErr == nil {
-				a, err = unowned, nil
-			}
-		}
-		if err != nil {
+		find := func() (*relay.Alias, error) { return c.transferable(who, name) }
+		if _, err := find(); err != nil {
 			return err
 		}
-		to, err := c.account(user)
+		to, err := c.accountForUpdate(user) // accounts before aliases: the order of locks
 		if errors.Is(err, sql.ErrNoRows) {
 			return invalid("user", user, "there is no such account")
 		}
 		if err != nil {
+			return err
+		}
+		if a, err = c.aliasForUpdate(find); err != nil {
 			return err
 		}
 		if to.ID == a.Owner {
@@ -95,6 +94,17 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		a, err = c.oneAlias(`al.id = ?`, a.ID)
 		return err
 	})
+	return a, err
+}
+
+// transferable finds an alias that the actor may give away.
+func (q session) transferable(who relay.Actor, name string) (*relay.Alias, error) {
+	a, err := q.ownAlias(who, name)
+	if err != nil && who.Admin {
+		if unowned, unownedErr := q.oneAlias(`al.name = ? AND own.removed_at > 0`, storableText(name)); unownedErr == nil {
+			return unowned, nil
+		}
+	}
 	return a, err
 }
 
@@ -129,7 +139,11 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 			return err
 		}
 		now := s.now()
+		c.lockText("alias name", a.Name)                     // who asks for the name meanwhile waits and finds it kept
 		c.do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
+		if a, err = c.ownAliasForUpdate(who, name); err != nil {
+			return err
+		}
 		c.do(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
 			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`, a.Name, a.Owner, micros(now.Add(nameKept)))
 		c.do(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, micros(now))

@@ -43,6 +43,7 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 	}
 	link, code = strings.ToLower(rand.Text() + rand.Text())[:32], newCode() // the link is a secret of 160 bits
 	err = s.update(ctx, "add enrolment", func(c *writeTx) error {
+		c.lockText("enrolment", key.Fingerprint) // of two at once, one replaces the other
 		n, err := c.exec(`UPDATE enrolments SET ended = ? WHERE fingerprint = ? AND ended = ''`, relay.EnrolmentReplaced, key.Fingerprint)
 		if err != nil {
 			return err

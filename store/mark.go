@@ -25,10 +25,7 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 		return err
 	}
 	return s.update(ctx, "mark event", func(c *writeTx) error {
-		if err := c.lockEvents([]relay.ID{id}); err != nil { // others who mark it wait, and retention
-			return err
-		}
-		e, err := c.ownEvent(who, id)
+		e, err := c.ownEventForUpdate(who, id) // the alias too: its marks are counted
 		if err != nil {
 			return err
 		}
@@ -109,7 +106,10 @@ func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, s
 		return err
 	}
 	return s.update(ctx, "save search", func(c *writeTx) error {
-		a, err := c.alias(who, alias)
+		if err := c.lockAccount(who.Account); err != nil { // its searches are counted
+			return err
+		}
+		a, err := c.aliasForUpdate(func() (*relay.Alias, error) { return c.alias(who, alias) })
 		if err != nil {
 			return err
 		}

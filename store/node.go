@@ -44,6 +44,7 @@ func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
 // start serves. ErrNotFound means that no living node has the name; with the code conflict no other node
 // serves.
 func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
+	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node serves, so that the clients of %s could go nowhere", name)
 	from, to, action := relay.NodeDraining, relay.NodeServing, "node.resume"
 	if on {
 		from, to, action = to, from, "node.drain"
@@ -65,9 +66,19 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 	case id == "":
 		return relay.ErrNotFound
 	case on && others == 0:
-		return relay.Errorf(relay.CodeConflict, "no other node serves, so that the clients of %s could go nowhere", name)
+		return nobodyElse
 	}
 	return s.update(ctx, "drain a node", func(c *writeTx) error {
+		if on { // of two nodes that are drained at once, one goes on
+			c.lockText("drain", "")
+			var left int
+			if err := c.get(&left, `SELECT COUNT(*) FROM nodes WHERE id <> ? AND state = ?`, id, relay.NodeServing); err != nil {
+				return err
+			}
+			if left == 0 {
+				return nobodyElse
+			}
+		}
 		n, err := c.exec(`UPDATE nodes SET state = ? WHERE id = ? AND state = ?`, to, id, from)
 		if err != nil || n == 0 { // it is in that state already
 			return err

@@ -133,7 +133,7 @@ func (c *writeTx) releaseSome(alias, until int64) (int, error) {
 	var rows []attemptRow
 	if err := c.all(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
 			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND released = 0
-			ORDER BY received_at, event_id, n LIMIT ?)
+			ORDER BY received_at, event_id, n LIMIT ?) AND claim_node = '' AND released = 0
 		RETURNING event_id, n`, alias, until, releaseSlice); err != nil || len(rows) == 0 {
 		return 0, err
 	}
@@ -147,38 +147,66 @@ func (c *writeTx) releaseSome(alias, until int64) (int, error) {
 // releasedWhileQueued is attempts.released of an attempt that leaves the queue.
 const releasedWhileQueued = `COALESCE((SELECT w.released FROM queue w WHERE w.event_id = attempts.event_id AND w.n = attempts.n), released)`
 
-// Cancel cancels the queued attempts of an event. It returns conflict when none is queued.
+// cancelSlice is how many attempts one transaction of Cancel changes; see releaseSlice.
+const cancelSlice = 1000
+
+// Cancel cancels the queued attempts of an event, the oldest first, in several transactions: when
+// it fails, some may be canceled. It returns conflict when none is queued.
 func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
 	}
-	return s.update(ctx, "cancel queued attempts", func(c *writeTx) error {
-		e, err := c.event(who, id)
+	until := 0 // what is asked for later is not canceled
+	for first, more := true, true; more; first = false {
+		err := s.update(ctx, "cancel queued attempts", func(c *writeTx) error {
+			if _, err := c.event(who, id); err != nil {
+				return err
+			}
+			if err := c.lockEvents([]relay.ID{id}); err != nil {
+				return err
+			}
+			e, err := c.event(who, id)
+			if err != nil {
+				return err
+			}
+			if first {
+				until = e.AttemptCount
+			}
+			n, err := c.cancelSome(who, &e, until)
+			switch more = n == cancelSlice; {
+			case err != nil || !first:
+				return err
+			case n == 0:
+				return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
+			}
+			return c.auditOfAlias(who, e.AliasID, "cancel", id.String(), "")
+		})
 		if err != nil {
 			return err
 		}
-		if err := c.lockEvents([]relay.ID{id}); err != nil {
-			return err
-		}
-		fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + storableText(who.String()) + " while it waited"}
-		var rows []attemptRow
-		if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
-			WHERE event_id = ? AND state = 0 RETURNING event_id, n`, micros(s.now()), fault.Code, fault.Message, id); err != nil {
-			return err
-		}
-		if len(rows) == 0 {
-			return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
-		}
-		for _, r := range rows {
-			if err := c.runOne(endEvent, []any{id, r.N, canceled, fault.Code, fault.Message, 0, nil, ""}); err != nil {
-				return err
-			}
-			c.dequeueAttempt(id, r.N)
-			c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: r.N})
-		}
-		c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
-		return c.auditOfAlias(who, e.AliasID, "cancel", id.String(), "")
-	})
+	}
+	return nil
+}
+
+// cancelSome cancels the oldest queued attempts of a locked event up to a number, and returns how
+// many.
+func (c *writeTx) cancelSome(who relay.Actor, e *relay.Event, until int) (int, error) {
+	fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + storableText(who.String()) + " while it waited"}
+	var rows []attemptRow
+	if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
+		WHERE event_id = ? AND state = 0 AND n IN (SELECT n FROM attempts WHERE event_id = ? AND state = 0 AND n <= ? ORDER BY n LIMIT ?)
+		RETURNING event_id, n`, micros(c.now()), fault.Code, fault.Message, e.ID, e.ID, until, cancelSlice); err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	last := 0
+	for _, r := range rows {
+		last = max(last, r.N)
+		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: e.ID, N: r.N})
+	}
+	c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+	c.do(`DELETE FROM queue WHERE event_id = ? AND n <= ?
+		AND EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = queue.event_id AND a.n = queue.n AND a.state = 5)`, e.ID, last)
+	return len(rows), c.runOne(endEvent, []any{e.ID, last, canceled, fault.Code, fault.Message, 0, nil, ""}) // what the event says is of the last one
 }
 
 // QueuePositions returns the positions of attempts in the queue of their alias, from 1 on.

@@ -318,10 +318,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	list, heavy := []removalCandidate{{ID: id}}, false
 	var e relay.Event
 	err := s.update(ctx, "delete event", func(c *writeTx) (err error) {
-		if err := c.lockEvents([]relay.ID{id}); err != nil { // no replay begins from here on
-			return err
-		}
-		if e, err = c.ownEvent(who, id); err != nil {
+		if e, err = c.ownEventForUpdate(who, id); err != nil { // no replay begins from here on
 			return err
 		}
 		var states []int

@@ -79,6 +79,9 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 		if err != nil {
 			return err
 		}
+		if err := c.holdAccount(account.ID); err != nil {
+			return err
+		}
 		now := s.now()
 		c.do(`INSERT INTO links (hash, account_id, kind, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`,
 			hash(secret), account.ID, kind, micros(now), micros(now.Add(ttl)))
@@ -133,12 +136,11 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 		}
 		who := relay.Actor{Kind: relay.ActorUser, Account: acc.ID, Name: acc.Name}
 		if key != nil {
-			own, err := c.exists(`SELECT 1 FROM keys WHERE fingerprint = ? AND account_id = ?`, key.Fingerprint, acc.ID)
-			if err == nil && !own {
-				err = c.insertKey(who, acc, key)
-			}
-			if err != nil {
-				return err
+			if err := c.insertKey(who, acc, key); err != nil {
+				own, failed := c.exists(`SELECT 1 FROM keys WHERE fingerprint = ? AND account_id = ?`, key.Fingerprint, acc.ID)
+				if failed != nil || !own {
+					return err
+				}
 			}
 		}
 		c.do(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,

@@ -35,21 +35,29 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 	var made shareRow
 	secret := newSecret("")
 	err := s.updateIf(ctx, may, "create share", func(c *writeTx) error {
-		if err := c.lockEvents([]relay.ID{id}); err != nil { // retention waits, or has removed the event
+		e, err := c.ownEvent(who, id)
+		if err != nil {
 			return err
 		}
-		e, err := c.ownEvent(who, id)
+		account, err := c.ownerOf(e.AliasID)
+		if err != nil {
+			return err
+		}
+		if err := c.holdAccount(account); err != nil { // accounts before events: the order of locks
+			return err
+		}
+		if e, err = c.ownEventForUpdate(who, id); err != nil {
+			return err
+		}
+		before := account
+		if account, err = c.ownerOf(e.AliasID); err == nil && account != before { // the operator shares for the owner, who has just given the alias away
+			err = c.holdAccount(account)
+		}
 		if err != nil {
 			return err
 		}
 		if e.Blocker != "" && !want.View {
 			return notReplayable(&e)
-		}
-		account := who.Account
-		if who.Kind == relay.ActorSystem {
-			if err := c.get(&account, `SELECT owner_id FROM aliases WHERE id = ?`, e.AliasID); err != nil {
-				return err
-			}
 		}
 		name := newName("shr_")
 		c.do(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, one_use, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -60,6 +68,12 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		return c.audit(who, account, "share.add", name, id.String())
 	})
 	return made.Share, secret, err
+}
+
+// ownerOf returns the account that owns an alias.
+func (q session) ownerOf(alias int64) (account int64, err error) {
+	err = q.get(&account, `SELECT owner_id FROM aliases WHERE id = ?`, alias)
+	return account, err
 }
 
 // Shares lists the shares of an event that the actor may see.
@@ -80,7 +94,7 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 // RemoveShare revokes one share of an event.
 func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, share string) error {
 	return s.updateIf(ctx, allow(who, relay.ScopeEventsShare), "remove share", func(c *writeTx) error {
-		if _, err := c.ownEvent(who, id); err != nil {
+		if _, err := c.ownEventForUpdate(who, id); err != nil {
 			return err
 		}
 		var owner int64

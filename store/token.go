@@ -46,9 +46,13 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 		if err != nil {
 			return err
 		}
+		if err := c.holdAccount(account.ID); err != nil {
+			return err
+		}
 		var alias any
 		if t.Alias != "" {
-			a, err := c.alias(relay.Actor{Kind: relay.ActorUser, Account: account.ID}, t.Alias)
+			holder := relay.Actor{Kind: relay.ActorUser, Account: account.ID}
+			a, err := c.aliasForUpdate(func() (*relay.Alias, error) { return c.alias(holder, t.Alias) })
 			if err != nil {
 				return err
 			}
