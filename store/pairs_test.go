@@ -25,14 +25,14 @@ import (
 type people struct {
 	*testing.T
 	*store.Store
-	db                 *sql.DB
-	prefix             string
-	alice, bob, carol  relay.Actor
-	event, waits       relay.ID
-	share, once        relay.Share
-	onceSecret         string
-	key, invite        string
-	enrolment, enrolls string
+	db                *sql.DB
+	prefix            string
+	alice, bob, carol relay.Actor
+	event, waits      relay.ID
+	share, once       relay.Share
+	onceSecret        string
+	key, invite       string
+	enrolls           string
 }
 
 func (p *people) name(n string) string { return p.prefix + n }
