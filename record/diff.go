@@ -27,6 +27,7 @@ const (
 const (
 	diffBody    = 2 << 20 // bytes of each body, stored and decoded
 	diffChanges = 500     // changes that are listed
+	diffBytes   = 1 << 20 // bytes of the listed changes of JSON, and one change more
 	diffSmall   = 256 << 10
 )
 

@@ -25,11 +25,12 @@ type jsonNode struct {
 type jsonDiffer struct {
 	seed maphash.Seed
 	path []string // steps to the value at hand; those of an array begin with [
+	size int      // bytes of the listed changes
 	out  BodyDiff
 }
 
 // compareJSON compares two valid JSON texts. It takes time in proportion to n log n of
-// their size, and of the listed changes to the length of their array.
+// their size. The changes that it lists have diffBytes, and what one more has.
 func compareJSON(was, is []byte) BodyDiff {
 	d := &jsonDiffer{seed: maphash.MakeSeed(), out: BodyDiff{Kind: DiffJSON}}
 	left, right := scanner{p: was}, scanner{p: is}
@@ -115,10 +116,14 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
 	}
-	d.out.Changes = append(d.out.Changes, BodyChange{Op: op, Path: new(pointer(d.path)), Field: fieldPath(d.path), Value: compact(is), Old: compact(was)})
+	c := BodyChange{Op: op, Path: new(pointer(d.path)), Field: fieldPath(d.path), Value: compact(is), Old: compact(was)}
+	d.out.Changes = append(d.out.Changes, c)
+	d.size += len(*c.Path) + len(c.Field) + len(c.Value) + len(c.Old)
 }
 
-func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges }
+// full tells whether no more changes are listed. Each change has its whole path, which may be as
+// long as the body.
+func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges || d.size > diffBytes }
 
 // at runs fn with one more step in the path.
 func (d *jsonDiffer) at(step string, fn func()) {
@@ -169,30 +174,32 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 			d.at(indexStep(i), func() { d.change("remove", was.kids[i], nil) })
 		}
 	}
-	var order []int // right indices in the order in which their elements stand now
-	for _, j := range partner {
+	// The elements stand now as those of the left array that have a partner: one at each place.
+	// What is moved or added stands behind the element that is before it in the right array, and
+	// so at the place of the last one that stays: last.
+	stand := newPlaces(len(partner) + 1)
+	for i, j := range partner {
 		if j >= 0 {
-			order = append(order, j)
+			stand.add(i+1, 1)
 		}
 	}
+	last := 0
 	for j, i := range leftOf {
-		if i >= 0 && kept[i] {
+		switch {
+		case i >= 0 && kept[i]:
+			last = i + 1
 			continue
-		}
-		if d.full() {
+		case d.full():
 			d.out.Total++
 			continue
 		}
 		from := -1
 		if i >= 0 {
-			from = slices.Index(order, j)
-			order = slices.Delete(order, from, from+1)
+			from = stand.before(i + 1)
+			stand.add(i+1, -1)
 		}
-		to := 0
-		if j > 0 {
-			to = slices.Index(order, j-1) + 1
-		}
-		order = slices.Insert(order, to, j)
+		to := stand.before(last + 1)
+		stand.add(last, 1)
 		switch {
 		case i < 0:
 			d.at(indexStep(to), func() { d.change("add", nil, is.kids[j]) })
@@ -207,6 +214,26 @@ func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 	}
 }
 
+// places counts how many elements stand at each of some places: a Fenwick tree.
+type places []int
+
+func newPlaces(n int) places { return make(places, n+1) }
+
+// add changes the number of elements at a place.
+func (p places) add(place, n int) {
+	for i := place + 1; i < len(p); i += i & -i {
+		p[i] += n
+	}
+}
+
+// before returns how many elements stand at lower places.
+func (p places) before(place int) (n int) {
+	for i := place; i > 0; i -= i & -i {
+		n += p[i]
+	}
+	return n
+}
+
 // move lists that the element at index left of the left array was moved.
 func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	d.at(indexStep(to), func() { d.change("move", nil, n) })
@@ -214,6 +241,7 @@ func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 		return
 	}
 	c := &d.out.Changes[len(d.out.Changes)-1]
+	d.size += len(*c.Path)
 	d.at(indexStep(from), func() { c.From = new(pointer(d.path)) })
 	d.at(indexStep(left), func() { c.Field = fieldPath(d.path) })
 }
@@ -325,10 +353,13 @@ func longestIncreasing(values []int) []int {
 func pointer(path []string) string {
 	var b strings.Builder
 	for _, step := range path {
-		b.WriteString("/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(step[1:]))
+		b.WriteByte('/')
+		_, _ = escapePointer.WriteString(&b, step[1:])
 	}
 	return b.String()
 }
+
+var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
 // fieldPath writes a path for people, and so that a filter by a JSON field reads it.
 func fieldPath(path []string) string {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 	"unicode/utf16"
+	"unicode/utf8"
 
 	"relay"
 )
@@ -171,15 +172,18 @@ func SafeJSON(p []byte) string {
 		return text
 	}
 	var b strings.Builder
-	for _, r := range text {
-		switch s := string(r); {
-		case r < 0x20 || IsSafeText(s): // within strings, JSON has escaped what is below
-			b.WriteString(s)
+	for i, r := range text {
+		switch {
+		case r < 0x7f: // within strings, JSON has escaped what is below a space
+			b.WriteByte(byte(r))
+		case r == utf8.RuneError || IsSafeText(text[i:i+utf8.RuneLen(r)]):
+			b.WriteRune(r)
 		case r > 0xffff:
 			high, low := utf16.EncodeRune(r)
-			fmt.Fprintf(&b, `\u%04x\u%04x`, high, low)
+			writeHex(&b, 'u', high, 4)
+			writeHex(&b, 'u', low, 4)
 		default:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			writeHex(&b, 'u', r, 4)
 		}
 	}
 	return b.String()

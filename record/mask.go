@@ -34,8 +34,10 @@ var secretHeaders = []string{
 // plainName gives a name in lower case without the separators that people choose
 // freely: api_key, Api-Key and apiKey are one name.
 func plainName(name string) string {
-	return strings.NewReplacer("-", "", "_", "", ".", "", " ", "").Replace(strings.ToLower(name))
+	return separators.Replace(strings.ToLower(name))
 }
+
+var separators = strings.NewReplacer("-", "", "_", "", ".", "", " ", "")
 
 func secretName(name string) bool {
 	name = plainName(name)
@@ -84,12 +86,12 @@ func maskForm(form string) (masked string, changed, whole bool) {
 	var out strings.Builder
 	whole = true
 	for i := 0; i < len(form); {
-		end := i + strings.IndexAny(form[i:]+"&", "&;#")
+		end := endOf(form, i, "&;#")
 		name, value, given := strings.Cut(form[i:end], "=")
 		switch plain, json := unescapeForm(value), ""; {
 		case given && value != "" && secretField(unescapeForm(name)):
 			out.WriteString(name + "=" + Masked)
-			changed, end = true, i+strings.Index(form[i:]+"&", "&")
+			changed, end = true, endOf(form, i, "&")
 		case startsJSON(plain):
 			var inner, all bool
 			if json, inner, all = maskJSON(plain); inner {
@@ -107,6 +109,15 @@ func maskForm(form string) (masked string, changed, whole bool) {
 		i = end + 1
 	}
 	return out.String(), changed, whole
+}
+
+// endOf returns where the first of some characters stands in a text from index i on, or the end
+// of the text.
+func endOf(text string, i int, chars string) int {
+	if n := strings.IndexAny(text[i:], chars); n >= 0 {
+		return i + n
+	}
+	return len(text)
 }
 
 // unescapeForm reads an escaped name or value; one that is malformed stays as it is.

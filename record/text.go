@@ -1,7 +1,6 @@
 package record
 
 import (
-	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -27,7 +26,7 @@ func SafeText(s string) string {
 		switch {
 		case broken:
 			marks = noLetter
-			fmt.Fprintf(&b, `\x%02x`, s[i])
+			writeHex(&b, 'x', rune(s[i]), 2)
 		case r == '\n':
 			b.WriteString(`\n`)
 		case r == '\r':
@@ -35,17 +34,27 @@ func SafeText(s string) string {
 		case r == '\t':
 			b.WriteString(`\t`)
 		case r < 0x80: // above, \x is for bytes that are no UTF-8
-			fmt.Fprintf(&b, `\x%02x`, r)
+			writeHex(&b, 'x', r, 2)
 		case r <= 0xffff:
-			fmt.Fprintf(&b, `\u%04x`, r)
+			writeHex(&b, 'u', r, 4)
 		default:
-			fmt.Fprintf(&b, `\U%08x`, r)
+			writeHex(&b, 'U', r, 8)
 		}
 	}
 	if done == 0 {
 		return s
 	}
 	return b.String() + s[done:]
+}
+
+// writeHex writes a backslash, a letter and the digits of a character. It is written by hand because
+// a text may be nothing but such characters.
+func writeHex(b *strings.Builder, letter byte, r rune, digits int) {
+	b.WriteByte('\\')
+	b.WriteByte(letter)
+	for digits--; digits >= 0; digits-- {
+		b.WriteByte("0123456789abcdef"[r>>(4*digits)&15])
+	}
 }
 
 // SafeTextMax is SafeText cut to at most most runes; where something was cut the
@@ -68,7 +77,15 @@ func SafeTextMax(s string, most int) string {
 }
 
 // IsSafeText tells whether SafeText leaves a text as it is.
-func IsSafeText(s string) bool { return SafeText(s) == s }
+func IsSafeText(s string) bool {
+	marks := noLetter
+	for i, r := range s {
+		if r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd") || !marks.shown(r) {
+			return false
+		}
+	}
+	return true
+}
 
 // accents counts the marks on the last letter: terminals stack as many as there are,
 // over the lines above, and put one without a letter onto what was printed before.

@@ -78,7 +78,12 @@ func fields(all []byte) []Field {
 			list = make([]Field, 0, bytes.Count(all, []byte{'\n'}))
 		}
 		if isSpace(line[0]) && len(list) > 0 {
-			// A folded line extends the value before it. An empty value begins in this line.
+			// A folded line extends the value before it. An empty value begins in this line. A blank
+			// line adds nothing; the search for the end of a value would pass all of these again and
+			// again.
+			if len(bytes.TrimRight(line, " \t\r")) == 0 {
+				continue
+			}
 			end := at + len(line)
 			if len(bytes.Trim(all[from:at], " \t\r\n")) == 0 {
 				from = end - len(bytes.TrimLeft(line, " \t"))

@@ -1,0 +1,166 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/relaytest"
+	"relay/wire"
+)
+
+// worstEvent is an event with these bytes as header lines, target and body.
+func worstEvent(lines, target, kind string, body []byte) *relay.Event {
+	message := func(start string) relay.Message {
+		return relay.Message{
+			Head:    []byte(start + "Host: a\r\nContent-Type: " + kind + "\r\n" + lines + "\r\n\r\n"),
+			Framing: relay.FramingLength,
+			Body:    relay.Body{State: relay.BodyComplete, Size: int64(len(body)), Stored: int64(len(body)), Data: body},
+		}
+	}
+	return &relay.Event{
+		Alias: "a", Method: "POST", Target: []byte(target), Host: "a", HTTPMinor: 1, State: relay.StateDelivered, Remote: netip.MustParseAddrPort("127.0.0.1:1"),
+		Request: message("POST " + target + " HTTP/1.1\r\n"),
+		Attempts: []relay.Attempt{{
+			N: 1, Kind: relay.KindOriginal, State: relay.StateDelivered, HasResponse: true, Status: 200, Response: message("HTTP/1.1 200 OK\r\n"),
+			Interim: [][]byte{[]byte("HTTP/1.1 103 Early\r\n" + lines + "\r\n\r\n")},
+		}},
+	}
+}
+
+func ofBody(kind string, body []byte) *relay.Event { return worstEvent("", "/", kind, body) }
+
+const formType, multipartType = "application/x-www-form-urlencoded", "multipart/form-data; boundary=b"
+
+// TestWorstBytes: no function of this package takes longer than in proportion to what a stranger
+// sends. 256 KiB of & kept the page of a share busy for 41 s.
+func TestWorstBytes(t *testing.T) {
+	t.Parallel()
+	const most, head, target = 1 << 20, 128 << 10, 16 << 10
+	const tokens = most / 4 // a token of encoding/json takes half a microsecond, however long it is
+	now, site := time.Now(), relay.Site{AliasDomain: "localhost"}
+	share := relay.Share{View: true}
+	headers := func(p []byte) []Header {
+		return []Header{{"Location", string(p)}, {string(p), "a"}, {"Cookie", string(p)}}
+	}
+	for _, c := range []struct {
+		name string
+		most int // bytes that it ever gets
+		f    func(p []byte)
+	}{
+		{"share of a body", tokens, func(p []byte) { OfShared(ofBody("text/plain", p), share, true) }},
+		{"share of a form", tokens, func(p []byte) { OfShared(ofBody(formType, p), share, true) }},
+		{"share of a multipart body", tokens, func(p []byte) { OfShared(ofBody(multipartType, p), share, true) }},
+		{"share of a target", target, func(p []byte) { OfShared(worstEvent("", "/?"+string(p), "a/b", nil), share, true) }},
+		{"share of header lines", head, func(p []byte) { OfShared(worstEvent(string(p), "/", "a/b", nil), share, true) }},
+		{"share of a media type", head, func(p []byte) { OfShared(ofBody(string(p), []byte("a=b")), share, true) }},
+		{"share of a header line", head, func(p []byte) { maskHeaders(headers(p), "example.com") }},
+		{"share of an address", head, func(p []byte) { maskTarget("https://a/?" + string(p)) }},
+		{"mask of a form", tokens, func(p []byte) { maskForm(string(p)) }},
+		{"mask of JSON", tokens, func(p []byte) { maskJSON(string(p)) }},
+		{"mask of multipart", tokens, func(p []byte) { maskMultipart(string(p), "b") }},
+		{"record", most, func(p []byte) { Of(ofBody("application/json", p), site, now) }},
+		{"record of header lines", head, func(p []byte) { Of(worstEvent(string(p), "/", "a/b", nil), site, now) }},
+		{"text of a body", most, func(p []byte) { EventText(Of(ofBody("text/plain", p), site, now)) }},
+		{"text of header lines", head, func(p []byte) { EventText(Of(worstEvent(string(p), "/"+string(p), "a/b", nil), site, now)) }},
+		{"line", target, func(p []byte) { _ = EventLine(&Of(worstEvent("", string(p), "a/b", nil), site, now).Summary).String() }},
+		{"safe text", most, func(p []byte) { SafeText(string(p)) }},
+		{"safe text, cut", most, func(p []byte) { SafeTextMax(string(p), 4096) }},
+		{"safe JSON", most, func(p []byte) { _, _ = MarshalSafe(string(p)) }},
+		{"curl", inlineCURL, func(p []byte) { CURL(ofBody("text/plain", p), site, "b") }},
+		{"curl of header lines", head, func(p []byte) { CURL(worstEvent(string(p), "/"+string(p), "a/b", nil), site, "b") }},
+		{"Go", most, func(p []byte) { _, _ = Export(ofBody("a/b", p), "go", site, "1", now) }},
+		{"JavaScript of header lines", head, func(p []byte) { _, _ = Export(worstEvent(string(p), "/", "a/b", nil), "js", site, "1", now) }},
+		{"HAR", most, func(p []byte) { HAROf(ofBody(formType, p), site, "1") }},
+		{"HAR of a target", target, func(p []byte) { HAROf(worstEvent(string(p), "/?"+string(p), "a/b", nil), site, "1") }},
+		{"provider", head, func(p []byte) { Recognise(append([]byte("POST / HTTP/1.1\r\n"), p...), p) }},
+		{"provider with its type in a body", most, func(p []byte) {
+			for _, mark := range []string{"Stripe-Signature: t=1", "X-Slack-Signature: v0", "Svix-Signature: a\r\nSvix-Id: a"} {
+				Recognise([]byte("POST / HTTP/1.1\r\n"+mark+"\r\n\r\n"), p)
+			}
+		}},
+		{"time of a signature", head, func(p []byte) { Recognise([]byte("POST / HTTP/1.1\r\nStripe-Signature: "+string(p)+"\r\n\r\n"), nil) }},
+		{"refused Host", most, func(p []byte) {
+			for _, status := range []int{200, 302, 400, 403, 422} {
+				HostRefusedBy(status, p)
+			}
+		}},
+		{"field of JSON", most, func(p []byte) {
+			MatchFields([]relay.FieldFilter{{Path: []string{"a", "a", "0"}, Value: "1"}, {Path: []string{"token"}, Value: "x"}}, p)
+		}},
+		{"text in a body", most, func(p []byte) {
+			NewTextSearch([]relay.TextFilter{{Text: string(p[:min(len(p), maxFilterValue)]) + "x"}, {Text: "[[[[[[[[]"}, {Text: "aaaaaaaaaaaaaaaaaaaaaaaaaaaab", Exact: true}}).Search(p)
+		}},
+		{"filter words", maxFilterRepeat * maxFilterValue, func(p []byte) {
+			if f, err := ParseFilterWords(string(p)); err == nil {
+				FilterWords(f)
+			}
+			CompleteFilter(string(p), nil)
+		}},
+		{"filter of JSON", maxFilterValue, func(p []byte) {
+			if f, err := ParseFilter(map[string][]string{"json": {string(p) + "=a", "a=" + string(p)}}); err == nil {
+				FilterWords(f)
+			}
+		}},
+		{"content type", head, func(p []byte) { ContentType([]byte("A: b\r\nContent-Type: " + string(p) + "\r\n\r\n")) }},
+		{"content coding", head, func(p []byte) { ContentCoding([]byte("A: b\r\nContent-Encoding: " + string(p) + "\r\n\r\n")) }},
+		{"nearest word", most, func(p []byte) { Nearest(string(p), []string{"alias", "status", string(p[:min(len(p), 64)])}) }},
+		{"live item", most, func(p []byte) { CompleteItem(&relay.FeedItem{Name: "event", Data: p}, "a-1") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			relaytest.WorstBytes(t, c.most, c.f)
+		})
+	}
+}
+
+// TestWorstDiffs: a comparison takes no longer than in proportion to what is compared, and what it
+// gives is bounded. Two bodies of 23 KiB took 5.6 s and gave 6 MB.
+func TestWorstDiffs(t *testing.T) {
+	t.Parallel()
+	shapes := append(relaytest.Worsts(),
+		relaytest.Worst{Unit: `{"a":`, Close: "}", End: ""},
+		relaytest.Worst{Begin: strings.Repeat(`{"a":`, 3000) + `{"z":0`, Unit: `,"k%d":0`, End: strings.Repeat("}", 3001)},
+		relaytest.Worst{Begin: strings.Repeat(`[`, 3000) + `{"z":0`, Unit: `,"k%d":0`, End: "}" + strings.Repeat("]", 3000)},
+		relaytest.Worst{Begin: `{"` + strings.Repeat("~", 10_000) + `":{"z":0`, Unit: `,"k%d":0`, End: "}}"},
+		relaytest.Worst{Begin: "[0", Unit: `,[%d,{"id":1}]`, End: "]"},
+	)
+	const most = 256 << 10 // two times a body of this size, in six ways
+	for kind, compare := range map[string]func(was, is []byte) BodyDiff{
+		"JSON": func(was, is []byte) (d BodyDiff) {
+			if json.Valid(was) && json.Valid(is) {
+				d = compareJSON(was, is)
+			}
+			return d
+		},
+		"text": compareText,
+	} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			relaytest.WorstShapes(t, most/4, shapes, func(p []byte) {
+				for _, q := range append(relaytest.Neighbours(p), bytes.ReplaceAll(p, []byte(":0"), []byte(":1"))) {
+					d := compare(p, q)
+					size := 0
+					for _, c := range d.Changes {
+						size += len(c.Text) + len(c.Value) + len(c.Old) + len(c.Field) + len(valueOf(c.Path)) + len(valueOf(c.From))
+					}
+					if size > diffBytes+8*len(p) {
+						t.Errorf("two bodies of %d bytes have a comparison of %d", len(p), size)
+					}
+				}
+			})
+		})
+	}
+	t.Run("headers", func(t *testing.T) {
+		t.Parallel()
+		relaytest.WorstBytes(t, 128<<10, func(p []byte) {
+			for _, q := range relaytest.Neighbours(p) {
+				headerChanges(headersOf(wire.Fields(p)), headersOf(wire.Fields(q)), true)
+			}
+		})
+	})
+}

@@ -1,0 +1,216 @@
+package relaytest
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Worst is a shape of bytes for which parsers, masks or views were slow, or may be: a unit
+// that repeats between a beginning and an end.
+type Worst struct {
+	Begin, Unit, End string
+	Close            string // repeats as often as Unit, behind it
+}
+
+// Bytes returns about n bytes of the shape. A unit may contain %d, which stands for its number.
+func (w Worst) Bytes(n int) []byte {
+	times := max(1, (n-len(w.Begin)-len(w.End))/max(1, len(w.Unit)+len(w.Close)))
+	if strings.Contains(w.Unit, "%d") {
+		var b bytes.Buffer
+		b.WriteString(w.Begin)
+		for i := 0; b.Len() < n-len(w.End); i++ {
+			fmt.Fprintf(&b, w.Unit, i)
+		}
+		b.WriteString(w.End)
+		return b.Bytes()
+	}
+	return []byte(w.Begin + strings.Repeat(w.Unit, times) + strings.Repeat(w.Close, times) + w.End)
+}
+
+// String names the shape in a failed test.
+func (w Worst) String() string {
+	return fmt.Sprintf("%.40q %.40q… %.40q… %.40q", w.Begin, w.Unit, w.Close, w.End)
+}
+
+// worstUnits are repeated as they are.
+var worstUnits = []string{
+	"&", ";", "=", "%", ",", `"`, `\`, "'", "`", "$", "#", "?", "+", ".", "/", ":", "*", "~", "-", "_", "!", "|", "@",
+	"[", "{", "(", "<", "]", "}", ")", ">", "[]", "{}", "{[", `["`, `{"`, `\"`, `\\"`, `",`, `":`, "$(", "${", "{a}", "]]>",
+	" ", "\t", "\r", "\n", "\r\n", " \r\n", " \r\r\n", "\t\n", " \n ", "\n\n", "\r\n\r\n", "\r\r\n", "\n\r", " ;", "; ", ", ", "a ", " a",
+	"a", "A", "aA", "0", "1", "9", "-1", "1e9", "a=", "=a", "a=b&", "&a", "a;", "a,", "a:", ":a", "a.", ".a", "a-", "--", "-a", "a:b,", "a=b;",
+	"\x00", "\x1b", "\x1b[", "\x7f", "\x80", "\xff", "\xc3", "\xe2\x80", "\xf0\x9f", "\ufeff", "\ufffd", "\u0301", "a\u0301", "\u202e", "\u200b", "\u2028", "é", "İ", "ſ", "世", "😀",
+	"%2", "%2525", "%7B", "%00", "%u", "&amp;", "&#1;", `\u`, `\u0041`, `\ud800`, `\ud83d\ude00`, `\n`, `\x`, "{lines}", "{id}",
+	"token=", "token=a&", "token=a;", "a={}&", "a=[&", "a={\"token\":1}&", "=&", "&&=", "a[b]=1&", "a[", "[a]", "k%d=%[1]d&", "k%d&",
+	"a: b\r\n", "a:\r\n", ":\r\n", "a\r\n", "a: b\n", "a:b\r\n \r\n", "a:\r\n\t\r\n c\r\n", " b\r\n", "Host: a\r\n", "Content-Length: 1\r\n", "Cookie: a=b; \r\n", "k%d: v\r\n", "k%d:\n",
+	"1\r\na\r\n", "1;a=b\r\nx\r\n", "0\r\n", "00000000", "1;", ";a=\"b\"", "1 \r\n", "ffffffffffffffff",
+	"--b", "--b\r\n", "--b\r\n\r\n", "\r\n--b", "\r\n--b\r\n\r\n", "\r\n--", "\n--c", "--b--\r\n", "\r\n--b \t", "--b\r\na: b\r\n\r\nx\r\n", "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\ns\r\n", "--b\r\nX: \r\n", "--b\n",
+	"<a>", "</a>", "<a", "<a ", "<a b=\"c\"", "<!--", "-->", "<![CDATA[", "<?", "&lt", "<a/>", "\n<a>", "<a b='",
+	`"a",`, "1,", "{},", "[],", `"[1]",`, `"{\"a\":1}",`, `"a":1,`, `"k%d":%[1]d,`, `{"id":%d},`, `"token":1,`, `null,`, "//", "/*", "*/", "# ", "- ", "a: ", "  - a\n", "a: &a [*a]\n", "&a ", "*a ", "? ", "|\n", "!!",
+	"GET / HTTP/1.1\r\n\r\n", "HTTP/1.1 100 Continue\r\n\r\n", "Blocked host", "Invalid ", "data: a\n", "data:\n", "evt_", "t=1,", "v1=a,", "t=", "2006-01-02", "1h", "alias:", "q:a ", `"a" `, `\ `,
+}
+
+// worstValues are whole documents.
+var worstValues = []Worst{
+	{Begin: "a=", Unit: "a"},
+	{Begin: "a=", Unit: "%%7B%%22"},
+	{Begin: "token=", Unit: ";#"},
+	{Begin: "token=", Unit: "a", End: "&b"},
+	{Begin: "a=[", Unit: "0,", End: "0]&b"},
+	{Begin: "a: ", Unit: "b", End: "\r\n"},
+	{Begin: "a: ", Unit: " ", End: "b\r\n"},
+	{Begin: "a: b\r\n", Unit: " c \r\n"},
+	{Unit: "[", Close: "]"},
+	{Unit: "[ ", Close: " ]"},
+	{Unit: "{\"a\":", Close: "}", Begin: "", End: ""},
+	{Unit: `{"a":[`, Close: "]}"},
+	{Unit: `{"token":[`, Close: "]}"},
+	{Unit: `{"id":1,"a":`, Close: "}"},
+	{Begin: "[0", Unit: ",0", End: "]"},
+	{Begin: "[0", Unit: ",%d", End: "]"},
+	{Begin: "[0", Unit: ", \n\t%d", End: "]"},
+	{Begin: "[0", Unit: ",{}", End: "]"},
+	{Begin: "[0", Unit: `,{"id":%d}`, End: "]"},
+	{Begin: "[0", Unit: `,{"id":1}`, End: "]"},
+	{Begin: "[0", Unit: `,{"id":%d,"name":"a","b":[]}`, End: "]"},
+	{Begin: "[0", Unit: `,"[0,1]"`, End: "]"},
+	{Begin: "[0", Unit: `,"{\"token\":1}"`, End: "]"},
+	{Begin: "[0", Unit: `,"[["`, End: "]"},
+	{Begin: "[0", Unit: `,"\ud83d\ude00"`, End: "]"},
+	{Begin: `{"a":0`, Unit: `,"a":0`, End: "}"},
+	{Begin: `{"a":0`, Unit: `,"k%d":0`, End: "}"},
+	{Begin: `{"a":0`, Unit: `,"token":"s"`, End: "}"},
+	{Begin: `{"a":0`, Unit: `,"token":["s"]`, End: "}"},
+	{Begin: `{"a":0`, Unit: `,"token%d":{"a":1}`, End: "}"},
+	{Begin: `{"a":0`, Unit: `,"type":{"type":1}`, End: "}"},
+	{Begin: `{"a":0`, Unit: `,"":""`, End: "}"},
+	{Begin: `{"a":"`, Unit: `a`, End: `"}`},
+	{Begin: `{"a":"`, Unit: `\\`, End: `"}`},
+	{Begin: `{"a":"`, Unit: `\"`, End: `"}`},
+	{Begin: `{"a":"`, Unit: `\u0000`, End: `"}`},
+	{Begin: `{"a":"[`, Unit: `[`, Close: "]", End: `]"}`},
+	{Begin: `{"a":"{`, Unit: `\"a\":{`, End: `"}`},
+	{Begin: `{"a":"`, Unit: "\u202e", End: `"}`},
+	{Begin: `{"`, Unit: `a.`, End: `":1}`},
+	{Begin: `{"a":`, Unit: " ", End: "1}"},
+	{Begin: `{"a":`, Unit: "1", End: "}"},
+	{Begin: `{"a":1}`, Unit: "\n{\"a\":%d}"},
+	{Unit: "{\"a\":1}\n"},
+	{Begin: "a: 1\n", Unit: "k%d: 1\n"},
+	{Begin: "a:\n", Unit: "  - a\n"},
+	{Begin: "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n", Unit: "\r\n--c", End: "\r\n--b--\r\n"},
+	{Begin: "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n", Unit: "\r\n", End: "\r\n--b--\r\n"},
+	{Begin: "--b\r\nContent-Disposition: form-data; name=\"", Unit: "\\\"", End: "\"\r\n\r\na\r\n--b--\r\n"},
+	{Begin: "--b\r\n", Unit: "name=", End: "\r\n\r\na\r\n--b--\r\n"},
+	{Begin: "--b\r\n", Unit: "a: b\r\n", End: "\r\na\r\n--b--\r\n"},
+	{Begin: "--b\r\n\r\n{", Unit: "\"a\":{", End: "\r\n--b--\r\n"},
+	{Unit: "--b\r\nContent-Disposition: form-data; name=\"k%d\"\r\n\r\n{\"token\":1}\r\n", End: "--b--\r\n"},
+	{Begin: "<a>", Unit: "<b>", Close: "</b>", End: "</a>"},
+	{Begin: "<a>", Unit: "<b c=\"d\"/>", End: "</a>"},
+	{Begin: "<a>", Unit: "text ", End: "</a>"},
+	{Begin: "<!DOCTYPE a [", Unit: "<!ENTITY k%d \"&a;&a;\">", End: "]>"},
+	{Begin: "<a ", Unit: "k%d=\"1\" ", End: "/>"},
+}
+
+// Worsts lists all shapes.
+func Worsts() []Worst {
+	list := slices.Clone(worstValues)
+	for _, u := range worstUnits {
+		list = append(list, Worst{Unit: u})
+	}
+	return list
+}
+
+// worstTime is what a function may take for a MiB of its worst bytes, on a quiet machine. The
+// processor time that one takes is up to twice as long beside others, and the limit allows
+// twice that: of a function whose time grows with the square of its input, it is still far away.
+const worstTime = 100 * time.Millisecond
+
+// plainLoop is how long a plain loop over one MiB takes here: about a millisecond, and much more
+// with the race detector.
+var plainLoop = sync.OnceValue(func() time.Duration {
+	p := bytes.Repeat([]byte("ab&"), 1<<20/3)
+	best := time.Hour
+	for range 5 {
+		best = min(best, cpuTime(func() {
+			n := 0
+			for i := range p {
+				if p[i] == '&' {
+					n++
+				}
+				p[i] ^= byte(n)
+			}
+		}))
+	}
+	return best
+})
+
+// WorstBytes fails the test where a function takes more than Patience(100 ms) of processor time
+// for most bytes of any shape; or where a plain loop over a MiB takes more than a millisecond, as
+// with the race detector, than a hundred times of that. A function that is in proportion to its
+// input up to a thirty-second of the bytes, and with all of them would be far from the limit, is
+// not run with all of them.
+func WorstBytes(t *testing.T, most int, f func(p []byte)) {
+	t.Helper()
+	WorstShapes(t, most, Worsts(), f)
+}
+
+// WorstShapes is WorstBytes with other shapes.
+func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
+	t.Helper()
+	limit := Patience(max(worstTime, 100*plainLoop()))
+	of := func(shape Worst, n int) time.Duration {
+		p := shape.Bytes(min(n, most))
+		return cpuTime(func() { f(p) })
+	}
+	small, medium := max(most/128, 4<<10), max(most/32, 16<<10)
+	var slowest time.Duration
+	var which Worst
+	for _, shape := range shapes {
+		little, more := of(shape, small), of(shape, medium)
+		took := more * time.Duration(max(1, most/medium))
+		// With four times the bytes, the square takes sixteen times as long.
+		if took > limit/2 || more > 8*little+200*time.Microsecond {
+			took = of(shape, most)
+			for again := 0; took > limit && took < 10*limit && again < 2; again++ { // it may have collected the garbage of others
+				took = min(took, of(shape, most))
+			}
+		}
+		if took > limit {
+			t.Errorf("%s: %v: %d bytes took %v, more than %v", t.Name(), shape, most, took.Round(time.Millisecond), limit)
+		}
+		if took > slowest {
+			slowest, which = took, shape
+		}
+	}
+	t.Logf("%s: %v for %v", t.Name(), slowest.Round(time.Millisecond), which)
+}
+
+// Neighbours returns texts that differ from p as two deliveries of one thing may: for functions
+// that compare.
+func Neighbours(p []byte) [][]byte {
+	reversed, scattered, last := slices.Clone(p), slices.Clone(p), slices.Clone(p)
+	slices.Reverse(reversed)
+	for i := 3; i < len(p); i += 7 {
+		scattered[i] ^= 1
+	}
+	if len(last) > 2 {
+		last[len(last)/2] ^= 1
+	}
+	shifted := append(slices.Clone(p[len(p)/3:]), p[:len(p)/3]...)
+	return [][]byte{last, scattered, reversed, shifted, p[:len(p)/2], nil}
+}
+
+// cpuTime returns the time that f used on a processor: other programs of the machine do not count.
+func cpuTime(f func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	begun := threadTime()
+	f()
+	return threadTime() - begun
+}
