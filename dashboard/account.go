@@ -119,22 +119,26 @@ func (p *pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Ac
 	if f.Failed() {
 		return formPage(p.account).finish(w, r, who, f, nil, "", "")
 	}
-	if err := p.Limits.Create(who); err != nil {
-		return nil, err
-	}
-	t, secret, err := p.Accounts.CreateToken(r.Context(), who, t)
-	if errors.Is(err, relay.ErrNotFound) {
-		err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
-	}
-	if err != nil {
-		return formPage(p.account).finish(w, r, who, f, err, "alias", "")
+	secret := madeByForm(r)
+	if *secret == "" {
+		if err := p.Limits.Create(who); err != nil {
+			return nil, err
+		}
+		var err error
+		_, *secret, err = p.Accounts.CreateToken(r.Context(), who, t)
+		if errors.Is(err, relay.ErrNotFound) {
+			err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
+		}
+		if err != nil {
+			return formPage(p.account).finish(w, r, who, f, err, "alias", "")
+		}
 	}
 	what := strings.TrimSpace("The token "+record.SafeTextMax(t.Name, maxTokenName)) + " may do: " + scopesText(t.Scopes) + "."
 	if t.Alias != "" {
 		what += " It is limited to the alias " + t.Alias + "."
 	}
 	return secretPage(secretView{
-		Title: "Token created", What: what, Secret: secret, Back: "/account",
+		Title: "Token created", What: what, Secret: *secret, Back: "/account",
 		Then:    "Store it as a secret, for example in the variable RELAY_TOKEN. If it is lost, revoke it and create a new one.",
 		Example: `curl -H "Authorization: Bearer $RELAY_TOKEN" ` + p.Site.URL("/api/v1/me"),
 	}), nil

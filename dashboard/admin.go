@@ -51,18 +51,20 @@ const inviteLifetime = 3 * 24 * time.Hour
 
 // inviteUser answers with the link itself: nothing keeps it.
 func (p *pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-	if err := p.Limits.Create(who); err != nil {
-		return nil, err
-	}
-	user := r.PathValue("user")
-	secret, err := p.Accounts.CreateInvite(r.Context(), who, user, inviteLifetime)
-	if err != nil {
-		return nil, err
+	user, secret := r.PathValue("user"), madeByForm(r)
+	if *secret == "" {
+		err := p.Limits.Create(who)
+		if err == nil {
+			*secret, err = p.Accounts.CreateInvite(r.Context(), who, user, inviteLifetime)
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
 	return secretPage(secretView{
 		Title:  "Invitation for " + user,
 		What:   "This link lets one person add an SSH key to the account " + user + " and logs them in. It works once, within 3 days.",
-		Secret: p.Site.URL("/invite/" + secret),
+		Secret: p.Site.URL("/invite/" + *secret),
 		Then:   "Send it only to that person.",
 		Back:   "/admin",
 	}), nil

@@ -20,6 +20,7 @@ import (
 	"math"
 	"net/http"
 	"net/url"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -51,7 +52,11 @@ type Options struct {
 	Log      *slog.Logger // nil = nothing is logged
 }
 
-type pages struct{ Options }
+type pages struct {
+	Options
+	mux  *http.ServeMux
+	data map[string]bool // patterns of GET routes that are no pages, such as live streams
+}
 
 // New makes the handler of everything on the base site that is not under /api/. It
 // is safe for concurrent use and starts no goroutines. Its headers keep other sites from
@@ -60,7 +65,7 @@ func New(o Options) http.Handler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	p := &pages{o}
+	p := &pages{Options: o, data: map[string]bool{}}
 	routes := http.NewCrossOriginProtection().Handler(p.routes())
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -83,21 +88,26 @@ func New(o Options) http.Handler {
 // routes are the addresses of everything.
 func (p *pages) routes() *http.ServeMux {
 	mux := http.NewServeMux()
+	p.mux = mux
+	data := func(pattern string, h http.Handler) {
+		p.data[pattern] = true
+		mux.Handle(pattern, ownPages(h))
+	}
 	mux.Handle("GET /{$}", p.signedIn(formPage(p.home).empty))
 	mux.Handle("GET /aliases/{alias}", p.ofAlias(p.stream))
-	mux.Handle("GET /aliases/{alias}/live", ownPages(p.ofAlias(p.live)))
-	mux.Handle("GET /aliases/{alias}/qr.svg", ownPages(p.ofAlias(p.qrCode)))
+	data("GET /aliases/{alias}/live", p.ofAlias(p.live))
+	data("GET /aliases/{alias}/qr.svg", p.ofAlias(p.qrCode))
 	mux.Handle("POST /aliases/{alias}/test", p.ofAlias(p.sendSample))
 	mux.Handle("GET /aliases/{alias}/replay", p.ofAlias(p.confirmReplays))
 	mux.Handle("POST /aliases/{alias}/replay", p.ofAlias(p.replayMany))
-	mux.Handle("GET /aliases/{alias}/complete", ownPages(p.signedIn(p.completeFilter)))
-	mux.Handle("GET /live", ownPages(p.signedIn(p.sidebarLive)))
+	data("GET /aliases/{alias}/complete", p.signedIn(p.completeFilter))
+	data("GET /live", p.signedIn(p.sidebarLive))
 	mux.Handle("POST /theme", p.page(p.setTheme))
 	mux.Handle("GET /aliases/{alias}/replay-queued", p.ofAlias(p.confirmRelease))
 	mux.Handle("POST /aliases/{alias}/replay-queued", p.ofAlias(p.release))
 	mux.Handle("GET /events/{id}", p.ofEvent(p.event))
-	mux.Handle("GET /events/{id}/image/{n}", ownPages(p.ofEvent(p.image)))
-	mux.Handle("GET /events/{id}/json/{n}", ownPages(p.ofEvent(p.wholeText)))
+	data("GET /events/{id}/image/{n}", p.ofEvent(p.image))
+	data("GET /events/{id}/json/{n}", p.ofEvent(p.wholeText))
 	mux.Handle("POST /events/{id}/replay", p.ofEvent(p.replay))
 	mux.Handle("POST /events/{id}/cancel", p.ofEvent(p.cancel))
 	mux.Handle("GET /events/{id}/share", p.ofEvent(p.previewShare))
@@ -139,14 +149,47 @@ func (p *pages) routes() *http.ServeMux {
 	mux.Handle("GET /login/{token}", p.page(p.login))
 	mux.Handle("POST /login/{token}", p.page(p.useLogin))
 	mux.Handle("POST /logout", p.page(p.logout))
-	mux.Handle("GET /assets/", http.HandlerFunc(serveAsset))
-	mux.Handle("/", p.signedInOrElse(
+	mux.Handle(assetsPattern, http.HandlerFunc(serveAsset))
+	nothing := p.signedInOrElse(
 		func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
 			return nil, relay.ErrNotFound
 		},
 		func(http.ResponseWriter, *http.Request) (templ.Component, error) { return nil, relay.ErrNotFound },
-	))
+	)
+	mux.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if isRead && p.pattern(http.MethodPost, r.URL.Path) != "/" { // the address of a form, reloaded or sent to somebody
+			http.Redirect(w, r, p.pageAbove(r.URL.Path), http.StatusSeeOther)
+			return
+		}
+		nothing.ServeHTTP(w, r)
+	}))
 	return mux
+}
+
+// pattern is the pattern of the route of a path, "/" where there is none.
+func (p *pages) pattern(method, path string) string {
+	_, pattern := p.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
+	return pattern
+}
+
+// isPage tells whether a pattern is that of a page, which people look at: no live stream, no
+// picture, no part of a page.
+func (p *pages) isPage(pattern string) bool {
+	return strings.HasPrefix(pattern, "GET /") && !p.data[pattern] && pattern != assetsPattern
+}
+
+const assetsPattern = "GET /assets/"
+
+// pageAbove is the address of the page that a path is of, or else that of the nearest page
+// above it: a form without a page of its own stands on that.
+func (p *pages) pageAbove(address string) string {
+	for address = path.Clean("/" + address); address != "/"; address = path.Dir(address) {
+		if p.isPage(p.pattern(http.MethodGet, address)) {
+			return (&url.URL{Path: address}).EscapedPath()
+		}
+	}
+	return "/"
 }
 
 // ownPages refuses requests that a page of another site made. It is for addresses that
@@ -226,7 +269,7 @@ func (p *pages) explain(w http.ResponseWriter, r *http.Request, err error) withS
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
 	}
 	if e.Code == relay.CodeLoginTooOld {
-		http.SetCookie(w, p.nextCookie(referer(r), nextAge)) // of the form that was refused
+		http.SetCookie(w, p.nextCookie(p.pageOf(referer(r)), nextAge)) // of the form that was refused
 	}
 	body := errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail)
 	switch {
@@ -366,15 +409,15 @@ func (p *pages) signedInOrElse(handle signedInHandler, stranger handler) http.Ha
 			case err != nil:
 				return nil, err
 			}
-			return handle(w, r, who)
+			return p.once(handle)(w, r, who)
 		}).ServeHTTP(w, r)
 	})
 }
 
 // loginRequired shows how to log in, and notes where the person wanted to go.
 func (p *pages) loginRequired(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	if partial(r) {
-		return errorFragment(http.StatusUnauthorized, "you are logged out; log in again"), nil
+	if partial(r) || p.data[r.Pattern] {
+		return withStatus{errorFragment(http.StatusUnauthorized, "you are logged out; log in again"), http.StatusUnauthorized}, nil
 	}
 	status := http.StatusOK
 	if r.URL.Path != "/" {
@@ -384,9 +427,11 @@ func (p *pages) loginRequired(w http.ResponseWriter, r *http.Request) (templ.Com
 	return withStatus{loginHelpPage(p.loginCommand()), status}, nil
 }
 
-// rememberPage notes where somebody wanted to go before logging in.
+// rememberPage notes where somebody wanted to go before logging in: a page, and no address that a
+// page reads by itself.
 func (p *pages) rememberPage(w http.ResponseWriter, r *http.Request) {
-	if r.Method == http.MethodGet && !partial(r) {
+	mode := r.Header.Get("Sec-Fetch-Mode") // not every client sends it
+	if r.Method == http.MethodGet && !partial(r) && p.isPage(r.Pattern) && (mode == "" || mode == "navigate") {
 		http.SetCookie(w, p.nextCookie(r.URL.RequestURI(), nextAge))
 	}
 }
@@ -397,6 +442,14 @@ func referer(r *http.Request) string {
 		return localPath(url.QueryEscape(from.RequestURI()))
 	}
 	return "/"
+}
+
+// pageOf is an address of this site if it is that of a page, or else that of the page above.
+func (p *pages) pageOf(address string) string {
+	if u, err := url.Parse(address); err == nil && !p.isPage(p.pattern(http.MethodGet, u.Path)) {
+		return p.pageAbove(u.Path)
+	}
+	return address
 }
 
 // viewer is what the header and the sidebar of a page say about the signed-in person.

@@ -24,6 +24,12 @@ type Accounts interface {
 	RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error)
 	// Nodes lists the relayd processes that serve the store, for admins.
 	Nodes(ctx context.Context) ([]relay.Node, error)
+	// BeginIdempotent remembers the key of a form that a credential sent: it returns the stored
+	// answer of the same key and target, conflict while the first form with it is still handled,
+	// and (0, nil, nil) when the form is the first.
+	BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error)
+	// EndIdempotent stores the answer of the form; status 0 forgets the key.
+	EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error
 }
 
 // Events reads and removes events. store satisfies it.

@@ -117,7 +117,7 @@ func (p *pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Componen
 	next := "/"
 	if c, err := r.Cookie(p.nextCookie("", 0).Name); err == nil {
 		http.SetCookie(w, p.nextCookie("", -1))
-		next = localPath(c.Value)
+		next = p.pageOf(localPath(c.Value))
 	}
 	return seeOther(w, r, nil, next)
 }

@@ -75,23 +75,25 @@ func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.A
 }
 
 // createShare creates a share. Its address is shown in this response only.
-func (p *pages) createShare(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+func (p *pages) createShare(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	want, err := wantedShare(r.PostForm)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Limits.Create(who); err != nil {
-		return nil, err
-	}
-	_, secret, err := p.Accounts.CreateShare(r.Context(), who, id, want)
-	if err != nil {
-		return nil, err
+	secret := madeByForm(r)
+	if *secret == "" {
+		if err := p.Limits.Create(who); err != nil {
+			return nil, err
+		}
+		if _, *secret, err = p.Accounts.CreateShare(r.Context(), who, id, want); err != nil {
+			return nil, err
+		}
 	}
 	v, head, err := p.readEventView(r, who, id)
 	if err != nil {
 		return nil, err
 	}
-	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL(sharePath(secret)), want.View
+	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL(sharePath(*secret)), want.View
 	return p.renderEvent(r, who, v, head)
 }
 
@@ -175,6 +177,12 @@ func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Comp
 	if err != nil {
 		return nil, err
 	}
+	return p.once(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		return p.replayShared(w, r, who, share, e)
+	})(w, r, who)
+}
+
+func (p *pages) replayShared(w http.ResponseWriter, r *http.Request, who relay.Actor, share relay.Share, e *relay.Event) (templ.Component, error) {
 	if e.Blocker != "" {
 		return nil, relay.Errorf(relay.CodeEventNotReplayable, "%s", blockerText(e.Blocker))
 	}

@@ -19,7 +19,7 @@ async function fetchPart(url, init = {}, isRetry = false) {
 		if (!isRetry) announce("The relay cannot be reached.", true);
 		return null;
 	}
-	if (response.status === 401) return location.reload();
+	if (response.status === 401) return location.replace(location.pathname + location.search);
 	if (response.ok || content.getElementById("list")) return content; // a list says itself what is wrong with its filter
 	const isPassing = response.status >= 500 || response.status === 429;
 	if (!isPassing || !isRetry) announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
@@ -104,13 +104,44 @@ async function followFilter(up) {
 }
 // showFilter puts the filter of another list into the search box, whatever was typed there.
 const showFilter = () => { const box = $("#search"); if (box) box.value = box.getAttribute("value") ?? ""; };
+// Forms under way, and whether they were answered. A replay runs until its buttons know of one more attempt.
+const sending = new Map();
+const formKey = (url, fields) => url.replace(location.origin, "").replace("?", "") + (fields ?? "");
+const keyOf = button => formKey(button.getAttribute("formaction") || button.form.action, new URLSearchParams(new FormData(button.form)));
 async function send(url, body) {
-	const before = latestAttempt(), content = await fetchPart(url, { method: "POST", body });
-	if (!content) return;
+	const key = formKey(url, body), before = latestAttempt();
+	if (sending.has(key)) return;
+	sending.set(key, false);
+	showSending();
+	const content = await fetchPart(url, { method: "POST", body });
+	if (content && key.includes("seen=")) sending.set(key, true);
+	else sending.delete(key);
+	if (!content) return showSending();
 	if (content.getElementById("detail")) return swap(content, ["detail"]);
 	if (latestAttempt() === before) announce(content.textContent.trim()); // the attempt may have ended already, which was announced
 	if (url.endsWith("/searches")) rereadList();
 	else if ($("#event")) rereadEvent();
+	else showSending();
+}
+function showSending() {
+	const shown = new Set();
+	for (const button of sending.size || $("[aria-disabled]") ? $$("#replay, #rows button[formaction]") : []) {
+		const key = keyOf(button), runs = sending.has(key);
+		shown.add(key);
+		if (runs) button.setAttribute("aria-disabled", "true");
+		else button.removeAttribute("aria-disabled");
+		setText(button, runs ? "Replaying…" : "Replay");
+	}
+	for (const [key, answered] of sending) if (answered && !shown.has(key)) sending.delete(key);
+}
+// replayNow presses the button of an event; twice in a row is once.
+let replayedAt = -1e4;
+function replayNow(id) {
+	const button = id === currentID() ? $("#replay") : $(`#${id} button[formaction]`);
+	if (performance.now() - replayedAt < 500 || button?.disabled) return;
+	replayedAt = performance.now();
+	if (button) button.form.requestSubmit(button);
+	else send(`/events/${id}/replay`);
 }
 
 // The list.
@@ -146,6 +177,7 @@ function arrangeRows() {
 			if (href && link.getAttribute("href") !== href) { link.href = href; link.dataset.part = ""; }
 		}
 	}
+	showSending();
 	const title = $("#detail")?.dataset.title;
 	if (title) pageTitle = `${title} · Relay`;
 	showTitle();
@@ -271,11 +303,13 @@ const receivers = {
 	resync: () => { listIsStale = true; if ($("#event")) rereadEvent(); schedule(); },
 };
 // refusalOf asks why the server refused live updates: an EventSource does not tell the status.
+const loggedOut = "logged out";
 async function refusalOf(url) {
 	try {
-		const { status } = await fetch(url, { method: "HEAD" });
+		const { status } = await fetch(url, { method: "HEAD", signal: AbortSignal.timeout(retryAfter) });
 		if (status === 429) return "too many live pages at once";
-		if (status === 401 || status === 403 || status === 404) return "no access any more";
+		if (status === 401) return loggedOut;
+		if (status === 403 || status === 404) return "no access any more";
 		return status < 400 ? "" : `refused with status ${status}`;
 	} catch { // no connection
 		return "";
@@ -284,7 +318,10 @@ async function refusalOf(url) {
 function showConnection(text = connection) {
 	connection = text;
 	const link = $("#link");
-	if (link) { setText(link, text); link.dataset.is = text; }
+	if (!link) return text === loggedOut && announce("You are logged out; load the page again.", true);
+	if (text !== loggedOut) setText(link, text);
+	else if (!$("a", link)) link.replaceChildren(`${text}, `, make("a", { href: location.pathname + location.search, textContent: "log in" }));
+	link.dataset.is = text;
 }
 let source;
 // connect asks for what came after an item: "" = all since the list of the page was read.
@@ -298,9 +335,11 @@ function connect(after = lastID) {
 	source.onopen = () => showConnection("live");
 	source.onerror = async e => {
 		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
-		setTimeout(() => { if (source === e.target) connect(); }, 3000);
 		const reason = await refusalOf(url);
-		if (source === e.target) showConnection(reason ? `${reason}, trying again…` : "reconnecting…");
+		if (source !== e.target) return;
+		if (reason === loggedOut) return showConnection(reason);
+		showConnection(reason ? `${reason}, trying again…` : "reconnecting…");
+		setTimeout(() => { if (source === e.target) connect(); }, retryAfter);
 	};
 	for (const [name, receive] of Object.entries(receivers)) source.addEventListener(name, e => { lastID = e.lastEventId || lastID; receive(e); });
 }
@@ -380,7 +419,7 @@ function replaySoon(id) {
 		if (--left > 0) return tell();
 		clearInterval(undoTimer);
 		undoTimer = 0;
-		send(`/events/${id}/replay`);
+		replayNow(id);
 	}, 1000);
 }
 
@@ -406,7 +445,7 @@ function compareWithNeighbour(id) {
 const keys = {
 	j: () => move(1), k: () => move(-1),
 	"[": () => $("#newer:not([hidden])")?.click(), "]": () => $("#older-event:not([hidden])")?.click(),
-	r: id => id && (focusedRow() ? replaySoon(id) : send(`/events/${id}/replay`)),
+	r: id => id && (focusedRow() ? replaySoon(id) : replayNow(id)),
 	p: () => $("#pin")?.click(),
 	x: id => id && send(`/events/${id}/cancel`),
 	c: id => id && copyFrom(`/api/v1/events/${id}/export?format=curl`),

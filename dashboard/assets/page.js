@@ -114,6 +114,19 @@ function morphChildren(old, fresh) {
 	}
 }
 
+// A form is sent once: not by a double click, a held Enter key, or again while its answer is awaited.
+const acts = form => form?.method === "post";
+const ignoreAgain = (e, form) => { if ((e.detail > 1 || e.repeat && e.key === "Enter" && e.target.localName !== "textarea") && acts(form)) e.preventDefault(); };
+document.addEventListener("click", e => ignoreAgain(e, e.target.closest("button")?.form), true);
+document.addEventListener("keydown", e => ignoreAgain(e, e.target.form), true);
+let sentForm = null;
+document.addEventListener("submit", e => {
+	if (!acts(e.target) || e.target.matches("#act, [data-post]")) return;
+	if (sentForm === e.target) e.preventDefault();
+	sentForm = e.target;
+});
+addEventListener("pageshow", () => { sentForm = null; });
+
 // Copying.
 async function copyText(text) {
 	try {

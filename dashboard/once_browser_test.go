@@ -1,0 +1,122 @@
+package dashboard_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"relay"
+)
+
+// attempts tells how many attempts an event has when none is under way.
+func (r *fixture) attempts(id relay.ID) (n int) {
+	r.t.Helper()
+	r.await("the end of the attempts", func() bool {
+		e, err := r.s.Event(context.Background(), relay.System(), id, 0)
+		must(r.t, err)
+		n = e.AttemptCount
+		return e.State != relay.StateDelivering
+	})
+	return n
+}
+
+// TestBrowserDoubleClick: a second click, however it comes, ran the code of the person again. One on
+// the page that shows the new attempt is another replay.
+func TestBrowserDoubleClick(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	b := newBrowser(t, r)
+	const (
+		clicks      = `for (const detail of [1, 2]) %s.dispatchEvent(new MouseEvent("click", { detail, bubbles: true, cancelable: true }))`
+		pressed     = `%s; for (let i = 0; i < 2; i++) document.body.dispatchEvent(new KeyboardEvent("keydown", { key: "r", bubbles: true }))`
+		heldEnter   = `const b = %s; b.focus(); for (let i = 0; i < 5; i++) if (b.dispatchEvent(new KeyboardEvent("keydown", { key: "Enter", repeat: i > 0, bubbles: true, cancelable: true }))) b.click()`
+		calls       = `{ const b = %s; b.click(); b.click(); }`
+		afterAnswer = `{ const b = %s, n = document.querySelectorAll("[data-attempt]").length; b.dispatchEvent(new MouseEvent("click", { detail: 1, bubbles: true, cancelable: true }));
+			const wait = setInterval(() => { if (document.querySelectorAll("[data-attempt]").length === n) return; clearInterval(wait);
+			b.dispatchEvent(new MouseEvent("click", { detail: 2, bubbles: true, cancelable: true })); window.second = true; }, 5); }`
+	)
+	id := r.send(post("/one", `{}`))
+	want := 1
+	try := func(name, page, button, act string) {
+		t.Helper()
+		b.open(page)
+		b.until(`document.querySelector("#link").textContent === "live"`)
+		want++
+		value[any](b, fmt.Sprintf(act+`; undefined`, button))
+		b.until(fmt.Sprintf(`document.querySelector("#rows button[formaction]").getAttribute("formaction").endsWith("?seen=%d")`, want))
+		if act == afterAnswer {
+			b.until(`window.second`)
+		}
+		b.until(`!document.querySelector("[aria-disabled]") && [...document.querySelectorAll("#replay, #rows button")].every(b => b.textContent === "Replay")`)
+		value[any](b, `fetch("/account").then(() => window.asked = true); undefined`) // behind what the clicks have sent
+		b.until(`window.asked`)
+		if n := r.attempts(id); n != want {
+			t.Errorf("%s: %d attempts, want %d", name, n, want)
+			want = n
+		}
+	}
+	inspector, row := `document.querySelector("#replay")`, `document.querySelector("#rows button[formaction]")`
+	event := "/events/" + id.String()
+	try("inspector, double click", event, inspector, clicks)
+	try("inspector, a slow double click", event, inspector, afterAnswer)
+	try("inspector, two clicks at once", event, inspector, calls)
+	try("inspector, Enter held", event, inspector, heldEnter)
+	try("inspector, r twice", event, inspector, pressed)
+	try("row, double click", "/aliases/hook", row, clicks)
+	try("row, two clicks at once", "/aliases/hook", row, calls)
+	try("row beside the event, double click", event, row, clicks)
+
+	// A new one, as soon as the page shows the attempt.
+	b.open(event)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	for range 2 {
+		want++
+		b.click("#replay")
+		b.until(fmt.Sprintf(`document.querySelector("#event [name=seen]").value === "%d"`, want))
+	}
+	if n := r.attempts(id); n != want {
+		t.Errorf("%d attempts, want %d", n, want)
+	}
+}
+
+// TestBrowserReplayIsShownAsRunning: until the attempt is there, the button says that it was pressed.
+func TestBrowserReplayIsShownAsRunning(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	id := r.send(post("/one", `{}`)).String()
+	b := newBrowser(t, r)
+	b.open("/events/" + id)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	value[any](b, `const real = window.fetch; window.fetch = async (...a) => { if (a[1]?.method === "POST") await new Promise(go => { window.go = go; }); return real(...a); };
+		document.querySelector("#replay").click()`)
+	for _, sel := range []string{"#replay", "#rows button[formaction]"} {
+		b.until(fmt.Sprintf(`document.querySelector(%q).textContent === "Replaying…" && document.querySelector(%q).getAttribute("aria-disabled") === "true"`, sel, sel))
+	}
+	value[any](b, `go(); undefined`)
+	b.see(`[data-attempt="2"]`)
+	b.until(`document.querySelector("#replay").textContent === "Replay" && !document.querySelector("[aria-disabled]")`)
+}
+
+// TestBrowserLoggedOutPage: an open page of an ended session asked for its live updates for ever, and
+// the next login led to their address.
+func TestBrowserLoggedOutPage(t *testing.T) {
+	r := newFixture(t)
+	b := newBrowser(t, r)
+	b.expect(http.StatusUnauthorized)
+	b.open("/aliases/hook?status=5xx")
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	value[any](b, `window.asked = 0; const real = EventSource; window.EventSource = class extends real { constructor(url) { super(url); window.asked++; } }; undefined`)
+	must(t, r.s.EndSession(t.Context(), r.session))
+	b.until(`document.querySelector("#link").textContent === "logged out, log in"`)
+	if asked := value[int](b, `asked`); asked > 1 { // the browser itself tries once more
+		t.Errorf("the page has asked %d times", asked)
+	}
+	b.click("#link a")
+	b.until(`location.pathname === "/aliases/hook" && document.body.innerText.includes("ssh ")`)
+	link, err := r.s.CreateLoginLink(t.Context(), relay.System(), "alice", patience)
+	must(t, err)
+	b.open("/login/" + link)
+	b.click("form button")
+	b.until(`location.pathname === "/aliases/hook" && location.search === "?status=5xx" && document.querySelector("#rows")`)
+}
