@@ -243,19 +243,7 @@ func (h *channel) Refusal(wait time.Duration) *relay.Error {
 }
 
 // CloseWrite implements relay.Channel.
-func (h *channel) CloseWrite() error {
-	ended := make(chan error, 1)
-	h.c.srv.work.Go(func() {
-		defer h.c.recovered("half-close")
-		ended <- h.ch.CloseWrite()
-	})
-	select {
-	case err := <-ended:
-		return err
-	case <-h.done:
-		return io.ErrClosedPipe
-	}
-}
+func (h *channel) CloseWrite() error { return h.writes.call("half-close", h.ch.CloseWrite, h.done) }
 
 // Close implements relay.Channel.
 func (h *channel) Close() error {

@@ -22,7 +22,8 @@ import (
 // askTime bounds one call of the store or of delivery.
 const askTime = 5 * time.Second
 
-// conn is one SSH connection, from the accept to the end of its last goroutine.
+// conn is one SSH connection, from the accept to the end of its last goroutine, or of those that
+// x/crypto gives back.
 //
 // Global requests and the starts of sessions go through post, one after another;
 // calls from other packages and timers take mu for a moment.
@@ -33,7 +34,7 @@ type conn struct {
 	ctx      context.Context // ends with the connection
 	cancel   context.CancelFunc
 	peerCtx  context.Context // ends when a read has failed, at the latest with the connection
-	finished chan struct{}   // closed when nothing of the connection runs any more
+	finished chan struct{}   // closed when the connection has ended and holds nothing any more
 	slot     admission.Slot[*conn]
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
@@ -44,7 +45,7 @@ type conn struct {
 	handshake *time.Timer
 	idle      *time.Timer
 	once      sync.Once
-	wg        sync.WaitGroup
+	calls     calls
 
 	// set by start, before anything else of the second half of the struct is used
 	sc       *ssh.ServerConn
@@ -104,6 +105,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		remote:   relay.AddrOf(tcp.RemoteAddr()),
 		sock:     newSocket(tcp, stall, userTimeout),
 		finished: make(chan struct{}),
+		calls:    calls{left: &srv.leftCalls},
 		targets:  map[string]relay.Target{},
 		sessions: map[*session]struct{}{},
 		purpose:  purpose{first: make(chan struct{})},
@@ -230,17 +232,17 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 	return c.sc != nil
 }
 
-// spawn runs f in a goroutine that the end of the connection waits for; false
-// when the connection has ended.
+// spawn runs f in a goroutine that the end of the connection waits for, if it does not take
+// long; false when the connection has ended.
 func (c *conn) spawn(f func()) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.dead {
 		return false
 	}
-	c.wg.Add(1)
+	c.calls.begin()
 	c.srv.work.Go(func() {
-		defer c.wg.Done()
+		defer c.calls.done()
 		defer c.recovered("connection")
 		f()
 	})
@@ -260,7 +262,8 @@ func (c *conn) recovered(where string) {
 func (c *conn) end() {
 	c.mu.Lock()
 	c.dead = true
-	c.cancel() // first: keepalive starts its timer again as long as the context has not ended
+	c.calls.end() // under mu, so that spawn sees both
+	c.cancel()    // first: keepalive starts its timer again as long as the context has not ended
 	for _, timer := range []*time.Timer{c.handshake, c.idle, c.pulse.timer} {
 		if timer != nil {
 			timer.Stop()
@@ -276,7 +279,7 @@ func (c *conn) end() {
 		for _, f := range forwards {
 			f.detach(false)
 		}
-		c.wg.Wait()
+		c.calls.wait(endGrace)
 	}()
 }
 
@@ -336,14 +339,21 @@ func (c *conn) post(job func()) {
 	before := c.lastRequest
 	c.lastRequest = done
 	c.mu.Unlock()
-	c.spawn(func() {
+	run := func() {
 		defer close(done)
 		defer c.requests.Add(-1)
 		if before != nil {
-			<-before
+			select {
+			case <-before:
+			case <-c.ctx.Done(): // the job before may be left in x/crypto
+			}
 		}
 		if c.ctx.Err() == nil {
 			job()
 		}
-	})
+	}
+	if !c.spawn(run) { // the connection has ended, and with it the jobs before this one
+		c.requests.Add(-1)
+		close(done)
+	}
 }

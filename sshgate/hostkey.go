@@ -89,11 +89,15 @@ const maxProofs = 8
 // announceHostKeys tells the client all host keys. One that keeps them learns the
 // next one, and forgets what is not among them any more.
 func (c *conn) announceHostKeys() {
-	var payload []byte
-	for _, key := range c.srv.o.HostKeys {
+	_, _, _ = c.sc.SendRequest(hostKeys, false, c.srv.hostKeyList())
+}
+
+// hostKeyList is all host keys as the messages about them list keys.
+func (srv *Server) hostKeyList() (payload []byte) {
+	for _, key := range srv.o.HostKeys {
 		payload = append(payload, ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})...)
 	}
-	_, _, _ = c.sc.SendRequest(hostKeys, false, payload)
+	return payload
 }
 
 // proveHostKeys signs the session with each key that the client names, to show that

@@ -147,9 +147,17 @@ func newPeers(srv *Server) *peers {
 // for their last bytes.
 func (p *peers) stop(ctx context.Context) {
 	p.end()
-	p.wg.Wait()
 	ctx, cancel := context.WithTimeout(ctx, peerPing)
 	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		p.wg.Wait()
+	}()
+	select {
+	case <-ended:
+	case <-ctx.Done():
+	}
 	p.mu.Lock()
 	left := slices.Collect(maps.Keys(p.bridges))
 	p.mu.Unlock()
@@ -260,6 +268,19 @@ type peerLink struct {
 	data  []*peerConn
 }
 
+// spawn runs f, which calls x/crypto, in a goroutine that nobody waits for; false when the
+// connection has ended.
+func (pc *peerConn) spawn(f func()) bool {
+	if !pc.calls.begin() {
+		return false
+	}
+	go func() {
+		defer pc.calls.done()
+		f()
+	}()
+	return true
+}
+
 // peerNote is a global request to another node.
 type peerNote struct {
 	kind    string
@@ -272,6 +293,9 @@ type peerConn struct {
 	sock *socket
 	used atomic.Int64    // channels in use
 	ctx  context.Context // ends with the connection
+
+	calls   calls
+	pinging atomic.Bool // a ping has no answer yet
 }
 
 // run keeps the control connection.
@@ -291,7 +315,7 @@ func (l *peerLink) run() {
 			l.control.Store(nil)
 			l.mu.Lock()
 			for _, pc := range l.data {
-				_ = pc.Close()
+				_ = pc.sock.Close()
 			}
 			l.data = nil
 			l.mu.Unlock()
@@ -312,8 +336,8 @@ func (l *peerLink) run() {
 
 // hold pings the other node, and tells it what waits to be told, until the connection ends.
 func (l *peerLink) hold(pc *peerConn) error {
-	defer pc.Close()
-	go func() { // a write waits where the socket is stuck
+	defer pc.sock.Close()
+	pc.spawn(func() { // a write waits where the socket is stuck
 		for {
 			select {
 			case n := <-l.notes:
@@ -322,11 +346,16 @@ func (l *peerLink) hold(pc *peerConn) error {
 				return
 			}
 		}
-	}()
+	})
 	tick := time.NewTicker(peerPing)
 	defer tick.Stop()
 	for {
-		go func() { _, _, _ = pc.SendRequest(peerAlive, true, nil) }()
+		if !pc.pinging.Swap(true) {
+			pc.spawn(func() {
+				_, _, _ = pc.SendRequest(peerAlive, true, nil)
+				pc.pinging.Store(false)
+			})
+		}
 		select {
 		case <-l.ctx.Done():
 			return l.ctx.Err()
@@ -356,7 +385,7 @@ func (l *peerLink) tell(kind string, payload any) bool {
 // conn returns the data connection with the fewest channels, while the node can be reached. If
 // all are busy, it opens another one for later calls. If there is none, it opens one, and all
 // calls that come meanwhile wait for that one.
-func (l *peerLink) conn() (*peerConn, error) {
+func (l *peerLink) conn(ctx context.Context) (*peerConn, error) {
 	if l.control.Load() == nil {
 		return nil, relay.ErrNotSent
 	}
@@ -369,11 +398,15 @@ func (l *peerLink) conn() (*peerConn, error) {
 	}
 	l.mu.Unlock()
 	if best == nil {
-		pc, err, _ := l.dials.Do("", l.addData)
-		if err != nil {
-			return nil, err
+		select {
+		case dialed := <-l.dials.DoChan("", l.addData):
+			if dialed.Err != nil {
+				return nil, dialed.Err
+			}
+			return dialed.Val.(*peerConn), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		return pc.(*peerConn), nil
 	}
 	if best.used.Load() >= busyPeerConn && n < maxPeerData {
 		l.dials.DoChan("", l.addData)
@@ -390,7 +423,7 @@ func (l *peerLink) addData() (any, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.control.Load() == nil || len(l.data) >= maxPeerData {
-		_ = pc.Close()
+		_ = pc.sock.Close()
 		return nil, relay.ErrNotSent
 	}
 	l.data = append(l.data, pc)
@@ -418,14 +451,8 @@ func (l *peerLink) dial() (*peerConn, error) {
 			return nil, err
 		}
 	}
-	pc := &peerConn{sock: newSocket(tcp, peerSilence, peerSilence)}
-	c, channels, requests, err := ssh.NewClientConn(pc.sock, l.node.PeerAddr, &ssh.ClientConfig{
-		User: l.srv.o.Peers.Nodes.NodeID(), ClientVersion: peerVersion,
-		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.srv.o.Peers.Key)},
-		HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
-		Config: ssh.Config{Ciphers: ciphers(hasAES())},
-	})
-	if err != nil {
+	pc := &peerConn{sock: newSocket(tcp, peerSilence, peerSilence), calls: calls{left: &l.srv.leftCalls}}
+	if err := l.login(ctx, pc, key); err != nil {
 		_ = tcp.Close()
 		switch {
 		case pc.sock.heard.Load() > 0:
@@ -435,17 +462,42 @@ func (l *peerLink) dial() (*peerConn, error) {
 		}
 		return nil, err
 	}
-	var gone context.CancelFunc
-	pc.Conn = c
-	pc.ctx, gone = context.WithCancel(context.Background())
-	go ssh.DiscardRequests(requests)
+	return pc, nil
+}
+
+// login logs in at the other node. x/crypto does not know ctx, so it runs in a goroutine that
+// nobody waits for once ctx has ended.
+func (l *peerLink) login(ctx context.Context, pc *peerConn, key ssh.PublicKey) error {
+	result := make(chan error, 1)
 	go func() {
-		defer gone()
+		c, channels, requests, err := ssh.NewClientConn(pc.sock, l.node.PeerAddr, &ssh.ClientConfig{
+			User: l.srv.o.Peers.Nodes.NodeID(), ClientVersion: peerVersion,
+			Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.srv.o.Peers.Key)},
+			HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
+			Config: ssh.Config{Ciphers: ciphers(hasAES())},
+		})
+		if err != nil {
+			result <- err
+			return
+		}
+		var gone context.CancelFunc
+		pc.Conn = c
+		pc.ctx, gone = context.WithCancel(context.Background())
+		result <- nil
+		go ssh.DiscardRequests(requests)
 		for open := range channels {
 			_ = open.Reject(ssh.Prohibited, "")
 		}
+		gone()
+		pc.calls.end()
+		pc.calls.wait(endGrace)
 	}()
-	return pc, nil
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Remote returns a tunnel that another node has.
@@ -504,20 +556,28 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 	if !t.srv.o.Budget.Fits(t.rec.Owner, pausedBytes) {
 		return nil, errNoBuffer
 	}
-	pc, err := l.conn()
+	pc, err := l.conn(ctx)
 	if err != nil {
 		return nil, relay.ErrNotSent
 	}
 	payload := ssh.Marshal(peerOpen{Node: t.rec.Node, Tunnel: t.rec.ID, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
 	result := make(chan opened)
-	go openChannel(ctx, result, pc, peerTunnel, payload, func(ch ssh.Channel, reqs <-chan *ssh.Request) {
-		go ssh.DiscardRequests(reqs)
-		_ = ch.Close()
-	})
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what is opened after this is closed
+	if !pc.spawn(func() {
+		openChannel(ctx, result, pc, peerTunnel, payload, func(ch ssh.Channel, reqs <-chan *ssh.Request) {
+			go ssh.DiscardRequests(reqs)
+			_ = ch.Close()
+		})
+	}) {
+		return nil, relay.ErrNotSent
+	}
 	var r opened
 	select {
 	case r = <-result:
 	case <-ctx.Done():
+		return nil, relay.ErrNotSent
+	case <-pc.ctx.Done():
 		return nil, relay.ErrNotSent
 	}
 	var refused *ssh.OpenChannelError
@@ -619,10 +679,12 @@ func (h *peerChannel) Refusal(wait time.Duration) *relay.Error {
 
 // CloseWrite implements relay.Channel.
 func (h *peerChannel) CloseWrite() error {
-	if _, err := h.ch.SendRequest(peerHalfClose, false, nil); err != nil {
-		return err
-	}
-	return h.ch.CloseWrite()
+	return h.writes.call("half-close", func() error {
+		if _, err := h.ch.SendRequest(peerHalfClose, false, nil); err != nil {
+			return err
+		}
+		return h.ch.CloseWrite()
+	}, h.done)
 }
 
 // Parked tells the other node that no request uses the channel for now, so that it does not

@@ -91,13 +91,12 @@ func (p *peers) servePeer(c *conn) {
 		delete(p.served, c)
 	}()
 	if n >= maxPeerConns || !c.spawn(func() { p.globalRequests(requests) }) {
-		return
+		go ssh.DiscardRequests(requests)
+		_ = c.sock.Close()
 	}
-	for open := range channels {
-		if open.ChannelType() != peerTunnel {
+	for open := range channels { // to the last one: x/crypto waits until it is taken
+		if open.ChannelType() != peerTunnel || !c.spawn(func() { p.serveOpen(c, open) }) {
 			_ = open.Reject(ssh.Prohibited, "")
-		} else if !c.spawn(func() { p.serveOpen(c, open) }) {
-			return
 		}
 	}
 }

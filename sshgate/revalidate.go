@@ -24,12 +24,12 @@ type revalidator struct {
 	srv     *Server
 	ctx     context.Context
 	cancel  context.CancelFunc
-	work    sync.WaitGroup
 	version atomic.Int64 // counts the changes of rights that were published
 
 	mu      sync.Mutex
 	due     scope // what is to be checked
 	running bool
+	idle    chan struct{} // made when run starts, closed when it ends
 }
 
 // subject names connections that are to be checked: every one, those of an account or a key,
@@ -86,16 +86,24 @@ func (a *revalidator) check(due scope) {
 	maps.Copy(a.due, due)
 	if !a.running && a.ctx.Err() == nil {
 		a.running = true
-		a.work.Go(a.run)
+		a.idle = make(chan struct{})
+		go a.run(a.idle)
 	}
 }
 
-// stop ends the checks and waits until none runs.
-func (a *revalidator) stop() {
+// stop ends the checks and waits until none runs, at most until ctx ends.
+func (a *revalidator) stop(ctx context.Context) {
 	a.mu.Lock()
 	a.cancel()
+	idle := a.idle
 	a.mu.Unlock()
-	a.work.Wait()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
 }
 
 // recheckIfChanged is called once something of a connection can be seen by revalidate that
@@ -106,8 +114,9 @@ func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	}
 }
 
-// run checks what is due, until nothing is.
-func (a *revalidator) run() {
+// run checks what is due, until nothing is. It closes ended then.
+func (a *revalidator) run(ended chan struct{}) {
+	defer close(ended)
 	for {
 		a.mu.Lock()
 		due := a.due

@@ -125,6 +125,8 @@ type Server struct {
 	moving   atomic.Bool   // see Move
 	moveWait time.Duration // the constant, but in tests
 
+	leftCalls atomic.Int64 // see calls
+
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*conn]struct{}
@@ -235,31 +237,46 @@ func (srv *Server) Announce() {
 // Shutdown stops accepting, tells every session, lets requests on open channels
 // end, and closes each connection when it has none left. When ctx ends first, the
 // rest is closed at once and the error of ctx is given. It returns when all
-// connections are closed and their holds on aliases are given up. Further calls
-// wait likewise.
+// connections are closed and their holds on aliases are given up, and in any case
+// closeTime after the end of ctx. Further calls wait likewise.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.Announce()
 	conns := srv.users()
 	for _, c := range conns {
 		c.spawn(func() { c.drain(ctx, stopped) })
 	}
-	srv.revalidator.stop()
+	late, cancel := soonAfter(ctx, closeTime)
+	defer cancel()
+	srv.revalidator.stop(late)
 	stopCutting := context.AfterFunc(ctx, func() {
 		for _, c := range conns {
 			_ = c.sock.Close()
 		}
 	})
 	defer stopCutting()
-	for _, c := range conns {
-		<-c.finished
-	}
+	awaitAll(late, conns)
 	srv.peers.stop(ctx)
-	for _, c := range srv.all() { // of other nodes: their channels have ended with those of the clients
+	left := srv.all() // of other nodes: their channels have ended with those of the clients
+	for _, c := range left {
 		_ = c.sock.Close()
-		<-c.finished
 	}
+	awaitAll(late, left)
 	srv.work.Close()
 	return ctx.Err()
+}
+
+// closeTime is what a Shutdown takes at most after the end of its ctx.
+const closeTime = endGrace + 500*time.Millisecond
+
+// awaitAll waits until connections have ended, at most until ctx has.
+func awaitAll(ctx context.Context, conns []*conn) {
+	for _, c := range conns {
+		select {
+		case <-c.finished:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 // AccountConnections returns how many connections accounts have at this node. Accounts that
@@ -297,6 +314,12 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 		return false, nil
 	}
 	own := *req
+	if n := len(req.Type) + len(req.Payload); n > maxRequest && n > len(hostKeysProve)+len(srv.hostKeyList()) {
+		if !req.WantReply {
+			return false, nil
+		}
+		own.Type, own.Payload = "", nil // what waits for its turn to be refused takes no memory
+	}
 	req.WantReply = false // the reply is ours to give, in order but not now
 	var asked *forward
 	if own.Type == "tcpip-forward" {
@@ -322,6 +345,10 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 	return false, nil
 }
 
+// maxRequest is how long type and payload of a global request may be together, but for a request
+// to prove all host keys. x/crypto takes packets of 256 KiB, and maxQueuedRequests may wait.
+const maxRequest = 1 << 10
+
 // maxAnswering is how many opens of channels, sessions that run included, a peer may
 // have in work: one that does not read keeps each of them.
 const maxAnswering = 256
@@ -340,6 +367,11 @@ func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.Ne
 		return
 	}
 	defer c.answering.Add(-1)
+	if !c.calls.begin() {
+		_ = open.Reject(ssh.ConnectionFailed, "the connection is closing")
+		return
+	}
+	defer c.calls.done()
 	if c.enrolled != nil && open.ChannelType() != "session" {
 		_ = open.Reject(ssh.Prohibited, "a connection of "+enrolUser+"@ registers a key and does nothing else; connect without "+enrolUser+"@")
 		return

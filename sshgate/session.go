@@ -5,7 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -33,10 +33,11 @@ type session struct {
 	cancel  context.CancelCauseFunc
 	notices *shell.Queue[shell.Notice] // under conn.mu; nil where nobody listens
 	screen  shell.Screen
-	work    sync.WaitGroup // goroutines of the session beside its own
-	over    chan struct{}  // closed when the session has ended
-	done    bool           // under conn.mu: only the end is left
-	command bool           // under conn.mu: it runs a command or a subsystem, or a subsystem was refused to it
+	running atomic.Int64  // goroutines of the session beside its own
+	over    chan struct{} // closed when the session has ended
+	done    bool          // under conn.mu: only the end is left
+	ended   bool          // under conn.mu: over is closed
+	command bool          // under conn.mu: it runs a command or a subsystem, or a subsystem was refused to it
 
 	starts   chan func() int          // runs what was asked for and gives the exit code
 	consumer chan func(*bufio.Reader) // at most one, for readInput
@@ -110,15 +111,17 @@ func (c *conn) activeSessions() (n int) {
 // too.
 func (c *conn) removeSession(s *session) {
 	close(s.over)
-	free := func() {
-		s.work.Wait()
-		c.mu.Lock()
-		defer c.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s.ended = true
+	c.forgetSession(s)
+}
+
+// forgetSession forgets a session of which nothing runs any more; mu is held.
+func (c *conn) forgetSession(s *session) {
+	if s.ended && s.running.Load() == 0 {
 		delete(c.sessions, s)
 		c.updateIdleTimer()
-	}
-	if !c.spawn(free) {
-		free() // the connection has ended, and with it every read and write
 	}
 }
 
@@ -275,10 +278,21 @@ func (s *session) input(in *bufio.Reader) { s.screen.ReadKeys(in, s.keys) }
 // Go implements shell.Session: the connection remembers the goroutines of the session until
 // all of them have ended, however long the peer leaves a write hanging.
 func (s *session) Go(where string, f func()) {
-	s.work.Go(func() {
+	s.running.Add(1)
+	counted := s.c.calls.begin() // if not, the connection has ended, and with it reads and writes
+	go func() {
+		defer func() {
+			s.running.Add(-1)
+			s.c.mu.Lock()
+			s.c.forgetSession(s)
+			s.c.mu.Unlock()
+			if counted {
+				s.c.calls.done()
+			}
+		}()
 		defer s.c.recovered(where)
 		f()
-	})
+	}()
 }
 
 // maxRefused is how many refusals are kept for a session that comes later.

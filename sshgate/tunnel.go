@@ -72,7 +72,8 @@ type opened struct {
 
 // openChannel opens a channel and sends the result to the channel to. If ctx ends before
 // somebody receives it, openChannel calls late with the channel that was opened. It may take
-// longer than ctx lasts, because x/crypto waits for the peer without a limit.
+// longer than ctx lasts, because x/crypto waits for the peer without a limit, or for ever: see
+// calls.
 func openChannel(ctx context.Context, to chan<- opened, c ssh.Conn, kind string, payload []byte, late func(ssh.Channel, <-chan *ssh.Request)) {
 	ch, reqs, err := c.OpenChannel(kind, payload)
 	select {
@@ -104,6 +105,8 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channe
 	lastHeard := f.c.sock.heard.Load()
 	payload := ssh.Marshal(forwardedOpen{Bind: f.asked.Bind, Port: f.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
 	result := make(chan opened)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what is opened after this is closed
 	if !f.c.spawn(func() {
 		openChannel(ctx, result, f.c.sc, "forwarded-tcpip", payload, func(ch ssh.Channel, reqs <-chan *ssh.Request) {
 			_ = f.c.newChannel(ch, reqs, f.alias.Owner).Close()
@@ -126,6 +129,7 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channe
 		if errors.Is(ctx.Err(), context.DeadlineExceeded) && f.c.ctx.Err() == nil {
 			f.c.goStale(lastHeard)
 		}
+	case <-f.c.ctx.Done(): // x/crypto may not say so: see calls
 	}
 	return nil, relay.ErrNotSent
 }

@@ -50,3 +50,19 @@ func (w *writes) write(ch io.Writer, p []byte, done <-chan struct{}) (int, error
 		}
 	}
 }
+
+// call runs a call of the channel that may wait for the peer or for the socket, until done is
+// closed.
+func (w *writes) call(where string, f func() error, done <-chan struct{}) error {
+	ended := make(chan error, 1)
+	w.srv.work.Go(func() {
+		defer w.panics(where)
+		ended <- f()
+	})
+	select {
+	case err := <-ended:
+		return err
+	case <-done:
+		return io.ErrClosedPipe
+	}
+}

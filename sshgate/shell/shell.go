@@ -60,7 +60,7 @@ type Config struct {
 type Session interface {
 	// OpenAPI opens a connection to /api/v1, which acts for the account of the session.
 	OpenAPI() (net.Conn, error)
-	// Go runs f in a goroutine that the end of the connection waits for.
+	// Go runs f in a goroutine that belongs to the session.
 	Go(where string, f func())
 	// Stop asks the session to end with an exit code.
 	Stop(code int)

@@ -1,0 +1,88 @@
+package sshgate
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// endGrace is how long the end of a connection waits for its goroutines.
+const endGrace = time.Second
+
+// calls counts the goroutines of one connection that may be inside x/crypto. x/crypto never
+// answers some calls: an OpenChannel that begins while the connection ends, because mux.loop
+// forgets the channels before it closes the transport. A WaitGroup over such goroutines would
+// wait for ever, so the end of the connection waits for them for a limited time and then
+// counts those that are left.
+type calls struct {
+	left *atomic.Int64 // goroutines of ended connections that nobody waits for any more
+
+	mu      sync.Mutex
+	running int64
+	ended   bool
+	given   bool          // the wait is over: what still runs is counted in left
+	none    chan struct{} // made by end, closed when nothing runs
+}
+
+// begin counts one goroutine, which calls done at its end; false when the connection has ended.
+func (g *calls) begin() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended {
+		return false
+	}
+	g.running++
+	return true
+}
+
+// done ends what begin began.
+func (g *calls) done() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	switch {
+	case g.given:
+		g.left.Add(-1)
+	case g.ended && g.running == 0:
+		close(g.none)
+	}
+}
+
+// end makes begin return false from now on. It is called once, before wait.
+func (g *calls) end() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.ended, g.none = true, make(chan struct{})
+	if g.running == 0 {
+		close(g.none)
+	}
+}
+
+// wait waits until no goroutine is left, at most for the time limit.
+func (g *calls) wait(limit time.Duration) {
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-g.none:
+		return
+	case <-late.C:
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.running > 0 {
+		g.given = true
+		g.left.Add(g.running)
+	}
+}
+
+// soonAfter returns a context that ends so long after ctx. It is for the waits of a stop that
+// have to end although what they wait for does not.
+func soonAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return late, func() {
+		stop()
+		cancel()
+	}
+}
