@@ -5,7 +5,6 @@ import (
 	"math"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 
@@ -28,41 +27,25 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 			return nil
 		}
 	}
-	srv.mu.Lock()
-	if srv.stopping {
-		srv.mu.Unlock()
+	full, ok := srv.takeSlot(c)
+	if !ok {
 		return nil
 	}
-	evicted, reason := srv.limiter.Acquire(&c.slot)
-	if reason != "" && evicted == nil {
-		srv.mu.Unlock()
-		text := "too many connections; try again in a moment"
-		if reason == admission.ReasonSource {
-			text = "too many connections from your address; close some of them"
-		}
-		srv.reject(c, reason, text)
-		return nil
-	}
-	srv.conns[c] = struct{}{}
 	ctx.SetValue(connKey{}, c)
-	c.loginDeadline = time.Now().Add(srv.o.HandshakeTimeout)
-	c.handshake = time.AfterFunc(srv.o.HandshakeTimeout, c.loginTimedOut)
-	srv.mu.Unlock()
-	if evicted != nil {
-		srv.metrics.drop(reason)
-		srv.o.Log.Debug("ssh connection evicted", "remote", evicted.Conn.remote.String(), "reason", reason)
-		evicted.Conn.setResult(resultUnavailable)
-		_ = evicted.Conn.sock.Close()
-	}
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
 	c.version = c.sock.exchange(serverVersion)
-	if c.version != "" {
-		c.setResult(resultNoAttempt)
-	}
-	if srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, peerVersion) {
-		c.peer.Store(true)
-		srv.peers.servePeer(c)
+	switch ofNode := srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, peerVersion); {
+	case full != "" && !ofNode:
+		c.setResult(resultUnavailable)
+		srv.refuseFull(c, full)
+		_ = c.sock.Close()
 		return nil
+	case c.version != "":
+		c.setResult(resultNoAttempt)
+		if ofNode {
+			srv.admitNode(c, full != "")
+			return nil
+		}
 	}
 	if srv.moving.Load() && srv.hasOtherNodes() { // they are taken if none serves
 		c.setResult(resultUnavailable)
@@ -71,6 +54,84 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 		return nil
 	}
 	return c.sock
+}
+
+// takeSlot takes the place of a new connection among the clients, or, where there is none, one
+// of those kept for other nodes until the connection has said what it is; full is then why. It
+// is not ok where the connection gets neither, and was told.
+func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
+	srv.mu.Lock()
+	if srv.stopping {
+		srv.mu.Unlock()
+		return "", false
+	}
+	timeout := srv.o.HandshakeTimeout
+	evicted, reason := srv.limiter.Acquire(&c.slot)
+	if reason != "" && evicted == nil {
+		if full, timeout = reason, peerDial; srv.o.Peers.Nodes != nil {
+			evicted, ok = srv.limiter.AcquireForNode(&c.slot, true)
+		}
+		if !ok {
+			srv.mu.Unlock()
+			srv.reject(c, reason, fullTexts[reason])
+			return full, false
+		}
+	}
+	srv.conns[c] = struct{}{}
+	c.loginDeadline = time.Now().Add(timeout)
+	c.handshake = time.AfterFunc(timeout, c.loginTimedOut)
+	srv.mu.Unlock()
+	srv.evict(evicted, reason)
+	return full, true
+}
+
+// fullTexts are what clients are told for whom there is no slot.
+var fullTexts = map[string]string{
+	admission.ReasonTotal:           "too many connections; try again in a moment",
+	admission.ReasonUnauthenticated: "too many connections; try again in a moment",
+	admission.ReasonSource:          "too many connections from your address; close some of them",
+}
+
+// evict closes a connection that has lost its slot to a newer one; nil is none.
+func (srv *Server) evict(s *admission.Slot[*conn], reason string) {
+	if s == nil {
+		return
+	}
+	srv.metrics.drop(reason)
+	srv.o.Log.Debug("ssh connection evicted", "remote", s.Conn.remote.String(), "reason", reason)
+	s.Conn.setResult(resultUnavailable)
+	_ = s.Conn.sock.Close()
+}
+
+// admitNode runs a connection that says that it is one of another node. Only its key proves
+// that: until then it has one of few slots, and the time that a node takes.
+func (srv *Server) admitNode(c *conn, hasSlot bool) {
+	defer c.sock.Close()
+	if !hasSlot {
+		evicted, ok := srv.limiter.AcquireForNode(&c.slot, false)
+		srv.evict(evicted, admission.ReasonUnauthenticated)
+		if !ok {
+			srv.metrics.drop(admission.ReasonUnauthenticated)
+			c.setResult(resultUnavailable)
+			return
+		}
+		c.extendLogin(peerDial)
+	}
+	c.peer.Store(true)
+	srv.peers.servePeer(c)
+}
+
+// beginPrompt says that the login of a connection waits for a person; false when too many do.
+func (srv *Server) beginPrompt(c *conn) bool {
+	evicted, ok := srv.limiter.BeginPrompt(&c.slot)
+	if evicted != nil {
+		srv.metrics.drop(admission.ReasonUnauthenticated)
+		close(evicted.Conn.evicted)
+		if evicted.Conn.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
+			_ = evicted.Conn.sock.Close()
+		}
+	}
+	return ok
 }
 
 // seconds rounds up to whole seconds.
@@ -82,11 +143,21 @@ const (
 	rejectTime   = 2 * time.Second
 )
 
-// reject tells the client why its connection is closed, by a disconnect message in
-// place of the key exchange (RFC 4253, section 11.1): OpenSSH, PuTTY and libraries
-// show its text. The caller closes the connection.
+// reject tells the client of a connection without a slot why it is closed. The caller closes
+// it.
 func (srv *Server) reject(c *conn, reason, text string) {
 	defer c.cancel()
+	srv.sayRejected(c, reason, text, serverVersion+"\r\n")
+}
+
+// refuseFull is reject for a connection that has exchanged versions.
+func (srv *Server) refuseFull(c *conn, reason string) {
+	srv.sayRejected(c, reason, fullTexts[reason], "")
+}
+
+// sayRejected sends a disconnect message in place of the key exchange (RFC 4253, section
+// 11.1): OpenSSH, PuTTY and libraries show its text.
+func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	srv.metrics.drop(reason)
 	srv.rejected.Do(func() {
 		srv.o.Log.Warn("ssh connections rejected", "reason", reason, "remote", c.remote.String(), "text", text)
@@ -99,7 +170,7 @@ func (srv *Server) reject(c *conn, reason, text string) {
 	tcp := c.sock.Conn
 	end := time.Now().Add(rejectTime)
 	_ = tcp.SetWriteDeadline(end)
-	if _, err := tcp.Write(append([]byte(serverVersion+"\r\n"), disconnectPacket("relay: "+text)...)); err != nil {
+	if _, err := tcp.Write(append([]byte(before), disconnectPacket("relay: "+text)...)); err != nil {
 		return
 	}
 	_ = relay.HalfClose(tcp)
@@ -129,14 +200,9 @@ func disconnectPacket(text string) []byte {
 	return append(packet, make([]byte, padding)...)
 }
 
-// shared tells whether an address stands for many people, for the machine itself, or for
-// another node.
+// shared tells whether an address stands for many people or for the machine itself.
 func (srv *Server) shared(a netip.Addr) bool {
-	return !a.IsValid() || a.IsLoopback() || relay.ContainsAddr(srv.o.Trusted, a) ||
-		srv.o.Peers.Nodes != nil && slices.ContainsFunc(srv.o.Peers.Nodes.Peers(), func(n relay.Node) bool {
-			at, err := netip.ParseAddrPort(n.PeerAddr)
-			return err == nil && at.Addr().Unmap() == a.Unmap()
-		})
+	return !a.IsValid() || a.IsLoopback() || relay.ContainsAddr(srv.o.Trusted, a)
 }
 
 // forget removes a connection that has ended. Its source gets a penalty where the

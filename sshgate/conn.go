@@ -58,6 +58,7 @@ type conn struct {
 	lazy     atomic.Bool
 	pulse    pulse
 
+	evicted   chan struct{}             // closed when the login has waited for a person and is evicted
 	lookups   atomic.Int64              // questions of the login and of forwards to the store that have no answer yet
 	enrolment atomic.Pointer[enrolment] // that the login waits for
 	answering atomic.Int64              // goroutines for channels that the peer has opened
@@ -106,6 +107,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		sock:     newSocket(tcp, stall, userTimeout),
 		finished: make(chan struct{}),
 		calls:    calls{left: &srv.leftCalls},
+		evicted:  make(chan struct{}),
 		targets:  map[string]relay.Target{},
 		sessions: map[*session]struct{}{},
 		purpose:  purpose{first: make(chan struct{})},
@@ -118,7 +120,8 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	var peerGone context.CancelFunc
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
-	c.slot = admission.Slot[*conn]{Conn: c, Source: relay.SourceOf(c.remote.Addr()), Shared: srv.shared(c.remote.Addr())}
+	c.slot = admission.Slot[*conn]{Conn: c, Source: relay.SourceOf(c.remote.Addr()), OfNode: srv.peers.knows(c.remote.Addr())}
+	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())
 	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || relay.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
 	return c
 }

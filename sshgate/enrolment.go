@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -55,7 +56,7 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 		return relay.Actor{}, errRefused
 	}
 	l.explained = true
-	if !srv.limiter.BeginPrompt(&l.c.slot) {
+	if !srv.beginPrompt(l.c) {
 		srv.metrics.enrolls.WithLabelValues(enrolFull).Inc()
 		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
@@ -110,6 +111,11 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 			how = l.endEnrolment(w, "")
 		case <-expiry.C:
 			how = l.endEnrolment(w, relay.EnrolmentExpired) // an approval may have been faster
+		case <-l.c.evicted:
+			how = cmp.Or(l.endEnrolment(w, ""), enrolFull)
+			if how == enrolFull {
+				_ = l.endEnrolment(w, relay.EnrolmentLeft)
+			}
 		case <-l.c.peerCtx.Done():
 			how = l.endEnrolment(w, relay.EnrolmentLeft)
 		}
@@ -129,6 +135,8 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 		return relay.Actor{}, l.refuseWith("refused: the code was typed wrong too often; run the command again for a new link")
 	case relay.EnrolmentReplaced:
 		return relay.Actor{}, l.refuseWith("refused: a newer connection asks for this key; look there")
+	case enrolFull:
+		return relay.Actor{}, l.refuseWith("many keys of your network wait for approval, and newer ones take the place of the oldest; run the command again for a new link")
 	case relay.EnrolmentExpired:
 		return relay.Actor{}, l.refuseWith("nobody approved the key in time; run the command again for a new link")
 	}
@@ -204,7 +212,7 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 		}
 		return nil, l.explainRefusal()
 	}
-	if l.prompts++; !srv.limiter.BeginPrompt(&l.c.slot) {
+	if l.prompts++; !srv.beginPrompt(l.c) {
 		return nil, errRefused
 	}
 	defer srv.limiter.SetState(&l.c.slot, admission.Unauthenticated)

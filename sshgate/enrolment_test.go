@@ -2,6 +2,7 @@ package sshgate
 
 import (
 	"errors"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -231,8 +232,8 @@ func TestEnrolledConnectionDoesNothingElse(t *testing.T) {
 	}
 }
 
-// TestPromptsAreLimited: a login that waits for a person is not evicted for another
-// one.
+// TestPromptsAreLimited: a login that waits for a person is not evicted for another one of the
+// same network.
 func TestPromptsAreLimited(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })
@@ -292,4 +293,32 @@ func TestLinkNeedsProof(t *testing.T) {
 	if n := b.srv.Stats().Enrolments; n != 0 {
 		t.Errorf("%d wait", n)
 	}
+}
+
+// TestEnrolmentIsEvicted: a key that waits among many of its network gives its place to one of
+// another network, and is told.
+func TestEnrolmentIsEvicted(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t, func(o *Options) { o.MaxPrompts = 2 })
+	var ends []<-chan error
+	var texts []*output
+	for _, name := range []string{"first", "second"} {
+		text, end := b.link(b.newKey(name, 0))
+		b.shown(text)
+		texts, ends = append(texts, text), append(ends, end)
+	}
+	person := &conn{srv: b.srv, evicted: make(chan struct{})}
+	person.slot.Conn, person.slot.Source = person, netip.MustParsePrefix("203.0.113.5/32")
+	b.srv.limiter.Acquire(&person.slot)
+	defer b.srv.limiter.Release(&person.slot)
+	if !b.srv.beginPrompt(person) {
+		t.Error("a person of another network was refused")
+	}
+	if err := <-ends[0]; err == nil || !contains(texts[0], "run the command again for a new link") {
+		t.Errorf("the first: %v, %s", err, texts[0])
+	}
+	for _, c := range b.srv.all() {
+		_ = c.sock.Close()
+	}
+	<-ends[1]
 }

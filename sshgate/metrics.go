@@ -49,7 +49,7 @@ var loginResults = [...]struct {
 }{
 	resultSilent:      {"none", 0},
 	resultNoAttempt:   {"none", admission.PenaltyNothing},
-	resultUnapproved:  {"unapproved", 0},
+	resultUnapproved:  {"unapproved", admission.PenaltyNothing},
 	resultUnavailable: {"unavailable", 0},
 	resultRefused:     {"refused", admission.PenaltyRefused},
 	resultTimeout:     {"timeout", admission.PenaltySlow},
@@ -110,6 +110,8 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	connections("handshaking", admission.Unauthenticated)
 	connections("prompting", admission.Prompting)
 	connections("logged_in", admission.LoggedIn)
+	connections("node", admission.Node)
+	connections("node_handshaking", admission.NodeLogin)
 	counter("relay_sshgate_accepted_total", "Connections accepted by the SSH listener, dropped ones included.", nil, m.accepted.Load)
 	gauge("relay_sshgate_left_calls", "Goroutines of ended connections that wait in the SSH library for an answer that never comes.", nil,
 		func() int { return int(srv.leftCalls.Load()) })

@@ -199,6 +199,10 @@ func (p *peers) follow(nodes []relay.Node) {
 		}
 		l := &peerLink{srv: p.srv, node: n, notes: make(chan peerNote, maxPeerNotes)}
 		l.ctx, l.end = context.WithCancel(p.ctx)
+		if at, err := netip.ParseAddrPort(n.PeerAddr); err == nil {
+			addr := at.Addr()
+			l.addr.Store(&addr)
+		}
 		p.links[n.ID] = l
 		p.wg.Go(l.run)
 	}
@@ -213,6 +217,25 @@ func (p *peers) follow(nodes []relay.Node) {
 			go func() { _ = c.sock.Close() }()
 		}
 	}
+}
+
+// knows tells whether an address is one of another node: the address that the node is dialed
+// at, also where that is a host name, or the one that its connections come from.
+func (p *peers) knows(a netip.Addr) bool {
+	a = a.Unmap()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for c := range p.served {
+		if c.remote.Addr().Unmap() == a {
+			return true
+		}
+	}
+	for _, l := range p.links {
+		if at := l.addr.Load(); at != nil && at.Unmap() == a {
+			return true
+		}
+	}
+	return false
 }
 
 // link returns the link to a node; nil when the node does not live.
@@ -259,9 +282,10 @@ type peerLink struct {
 	ctx  context.Context
 	end  context.CancelFunc
 
-	control atomic.Pointer[peerConn] // nil while the node is unreachable
-	header  atomic.Bool              // connections begin with a PROXY header
-	notes   chan peerNote            // waits to be told to the node
+	control atomic.Pointer[peerConn]   // nil while the node is unreachable
+	addr    atomic.Pointer[netip.Addr] // where the node was dialed last, or is to be
+	header  atomic.Bool                // connections begin with a PROXY header
+	notes   chan peerNote              // waits to be told to the node
 
 	dials singleflight.Group // of data connections
 	mu    sync.Mutex
@@ -445,6 +469,8 @@ func (l *peerLink) dial() (*peerConn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
 	defer stop()
+	addr := relay.AddrOf(tcp.RemoteAddr()).Addr()
+	l.addr.Store(&addr)
 	if l.header.Load() {
 		if _, err := io.WriteString(tcp, "PROXY UNKNOWN\r\n"); err != nil {
 			_ = tcp.Close()

@@ -73,7 +73,7 @@ func (p *peers) servePeer(c *conn) {
 	c.handshake.Stop()
 	c.log = c.log.With("node", node)
 	c.mu.Unlock()
-	p.srv.limiter.SetState(&c.slot, admission.LoggedIn)
+	p.srv.limiter.SetState(&c.slot, admission.Node)
 	p.mu.Lock()
 	n := 0
 	for _, id := range p.served {

@@ -22,8 +22,14 @@ type Limits struct {
 	Elsewhere func(account int64) int
 }
 
-// maxPromptsPerSource is how many logins of one source that is not shared may wait for a person.
-const maxPromptsPerSource = 8
+const (
+	// maxPromptsPerSource is how many logins of one source that is not shared may wait for a
+	// person.
+	maxPromptsPerSource = 8
+	// maxNodeLogins is how many connections may be about to log in as other nodes, and
+	// maxNodeLoginsPerSource how many of them one source may have that is not known to be one.
+	maxNodeLogins, maxNodeLoginsPerSource = 64, 8
+)
 
 // State says how far the login of a connection has come.
 type State int
@@ -33,6 +39,11 @@ const (
 	Unauthenticated State = iota
 	Prompting             // the login waits for a person
 	LoggedIn
+	// NodeLogin is a connection that says, or may be about to say, that another node has made
+	// it, and Node one that has proven it. Both are outside of the limits of clients, so that
+	// nodes reach each other however many clients there are.
+	NodeLogin
+	Node
 	states
 )
 
@@ -58,11 +69,15 @@ type Conn interface {
 type Slot[C Conn] struct {
 	Conn   C
 	Source netip.Prefix
-	// Shared marks loopback and trusted proxies: many people come from there, so that
-	// no limit per source holds.
+	// Shared marks loopback, trusted proxies and other nodes: many people come from there, so
+	// that no limit per source holds.
 	Shared bool
+	// OfNode marks addresses that other nodes are known to have. A stranger takes no slot of
+	// them while strangers have others.
+	OfNode bool
 
 	state    State
+	since    uint64 // orders slots by when their state was set
 	released bool
 	account  int64 // the account that it is counted for; 0 = none yet
 }
@@ -70,7 +85,7 @@ type Slot[C Conn] struct {
 // Counts counts connections by state.
 type Counts [states]int
 
-// All returns their sum.
+// All returns the sum of those that are not of other nodes.
 func (n *Counts) All() int { return n[Unauthenticated] + n[Prompting] + n[LoggedIn] }
 
 // Limiter counts connections in all, by source and by account. A new connection
@@ -85,6 +100,9 @@ type Limiter[C Conn] struct {
 	sources         map[netip.Prefix]Counts
 	accounts        map[int64]int
 	unauthenticated map[*Slot[C]]struct{}
+	prompting       map[*Slot[C]]struct{}
+	nodeLogins      map[*Slot[C]]struct{}
+	moves           uint64 // so many changes of state
 }
 
 // NewLimiter makes a limiter.
@@ -95,7 +113,10 @@ func NewLimiter[C Conn](l Limits) *Limiter[C] {
 		}
 	}
 	l.Unauthenticated, l.Prompts = cmp.Or(l.Unauthenticated, 1024), cmp.Or(l.Prompts, 256)
-	return &Limiter[C]{limits: l, sources: map[netip.Prefix]Counts{}, accounts: map[int64]int{}, unauthenticated: map[*Slot[C]]struct{}{}}
+	return &Limiter[C]{
+		limits: l, sources: map[netip.Prefix]Counts{}, accounts: map[int64]int{},
+		unauthenticated: map[*Slot[C]]struct{}{}, prompting: map[*Slot[C]]struct{}{}, nodeLogins: map[*Slot[C]]struct{}{},
+	}
 }
 
 // Acquire takes a slot for a new connection. The reason is empty where there was
@@ -120,20 +141,90 @@ func (l *Limiter[C]) Acquire(s *Slot[C]) (evicted *Slot[C], reason string) {
 		}
 		l.remove(evicted)
 	}
-	l.count(s, 1)
+	l.set(s, Unauthenticated)
 	return evicted, reason
 }
 
-// BeginPrompt says that the login waits for a person; false when too many do. Such a
-// connection is not evicted for a new one.
-func (l *Limiter[C]) BeginPrompt(s *Slot[C]) bool {
+// AcquireForNode takes a slot for a connection that may be one of another node: it is new and
+// found no slot among the clients, or it has one and said that it is of a node. Where too many
+// are about to log in, the caller has to close the evicted connection; ok is false when the
+// connection itself gets no slot.
+func (l *Limiter[C]) AcquireForNode(s *Slot[C], isNew bool) (evicted *Slot[C], ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	n := l.sources[s.Source]
-	if l.total[Prompting] >= l.limits.Prompts || !s.Shared && n[Prompting] >= maxPromptsPerSource {
-		return false
+	if !s.OfNode && !s.Shared && l.sources[s.Source][NodeLogin] >= maxNodeLoginsPerSource {
+		return nil, false
 	}
-	return l.move(s, Prompting)
+	if len(l.nodeLogins) >= maxNodeLogins {
+		if evicted = oldestOfBusiest(l.nodeLogins); evicted != nil {
+			l.remove(evicted)
+		}
+	}
+	if isNew {
+		l.set(s, NodeLogin)
+		return evicted, true
+	}
+	return evicted, l.move(s, NodeLogin)
+}
+
+// BeginPrompt says that the login waits for a person; ok is false when too many of its source
+// do. Where too many do in all, it takes the place of the oldest one of the network with the
+// most of them, if its own network has fewer: strangers that wait must not keep everybody else
+// out. The caller has to close the evicted one.
+func (l *Limiter[C]) BeginPrompt(s *Slot[C]) (evicted *Slot[C], ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if !s.Shared && l.sources[s.Source][Prompting] >= maxPromptsPerSource {
+		return nil, false
+	}
+	if l.total[Prompting] >= l.limits.Prompts {
+		if evicted = oldestOfBusiest(l.prompting); evicted == nil || count(l.prompting, evicted) <= count(l.prompting, s) {
+			return nil, false
+		}
+		l.remove(evicted)
+	}
+	return evicted, l.move(s, Prompting)
+}
+
+// oldestOfBusiest returns the slot that has its state longest in the network with the most
+// slots of this state. Those of nodes come last.
+func oldestOfBusiest[C Conn](slots map[*Slot[C]]struct{}) (oldest *Slot[C]) {
+	counts := map[netip.Prefix]int{}
+	for s := range slots {
+		counts[network(s.Source)]++
+	}
+	busy := func(s *Slot[C]) int {
+		if s.OfNode {
+			return 0
+		}
+		return counts[network(s.Source)]
+	}
+	for s := range slots {
+		if oldest == nil || busy(s) > busy(oldest) || busy(s) == busy(oldest) && s.since < oldest.since {
+			oldest = s
+		}
+	}
+	return oldest
+}
+
+// count counts the slots whose network is that of s.
+func count[C Conn](slots map[*Slot[C]]struct{}, s *Slot[C]) (n int) {
+	for other := range slots {
+		if network(other.Source) == network(s.Source) {
+			n++
+		}
+	}
+	return n
+}
+
+// network is what one customer of a provider has at most: one can have many sources.
+func network(source netip.Prefix) netip.Prefix {
+	bits := 24
+	if source.Addr().Is6() {
+		bits = 48
+	}
+	p, _ := source.Addr().Prefix(bits)
+	return p
 }
 
 // ReserveAccount counts a connection for the account that is about to log in; false
@@ -204,9 +295,15 @@ func (l *Limiter[C]) move(s *Slot[C], next State) bool {
 		return false
 	}
 	l.count(s, -1)
-	s.state = next
-	l.count(s, 1)
+	l.set(s, next)
 	return true
+}
+
+// set counts a slot in a state.
+func (l *Limiter[C]) set(s *Slot[C], state State) {
+	l.moves++
+	s.state, s.since = state, l.moves
+	l.count(s, 1)
 }
 
 // count adds a slot to the counts, or with -1 takes it out.
@@ -215,12 +312,24 @@ func (l *Limiter[C]) count(s *Slot[C], by int) {
 	n := l.sources[s.Source]
 	n[s.state] += by
 	l.sources[s.Source] = n
-	if n.All() == 0 {
+	if n == (Counts{}) {
 		delete(l.sources, s.Source)
 	}
-	delete(l.unauthenticated, s)
-	if s.state == Unauthenticated && by > 0 {
-		l.unauthenticated[s] = struct{}{}
+	var slots map[*Slot[C]]struct{}
+	switch s.state {
+	case Unauthenticated:
+		slots = l.unauthenticated
+	case Prompting:
+		slots = l.prompting
+	case NodeLogin:
+		slots = l.nodeLogins
+	default:
+		return
+	}
+	if by > 0 {
+		slots[s] = struct{}{}
+	} else {
+		delete(slots, s)
 	}
 }
 

@@ -91,15 +91,102 @@ func TestPromptsOfOneSource(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]int{"203.0.113.1": maxPromptsPerSource, "127.0.0.1": 20} {
 		l := NewLimiter[*peer](Limits{Prompts: 20})
-		got := 0
+		var got int
 		for _, s := range silentSlots(l, addr, 30) {
-			if l.BeginPrompt(s) {
-				got++
-			}
+			l.BeginPrompt(s)
 		}
+		got = l.Counts()[Prompting]
 		if got != want {
 			t.Errorf("%s: %d logins wait for a person, want %d", addr, got, want)
 		}
+	}
+}
+
+// TestPromptsOfManySources: strangers who fill all places for logins that wait for a person,
+// and come again at once, keep nobody else out and throw nobody else out.
+func TestPromptsOfManySources(t *testing.T) {
+	t.Parallel()
+	v4 := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}) }
+	far := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{100, byte(i), 0, 1}) }
+	v6 := func(i int) netip.Addr {
+		a := netip.MustParseAddr("2001:db8:1::1").As16()
+		a[6], a[7] = byte(i>>8), byte(i)
+		return netip.AddrFrom16(a)
+	}
+	for name, x := range map[string]struct {
+		sources, each int
+		addr          func(i int) netip.Addr
+	}{
+		"32 addresses of one network": {32, 8, v4}, "32 networks": {32, 8, far}, "a /48 of IPv6": {256, 1, v6},
+	} {
+		l := NewLimiter[*peer](Limits{})
+		wait := func(a netip.Addr) (s, evicted *Slot[*peer], ok bool) {
+			s = &Slot[*peer]{Conn: &peer{}, Source: relay.SourceOf(a)}
+			l.Acquire(s)
+			evicted, ok = l.BeginPrompt(s)
+			return s, evicted, ok
+		}
+		for i := range x.sources * x.each {
+			wait(x.addr(i / x.each))
+		}
+		if got := l.Counts()[Prompting]; got != 256 {
+			t.Fatalf("%s: %d wait", name, got)
+		}
+		person, evicted, ok := wait(netip.MustParseAddr("203.0.113.5"))
+		if !ok || evicted == nil {
+			t.Errorf("%s: a person was refused", name)
+		}
+		for i := range 1000 {
+			if s, evicted, ok := wait(x.addr(i % x.sources)); evicted == person {
+				t.Fatalf("%s: the person has lost the place to try %d", name, i)
+			} else if !ok {
+				l.Release(s)
+			}
+		}
+	}
+}
+
+// TestPlacesOfNodes: connections that are, or say that they are, of nodes count among no
+// clients; those that have not proven it are few, and strangers give way to nodes.
+func TestPlacesOfNodes(t *testing.T) {
+	t.Parallel()
+	l := NewLimiter[*peer](Limits{Total: 2, Unauthenticated: 2})
+	for _, s := range silentSlots(l, "127.0.0.1", 2) {
+		l.SetState(s, LoggedIn)
+	}
+	stranger := func(i int) *Slot[*peer] {
+		return &Slot[*peer]{Conn: &peer{}, Source: relay.SourceOf(netip.AddrFrom4([4]byte{100, byte(i), 0, 1}))}
+	}
+	if evicted, reason := l.Acquire(stranger(0)); evicted != nil || reason != ReasonTotal {
+		t.Fatal("there is a place among the clients")
+	}
+	for i := range 2 * maxNodeLogins {
+		l.AcquireForNode(stranger(i), true)
+	}
+	if got := l.Counts(); got[NodeLogin] != maxNodeLogins || got.All() != 2 {
+		t.Errorf("%v", got)
+	}
+	node := &Slot[*peer]{Conn: &peer{}, Source: netip.MustParsePrefix("203.0.113.9/32"), OfNode: true, Shared: true}
+	if evicted, ok := l.AcquireForNode(node, true); !ok || evicted == nil || evicted.OfNode {
+		t.Error("a node was refused")
+	}
+	for i := range 2 * maxNodeLogins {
+		if evicted, _ := l.AcquireForNode(stranger(i), true); evicted == node {
+			t.Fatal("a stranger has taken the place of a node")
+		}
+	}
+	l.SetState(node, Node)
+	if got := l.Counts(); got[Node] != 1 || got.All() != 2 {
+		t.Errorf("%v", got)
+	}
+	l, refused := NewLimiter[*peer](Limits{}), 0
+	for range 3 * maxNodeLoginsPerSource {
+		if _, ok := l.AcquireForNode(stranger(0), true); !ok {
+			refused++
+		}
+	}
+	if got := l.Counts()[NodeLogin]; got != maxNodeLoginsPerSource || refused != 2*maxNodeLoginsPerSource {
+		t.Errorf("one stranger has %d places, %d tries were refused", got, refused)
 	}
 }
 
@@ -114,8 +201,13 @@ func TestLimiterForgets(t *testing.T) {
 		if evicted, reason := l.Acquire(s); reason != "" && evicted == nil {
 			s.released = true
 		}
-		if i%3 == 0 && l.BeginPrompt(s) && i%6 == 0 {
-			l.SetState(s, Unauthenticated)
+		if i%3 == 0 {
+			if l.BeginPrompt(s); i%6 == 0 {
+				l.SetState(s, Unauthenticated)
+			}
+		}
+		if i%4 == 1 {
+			l.AcquireForNode(s, false)
 		}
 		if i%5 == 0 {
 			l.ReserveAccount(s, int64(i%3+1))
@@ -126,7 +218,7 @@ func TestLimiterForgets(t *testing.T) {
 		l.Release(s)
 		l.Release(s)
 	}
-	if l.Counts() != (Counts{}) || len(l.sources) != 0 || len(l.accounts) != 0 || len(l.unauthenticated) != 0 {
+	if l.Counts() != (Counts{}) || len(l.sources) != 0 || len(l.accounts) != 0 || len(l.unauthenticated)+len(l.prompting)+len(l.nodeLogins) != 0 {
 		t.Errorf("left: %v, %d sources, %d accounts, %d unauthenticated", l.Counts(), len(l.sources), len(l.accounts), len(l.unauthenticated))
 	}
 }
