@@ -120,7 +120,7 @@ func (c *conn) isTunnel(ctx context.Context) bool {
 // when a session has begun something.
 func (c *conn) roundTrip(ctx context.Context) {
 	answered := make(chan struct{})
-	go func() {
+	c.spawn(func() {
 		defer close(answered)
 		_, _, _ = c.sc.SendRequest("keepalive@openssh.com", true, nil)
 		select {
@@ -129,7 +129,7 @@ func (c *conn) roundTrip(ctx context.Context) {
 			return
 		}
 		_, _, _ = c.sc.SendRequest("keepalive@openssh.com", true, nil)
-	}()
+	})
 	select {
 	case <-answered:
 	case <-c.purpose.first:
