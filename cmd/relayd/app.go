@@ -124,6 +124,11 @@ func (a *app) open(ctx context.Context) error {
 	if err := os.MkdirAll(a.cfg.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make data dir: %w", err)
 	}
+	for setting, address := range map[string]string{"database-url": a.cfg.DatabaseURL, "database-direct-url": a.cfg.DatabaseDirectURL} {
+		if _, left := connectionURL(address); len(left) > 0 && (setting == "database-url" || address != a.cfg.DatabaseURL) {
+			a.log.Info("parameters of the database address mean nothing here and are left out", "setting", setting, "parameters", strings.Join(left, " "))
+		}
+	}
 	var err error
 	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 
 	"github.com/goccy/go-yaml"
@@ -21,9 +22,15 @@ type fileEntry struct {
 	origin string // file:line
 }
 
+// settingName is what a key looks like, also a misspelled one.
+var settingName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
+
 // readConfigFile reads the YAML file; its keys are flag names.
 func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) {
 	content, err := os.ReadFile(path)
+	if err != nil && looksSecret(path) {
+		return nil, errors.New("--config: what is set here looks like a secret, and it is not repeated; expected the path of a file")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
@@ -48,7 +55,11 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 			origin := fmt.Sprintf("%s:%d", path, key.Position.Line)
 			text, err := textOf(key.Value, pair.Value, list)
 			if err != nil {
-				faults = append(faults, fmt.Errorf("%s: %s: %w", origin, key.Value, err))
+				name := key.Value
+				if !settingName.MatchString(name) { // as the second line of a value: it may be a piece of a password
+					name = hidden
+				}
+				faults = append(faults, fmt.Errorf("%s: %s: %w", origin, name, err))
 				continue
 			}
 			entries[key.Value] = fileEntry{text: text, origin: origin}

@@ -106,7 +106,7 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	if path != "" {
 		content, err := os.ReadFile(path)
 		if err != nil {
-			return "", "", fmt.Errorf("%s: %w", origin, err)
+			return "", "", fmt.Errorf("%s: %w", origin, withoutPath(path, err))
 		}
 		return string(content), origin, nil
 	}
@@ -114,6 +114,16 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 		return e.text, e.origin, nil
 	}
 	return s.def, "default", nil
+}
+
+// withoutPath returns the error of a file without its path, unless that is clearly one: it may be the
+// secret itself, which somebody has set in place of the file.
+func withoutPath(path string, err error) error {
+	var fault *fs.PathError
+	if errors.As(err, &fault) && (looksSecret(path) || !filepath.IsAbs(path)) {
+		return fmt.Errorf("%w; expected the absolute path of a file that holds the value", fault.Err)
+	}
+	return err
 }
 
 const minDatabaseConns = 6
@@ -151,7 +161,7 @@ func (c *Config) check(list []*setting, getenv func(string) string) (faults erro
 	refuse(acme && c.ACMEDNS == "rfc2136" && server != nil, "acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53")
 	refuse(acme && c.ACMEDNS == "command" && command != nil, "acme-dns-command", fmt.Sprintf("acme-dns command needs a program: %v", command))
 	refuse(c.ACMECA != "" && (err != nil || ca.Scheme != "https" || ca.Host == ""), "acme-ca",
-		fmt.Sprintf("%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", c.ACMECA))
+		"expected the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory")
 	return faults
 }
 

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"math"
 	"net"
@@ -51,6 +51,9 @@ var kinds = map[string]kind{
 // set reads what a person wrote. Its errors say what was expected.
 func (s *setting) set(text string) error {
 	text = strings.TrimSpace(text)
+	if !s.secret && looksSecret(text) {
+		return fmt.Errorf("what is set here looks like a secret, and it is not repeated; expected %s", cmp.Or(kinds[s.kind].word, s.help))
+	}
 	k, known := kinds[s.kind]
 	if !known {
 		text = strings.ToLower(text)
@@ -104,7 +107,7 @@ func (s *setting) String() string {
 		if v.Name == "" {
 			return ""
 		}
-		return v.Name + ":" + v.Algorithm + ":xxxxx"
+		return v.Name + ":" + v.Algorithm + ":" + hidden
 	}
 	text := s.field.String()
 	switch {
@@ -190,32 +193,6 @@ func isHost(u *url.URL) bool {
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	return err == nil && port > 0 || u.Port() == "" && !strings.HasSuffix(u.Host, ":")
-}
-
-// parseDatabaseURL reads postgres://…; its errors never repeat the text, which may hold a
-// password.
-func parseDatabaseURL(s string) (any, error) {
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "postgres" && u.Scheme != "postgresql" {
-		return nil, errors.New("expected a URL such as postgres://user:password@host:5432/relay, or nothing for SQLite in the data dir")
-	}
-	return s, nil
-}
-
-// maskURL masks the password, wherever a URL of a database holds it.
-func maskURL(text string) string {
-	u, err := url.Parse(text)
-	if err != nil {
-		return ""
-	}
-	q := u.Query()
-	for key := range q {
-		if strings.Contains(strings.ToLower(key), "password") {
-			q.Set(key, "xxxxx")
-			u.RawQuery = q.Encode()
-		}
-	}
-	return u.Redacted()
 }
 
 // parseDomain reads a DNS name; a leading dot and a trailing one are ignored.

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -54,7 +55,7 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 	if errors.As(err, &wrong) && wrong.Hint != "" {
 		text += "\nhint: " + wrong.Hint
 	}
-	for line := range strings.SplitSeq(text, "\n") {
+	for line := range strings.SplitSeq(maskArguments(text, args), "\n") {
 		c.report("%s", line)
 	}
 	// A setting or a name that cannot be is a mistake in the arguments, as it is for relay and ssh.
@@ -62,6 +63,24 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		return cli.ExitUsage
 	}
 	return cli.ExitFailure
+}
+
+// maskArguments hides the arguments in an error text if one of them may hold a secret. The shell
+// may have split that at spaces.
+func maskArguments(text string, args []string) string {
+	if !looksSecret(strings.Join(args, " ")) {
+		return text
+	}
+	for _, arg := range args {
+		if _, value, ok := strings.Cut(arg, "="); ok { // of --flag=value
+			text = strings.ReplaceAll(text, strconv.Quote(value), strconv.Quote(hidden))
+		}
+		text = strings.ReplaceAll(text, strconv.Quote(arg), strconv.Quote(hidden))
+		if looksSecret(arg) {
+			text = strings.ReplaceAll(text, arg, hidden)
+		}
+	}
+	return text
 }
 
 // program is one run: its environment, its output and its log. All loggers write to

@@ -56,8 +56,10 @@ func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Com
 
 // openStore opens the store that the settings name.
 func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*store.Store, error) {
+	address, _ := connectionURL(cfg.DatabaseURL)
+	direct, _ := connectionURL(cfg.DatabaseDirectURL)
 	s, err := store.Open(ctx, store.Options{
-		URL: cfg.DatabaseURL, DirectURL: cfg.DatabaseDirectURL, DataDir: cfg.DataDir,
+		URL: address, DirectURL: direct, DataDir: cfg.DataDir,
 		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, NoCreate: existing,
 		SpoolLimit: cfg.SpoolLimit, Retention: cfg.Retention,
 		NodeName: cfg.NodeName, Version: relay.ThisBuild().Version, MaxConns: cfg.DatabaseMaxConns,
@@ -72,6 +74,8 @@ func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*st
 	case cfg.DatabaseURL == "":
 	case errors.As(err, &network):
 		err = fmt.Errorf("%w; start Postgres there, or correct --database-url (RELAY_DATABASE_URL)", err)
+	case errors.As(err, &refusal) && (refusal.SQLState() == "42704" || refusal.SQLState() == "08P01"):
+		err = fmt.Errorf("%w; leave that parameter out of --database-url (RELAY_DATABASE_URL)", err)
 	case errors.As(err, &refusal) && (strings.HasPrefix(refusal.SQLState(), "28") || refusal.SQLState() == "3D000"):
 		err = fmt.Errorf("%w; correct user, password or database name of --database-url (RELAY_DATABASE_URL)", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
@@ -59,6 +60,178 @@ func TestNoCommandTellsTheDatabasePassword(t *testing.T) {
 	}
 	checkSecret(t, nil, "config", "--config", file)
 	checkSecret(t, []string{"RELAY_DATABASE_URL_FILE", secret}, "config", "--data-dir", dir)
+}
+
+// spellings returns settings of a database, right and wrong ones, with a password whose pieces stand
+// before and behind a separator.
+func spellings(separator string) map[string]string {
+	password := pieceOne + separator + pieceTwo
+	return map[string]string{
+		"URL":                 "postgres://relay:" + password + "@127.0.0.1:9/relay?sslmode=disable",
+		"URL, escaped":        "postgres://relay:" + url.QueryEscape(password) + "@127.0.0.1:9/relay?sslmode=disable",
+		"URL, digits first":   "postgres://relay:12" + separator + pieceTwo + "@127.0.0.1:9/relay",
+		"URL without slashes": "postgres:relay:" + password + "@127.0.0.1:9/relay",
+		"URL, capitals":       "POSTGRES://relay:" + password + "@127.0.0.1:9/relay",
+		"in the query":        "postgres://127.0.0.1:9/relay?user=relay&password=" + password + "&sslmode=disable",
+		"key=value":           "host=127.0.0.1 port=9 user=relay password=" + password,
+		"key=value, quoted":   "host=127.0.0.1 password='" + password + "' port=9",
+		"in front":            "PGPASSWORD=" + password + " psql postgres://relay@127.0.0.1:9/relay",
+		"other database":      "mysql://relay:" + password + "@127.0.0.1:9/relay",
+		"sslpassword":         "postgres://relay@127.0.0.1:9/relay?sslpassword=" + password,
+		"options":             "postgres://relay@127.0.0.1:9/relay?sslmode=disable&options=endpoint%3D" + password,
+	}
+}
+
+const pieceOne, pieceTwo = "geh7c1eim", "sch93abwanz"
+
+// tellsPiece runs a command and looks for the pieces of the password in its output.
+func tellsPiece(t *testing.T, name string, environment []string, args ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var out, errs relaytest.Buffer
+	code := run(ctx, args, env(environment...), &out, &errs)
+	for _, text := range []string{out.String(), errs.String()} {
+		if strings.Contains(text, pieceOne) || strings.Contains(text, pieceTwo) {
+			t.Errorf("%s: relayd %s (exit %d) tells a piece of the password: %s", name, args[0], code, text)
+		}
+	}
+}
+
+// TestNoPieceOfASecretIsTold: whatever a password holds, however its setting is misspelled, and
+// wherever it was put by mistake: no output has a piece of it.
+func TestNoPieceOfASecretIsTold(t *testing.T) {
+	t.Parallel()
+	for _, separator := range []string{
+		"", "@", "/", "#", "?", "%zz", ":", "&", "&x=", " ", "'", `"`, `\`, "[", "=", "\n", "\t", "?a=b&", "@x/", ": ", " #", "://", "@h:12/",
+	} {
+		t.Run(fmt.Sprintf("%q", separator), func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for name, text := range spellings(separator) {
+				file := write(t, "relay.yaml", "max-aliases: 7\ndatabase-url: "+text+"\n")
+				quoted := write(t, "relay.yaml", "max-aliases: many\ndatabase-url: '"+text+"'\n")
+				secret := write(t, "secret", text)
+				environment := []string{"RELAY_DATABASE_URL", text}
+				_, _, err := load(sources{getenv: env(environment...)})
+				commands := [][]string{{"config"}, {"user", "list"}}
+				if err == nil && separator != "@" { // it goes further than the settings
+					commands = [][]string{{"config", "--json"}}
+				} else if err == nil {
+					commands = [][]string{
+						{"migrate"},
+						{"backup", filepath.Join(dir, "copy")},
+						{"doctor"},
+						{"support", "-"},
+						{"serve", "--http-addr", "127.0.0.1:0", "--ssh-addr", "127.0.0.1:0", "--log-level", "debug"},
+					}
+				}
+				for _, args := range commands {
+					tellsPiece(t, name, environment, append(args, "--data-dir", dir, "--admin-addr", "off")...)
+				}
+				config := []string{"config", "--data-dir", dir}
+				tellsPiece(t, name, []string{"RELAY_DATABASE_URL", "postgres://127.0.0.1:9/relay", "RELAY_DATABASE_DIRECT_URL", text}, config...)
+				tellsPiece(t, name, []string{"RELAY_DATABASE_URL_FILE", secret}, config...)
+				tellsPiece(t, name, nil, "config", "--config", file)
+				tellsPiece(t, name, nil, "config", "--config", quoted)
+				if name != "URL" && name != "key=value" && name != "other database" {
+					continue
+				}
+				tellsPiece(t, name, []string{"RELAY_DATABASE_URL_FILE", text}, config...)
+				tellsPiece(t, name, nil, "config", "--config", text)
+				tellsPiece(t, name, nil, append([]string{"config", "--database-url"}, strings.Fields(text)...)...)
+				tellsPiece(t, name, nil, "serve", text)
+				tellsPiece(t, name, nil, "audit", "-n="+text)
+				var everywhere []string
+				var defaults Config
+				for _, s := range defaults.settings() {
+					if s.kind != "database-url" { // put into the wrong place
+						everywhere = append(everywhere, s.env(), text)
+					}
+				}
+				tellsPiece(t, name, everywhere, config...)
+			}
+		})
+	}
+}
+
+// TestNoOtherSecretIsTold: neither do user information of other addresses and keys that were put
+// where their file belongs.
+func TestNoOtherSecretIsTold(t *testing.T) {
+	t.Parallel()
+	for name, setting := range map[string][]string{
+		"ACME CA":              {"RELAY_ACME_CA", "https://" + pieceOne + ":" + pieceTwo + "@ca.test/directory"},
+		"base URL":             {"RELAY_BASE_URL", "https://" + pieceOne + ":" + pieceTwo + "@relay.test"},
+		"host key itself":      {"RELAY_SSH_HOST_KEY", "-----BEGIN OPENSSH PRIVATE KEY-----\n" + pieceOne + "\n" + pieceTwo},
+		"TLS key itself":       {"RELAY_TLS_KEY", "-----BEGIN PRIVATE KEY-----\n" + pieceOne + "\n" + pieceTwo},
+		"admin's private key":  {"RELAY_INITIAL_ADMIN_KEYS", "-----BEGIN OPENSSH PRIVATE KEY-----\n" + pieceOne + "\n" + pieceTwo},
+		"TSIG key":             {"RELAY_ACME_DNS_KEY", "relay:hmac-sha256:" + pieceOne + pieceTwo + "AAA="},
+		"TSIG key, wrong":      {"RELAY_ACME_DNS_KEY", "relay:" + pieceOne + ":" + pieceTwo},
+		"TSIG key, for a file": {"RELAY_ACME_DNS_KEY_FILE", "relay:hmac-sha256:" + pieceOne + pieceTwo},
+	} {
+		for _, args := range [][]string{{"config"}, {"doctor"}, {"support", "-"}, {"user", "list"}} {
+			tellsPiece(t, name, setting, append(args, "--data-dir", t.TempDir(), "--admin-addr", "off")...)
+		}
+	}
+}
+
+// TestDatabaseParameters: what providers put into the addresses of their databases is understood,
+// left out, or refused by name.
+func TestDatabaseParameters(t *testing.T) {
+	t.Parallel()
+	for query, want := range map[string]struct{ as, left, refused string }{
+		"sslmode=require&channel_binding=require": {"sslmode=require", "channel_binding", ""}, // Neon
+		"schema=public":                                  {"", "", ""}, // Prisma
+		"schema=relay":                                   {"search_path=relay", "", ""},
+		"currentSchema=relay":                            {"search_path=relay", "", ""},
+		"pgbouncer=true&connection_limit=1":              {"", "connection_limit pgbouncer", ""},
+		"sslmode=no-verify":                              {"sslmode=require", "", ""}, // Heroku with Node
+		"ssl=true":                                       {"sslmode=require", "", ""},
+		"options=endpoint%3Dep-1":                        {"options=endpoint%3Dep-1", "", ""},
+		"target_session_attrs=read-write":                {"target_session_attrs=read-write", "", ""},
+		"gssencmode=disable":                             {"", "gssencmode", ""},
+		"gssencmode=require":                             {"", "", "gssencmode"},
+		"uselibpqcompat=true&sslmode=require":            {"sslmode=require", "uselibpqcompat", ""},
+		"statement_cache_capacity=0":                     {"", "statement_cache_capacity", ""},
+		"sslaccept=strict&sslmode=require":               {"sslmode=verify-full", "", ""},
+		"keepalives=1&keepalives_idle=30":                {"", "keepalives keepalives_idle", ""},
+		"serverVersion=15&charset=utf8":                  {"", "charset serverVersion", ""},
+		"supa=base-pooler.x":                             {"", "supa", ""},
+		"require_auth=scram-sha-256":                     {"", "", "require_auth"},
+		"sslcrl=/etc/crl.pem":                            {"", "", "sslcrl"},
+		"statement_timeout=5000":                         {"statement_timeout=5000", "", ""},
+		"sslrootcert=/etc/ca.pem&sslmode=verify-full":    {"sslmode=verify-full&sslrootcert=%2Fetc%2Fca.pem", "", ""},
+		"application_name=relay&ApplicationName=relay-1": {"application_name=relay-1", "", ""},
+	} {
+		address := "postgres://relay:secret@db.test/relay?" + query
+		_, err := parseDatabaseURL(address)
+		if (err != nil) != (want.refused != "") || err != nil && !strings.Contains(err.Error(), want.refused) {
+			t.Errorf("%s: %v", query, err)
+		}
+		if err != nil {
+			continue
+		}
+		got, left := connectionURL(address)
+		if u, err := url.Parse(got); err != nil || u.RawQuery != want.as || strings.Join(left, " ") != want.left || u.User.String() != "relay:secret" {
+			t.Errorf("%s: %s, without %v; want %s", query, got, left, want.as)
+		}
+	}
+	// Postgres itself takes the address that is left, and names what it does not know.
+	base := postgresFlags(t)["database-url"]
+	join := "?"
+	if strings.Contains(base, "?") {
+		join = "&"
+	}
+	for query, want := range map[string]string{
+		"channel_binding=require&schema=public&pgbouncer=true&connection_limit=1&statement_cache_capacity=0": "",
+		"no_such_setting=1": "no_such_setting",
+	} {
+		var out, errs relaytest.Buffer
+		code := run(t.Context(), []string{"migrate", "--data-dir", t.TempDir(), "--database-url", base + join + query}, env(), &out, &errs)
+		if (code != 0) != (want != "") || want != "" && (!strings.Contains(errs.String(), want) || !strings.Contains(errs.String(), "leave that parameter out")) {
+			t.Errorf("%s: exit %d, %s", query, code, errs.String())
+		}
+	}
 }
 
 // checkSecret runs a command and looks for the passwords in its output.

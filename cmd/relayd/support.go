@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/url"
 	"os"
 	"regexp"
 	"runtime"
@@ -80,29 +79,13 @@ var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\
 
 // redact masks secrets that a part of the report should not hold in the first place.
 func redact(report []byte, cfg Config) []byte {
-	text := tokenText.ReplaceAllString(string(report), "xxxxx")
-	secrets := []string{cfg.ACMEDNSKey.Secret}
-	for _, s := range []string{cfg.DatabaseURL, cfg.DatabaseDirectURL} {
-		u, err := url.Parse(s)
-		if err != nil {
+	text := tokenText.ReplaceAllString(string(report), hidden)
+	for _, secret := range secretsOf(cfg) {
+		if len(secret) < 8 { // as a word it may occur anywhere
+			text = strings.ReplaceAll(text, ":"+secret+"@", ":"+hidden+"@")
 			continue
 		}
-		password, _ := u.User.Password()
-		if len(password) < 8 { // as a word it may occur anywhere
-			text = strings.ReplaceAll(text, ":"+password+"@", ":xxxxx@")
-			password = ""
-		}
-		secrets = append(secrets, password)
-		for name, values := range u.Query() {
-			if strings.Contains(strings.ToLower(name), "password") {
-				secrets = append(secrets, values...)
-			}
-		}
-	}
-	for _, secret := range secrets {
-		if secret != "" {
-			text = strings.ReplaceAll(text, secret, "xxxxx")
-		}
+		text = strings.ReplaceAll(text, secret, hidden)
 	}
 	return []byte(text)
 }
