@@ -47,6 +47,7 @@ type eventView struct {
 	Diff         *body.Diff
 	Shares       sharesView
 	Mark         relay.Mark
+	Typed        form   // of the mark, where somebody else has changed it meanwhile
 	Back         string // address of the list
 	Newer, Older string // addresses of the events above and below in the list, "" = not known
 

@@ -63,6 +63,71 @@ func (f form) attributes(field, hint string) templ.Attributes {
 	return at
 }
 
+// wasField is the name of the hidden input with the value that a field had when the page was made.
+func wasField(field string) string { return "was." + field }
+
+// plainText is a value without the spaces around it and with the line ends that the server uses.
+func plainText(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
+
+// change is what a form asks of one field. A form that does not say what the field was asks for
+// what it holds.
+func (f form) change(field, now string) (typed string, want, stale bool) {
+	values := f.values[field]
+	if len(values) == 0 {
+		return "", false, false
+	}
+	typed = plainText(values[len(values)-1]) // of a toggle the last one counts
+	if !f.values.Has(wasField(field)) {
+		return typed, true, false
+	}
+	was, now := plainText(f.values.Get(wasField(field))), plainText(now)
+	return typed, typed != was, typed != was && now != was && now != typed
+}
+
+// shown is the value of a field where its form is shown again: what was typed, or what it is now
+// where nothing else was typed.
+func (f form) shown(field, now string) string {
+	if typed, want, _ := f.change(field, now); want {
+		return typed
+	}
+	return now
+}
+
+// staleText says that a field was changed after the page was made; by is who did it, "" where
+// nobody knows.
+func staleText(now, by string) string {
+	if now == "" {
+		now = "nothing"
+	} else {
+		now = "“" + record.SafeTextMax(now, 200) + "”"
+	}
+	if by != "" {
+		by = " by " + by
+	}
+	return "changed to " + now + by + " after this page was loaded; nothing was saved. Save again to replace it"
+}
+
+// lastChange tells who made the newest change of a target whose detail holds a word, and when; ""
+// where the audit log does not say so.
+func (p *pages) lastChange(r *http.Request, who relay.Actor, action, target, word string) string {
+	entries, err := p.Accounts.Audit(r.Context(), who, lastChanges)
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		if e.Action == action && e.Target == target && strings.Contains(e.Detail, word) {
+			return record.SafeTextMax(e.Actor, 100) + " " + relativeText(e.At)
+		}
+	}
+	return ""
+}
+
+// lastChanges is how many entries of the audit log lastChange looks at.
+const lastChanges = 200
+
+// errStale ends the change of a form of which a field was changed meanwhile.
+var errStale = relay.Errorf(relay.CodeConflict, "this was changed after the page was loaded")
+
 // addError notes an error that the person can mend beside its field, or beside the one
 // given where the error names none. It gives back every other error.
 func (f form) addError(err error, field string) error {

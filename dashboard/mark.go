@@ -8,22 +8,52 @@ import (
 	"relay"
 )
 
-// mark changes what a form names: the pin, or label and note.
+// mark changes what a form names: the pin, or what the person has changed of label and note.
 func (p *pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	said := "Saved."
+	said, f := "Saved.", posted("mark", r)
 	err := p.Events.MarkEvent(r.Context(), who, id, func(m *relay.Mark) {
+		clear(f.errors)
 		if r.PostForm.Has("pinned") {
 			m.Pinned = field(r, "pinned") == "on"
 			said = map[bool]string{true: "Pinned: retention keeps this event.", false: "Not pinned any more."}[m.Pinned]
 		}
-		if r.PostForm.Has("label") {
-			m.Label = field(r, "label")
+		before := *m
+		for _, x := range []struct {
+			name string
+			to   *string
+		}{{"label", &m.Label}, {"note", &m.Note}} {
+			typed, want, stale := f.change(x.name, *x.to)
+			if stale {
+				f.errors[x.name] = staleText(*x.to, "")
+			} else if want {
+				*x.to = typed
+			}
 		}
-		if r.PostForm.Has("note") {
-			m.Note = field(r, "note")
+		if f.Failed() {
+			*m = before
 		}
 	})
+	if err == nil && f.Failed() {
+		return p.staleMark(r, who, id, f)
+	}
 	return acted(w, r, err, said, eventPath(id.String()))
+}
+
+// staleMark shows the event with what was typed, after somebody else has changed the same.
+func (p *pages) staleMark(r *http.Request, who relay.Actor, id relay.ID, f form) (templ.Component, error) {
+	v, head, err := p.readEventView(r, who, id)
+	if err != nil {
+		return nil, err
+	}
+	by := p.lastChange(r, who, "event.mark", id.String(), "")
+	for name, now := range map[string]string{"label": v.Mark.Label, "note": v.Mark.Note} {
+		if f.errors[name] != "" {
+			f.errors[name] = staleText(now, by)
+		}
+	}
+	v.Typed = f
+	page, err := p.renderEvent(r, who, v, head)
+	return withStatus{page, http.StatusConflict}, err
 }
 
 // confirmDelete asks before an event is deleted.

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"errors"
 	"net/http"
-	"strings"
 
 	"github.com/a-h/templ"
 
@@ -25,6 +24,7 @@ type settingsView struct {
 type settingField struct {
 	Key, Label, Default, Help string
 	Value                     string // as typed where that was wrong
+	Was                       string // as it is
 }
 
 // Toggle tells whether the value is on or off.
@@ -53,10 +53,8 @@ func (p *pages) settingsOf(a *relay.Alias) formPage {
 		fields, texts := settingFields, record.SettingTexts(&a.Settings)
 		for i := range fields {
 			field := &fields[i]
-			field.Value = texts[field.Key]
-			if typed := failed.named("set").values[field.Key]; len(typed) > 0 {
-				field.Value = typed[len(typed)-1]
-			}
+			field.Was = texts[field.Key]
+			field.Value = failed.named("set").shown(field.Key, field.Was)
 		}
 		return settingsPage(settingsView{
 			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
@@ -65,31 +63,56 @@ func (p *pages) settingsOf(a *relay.Alias) formPage {
 	}
 }
 
-// saveSettings changes what the form holds; what it does not hold stays.
+// saveSettings changes what the person has changed in the form, and refuses to undo what somebody
+// else has changed since the page was made.
 func (p *pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	f := posted("set", r)
 	trial := a.Settings
-	applySettings(&trial, f)
-	var err error
+	stale := applySettings(&trial, f)
 	if !f.Failed() {
-		_, err = p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
-			applySettings(set, f)
+		_, err := p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
+			clear(f.errors)
+			trial = *set
+			if stale = applySettings(set, f); stale != nil {
+				return errStale
+			}
 			return nil
 		})
+		if stale == nil {
+			return p.settingsOf(a).finish(w, r, who, f, err, "offlineStatus", aliasPath(a.Name, "settings")+"?done=saved")
+		}
+		now := *a
+		now.Settings = trial
+		a = &now
 	}
-	return p.settingsOf(a).finish(w, r, who, f, err, "offlineStatus", aliasPath(a.Name, "settings")+"?done=saved")
+	texts := record.SettingTexts(&a.Settings)
+	for _, key := range stale {
+		f.errors[key] = staleText(texts[key], p.lastChange(r, who, "alias.set", a.Name, key+" "))
+	}
+	page, err := p.settingsOf(a).finish(w, r, who, f, nil, "", "")
+	if shown, ok := page.(withStatus); ok && len(stale) > 0 {
+		return withStatus{shown.Component, http.StatusConflict}, err
+	}
+	return page, err
 }
 
-// applySettings changes settings by the fields posted. Each toggle is posted as off
-// and, when ticked, as on behind it.
-func applySettings(set *relay.Settings, f form) {
+// applySettings changes settings by the fields posted, and returns the keys of those that were
+// changed by somebody else meanwhile. Each toggle is posted as off and, when ticked, as on
+// behind it.
+func applySettings(set *relay.Settings, f form) (stale []string) {
+	texts := record.SettingTexts(set)
 	for i := range settingFields {
 		key := settingFields[i].Key
-		if typed := f.values[key]; len(typed) > 0 {
-			err := record.SetSetting(set, key, strings.TrimSpace(typed[len(typed)-1]))
+		typed, want, isStale := f.change(key, texts[key])
+		switch {
+		case isStale:
+			stale = append(stale, key)
+		case want:
+			err := record.SetSetting(set, key, typed)
 			_ = f.addError(err, key) // nothing but validation-failed
 		}
 	}
+	return stale
 }
 
 func (p *pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {

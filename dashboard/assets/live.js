@@ -20,7 +20,7 @@ async function fetchPart(url, init = {}, isRetry = false) {
 		return null;
 	}
 	if (response.status === 401) return location.replace(location.pathname + location.search);
-	if (response.ok || content.getElementById("list")) return content; // a list says itself what is wrong with its filter
+	if (response.ok || $("#list, #detail", content)) return content; // it says what is wrong with a form
 	const isPassing = response.status >= 500 || response.status === 429;
 	if (!isPassing || !isRetry) announce(content.textContent.trim() || `This did not work (status ${response.status}).`, true);
 	return isPassing ? null : undefined;
@@ -102,9 +102,8 @@ async function followFilter(up) {
 	showFilter();
 	connect("");
 }
-// showFilter puts the filter of another list into the search box, whatever was typed there.
 const showFilter = () => { const box = $("#search"); if (box) box.value = box.getAttribute("value") ?? ""; };
-// Forms under way, and whether they were answered. A replay runs until its buttons know of one more attempt.
+// Forms under way, and whether they were answered. A replay is until its buttons know of its attempt.
 const sending = new Map();
 const formKey = (url, fields) => url.replace(location.origin, "").replace("?", "") + (fields ?? "");
 const keyOf = button => formKey(button.getAttribute("formaction") || button.form.action, new URLSearchParams(new FormData(button.form)));
@@ -140,8 +139,7 @@ function replayNow(id) {
 	const button = id === currentID() ? $("#replay") : $(`#${id} button[formaction]`);
 	if (performance.now() - replayedAt < 500 || button?.disabled) return;
 	replayedAt = performance.now();
-	if (button) button.form.requestSubmit(button);
-	else send(`/events/${id}/replay`);
+	button ? button.form.requestSubmit(button) : send(`/events/${id}/replay`);
 }
 
 // The list.
@@ -205,7 +203,7 @@ function showTitle() {
 	document.title = unseen ? `(${unseen}) ${pageTitle}` : pageTitle;
 }
 
-// Browser notifications, for pages nobody looks at, if the person asked for them.
+// Browser notifications, if the person asked for them.
 let notifiedAt = 0;
 const wantsNotices = () => "Notification" in window && Notification.permission === "granted" && stored("notify", false);
 function notify(html) {
@@ -302,7 +300,7 @@ const receivers = {
 	touch: () => { if ($("#aliases")) rereadAliases(); },
 	resync: () => { listIsStale = true; if ($("#event")) rereadEvent(); schedule(); },
 };
-// refusalOf asks why the server refused live updates: an EventSource does not tell the status.
+// refusalOf asks for the status that an EventSource does not tell.
 const loggedOut = "logged out";
 async function refusalOf(url) {
 	try {
@@ -337,9 +335,8 @@ function connect(after = lastID) {
 		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
 		const reason = await refusalOf(url);
 		if (source !== e.target) return;
-		if (reason === loggedOut) return showConnection(reason);
-		showConnection(reason ? `${reason}, trying again…` : "reconnecting…");
-		setTimeout(() => { if (source === e.target) connect(); }, retryAfter);
+		showConnection(reason && reason !== loggedOut ? `${reason}, trying again…` : reason || "reconnecting…");
+		if (reason !== loggedOut) setTimeout(() => { if (source === e.target) connect(); }, retryAfter);
 	};
 	for (const [name, receive] of Object.entries(receivers)) source.addEventListener(name, e => { lastID = e.lastEventId || lastID; receive(e); });
 }
@@ -436,7 +433,7 @@ function move(by) {
 	clearTimeout(openTimer);
 	openTimer = setTimeout(() => { if (row.id !== currentID()) open(new URL($("a", row).href)); }, restBeforeOpen);
 }
-// compareWithNeighbour compares an event with the one above it in the list, or below the first.
+// compareWithNeighbour takes the event above, or the one below the first.
 function compareWithNeighbour(id) {
 	const rows = visibleRows(), at = rows.findIndex(row => row.id === id), other = rows[at - 1] ?? rows[at + 1];
 	if (id && at >= 0 && other) location.assign(`/diff?${new URLSearchParams({ left: other.id < id ? other.id : id, right: other.id < id ? id : other.id, part: "request" })}`);

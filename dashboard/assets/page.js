@@ -15,7 +15,7 @@ function announce(text = "", isError = false) {
 	announceTimer = setTimeout(announce, isError ? 15000 : 8000);
 }
 
-// Storage of this browser: folds, saved searches. It may be forbidden.
+// Storage of this browser. It may be forbidden.
 function stored(key, fallback) {
 	try { return JSON.parse(localStorage.getItem(key)) ?? fallback; } catch { return fallback; }
 }
@@ -75,6 +75,8 @@ function parse(html) {
 	return template.content;
 }
 
+// A hidden input says what a field was before something else was typed in it.
+const isTyped = ({ name, form }, field = name?.startsWith?.("was.") && form.elements[name.slice(4)]) => field && field.value !== field.defaultValue;
 // morph makes old equal to fresh and keeps the elements that are in both, with their focus,
 // scroll position, selection and folds. Children are matched by id, the others in order.
 function morph(old, fresh) {
@@ -86,7 +88,8 @@ function morph(old, fresh) {
 	if (old.jsonSource !== undefined && old.jsonSource === fresh.textContent) return; // a JSON view of the same text
 	if (old.jsonSource !== undefined || old.localName === "pre" && old.className !== fresh.className) return old.replaceWith(fresh);
 	const kept = name => name === "open" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && (name === "class" || name === "data-day" || name === "hidden") ||
-		name === "aria-current" && old.parentNode?.id === "sidebar"; // updates do not know which page they are for
+		name === "aria-current" && old.parentNode?.id === "sidebar" || // updates do not know which page they are for
+		name === "value" && isTyped(old) && !("told" in fresh.dataset);
 	for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);
 	for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value && !kept(name)) old.setAttribute(name, value);
 	if (old.localName === "time" && old.dateTime === fresh.dateTime) return; // its text is the script's
@@ -114,7 +117,7 @@ function morphChildren(old, fresh) {
 	}
 }
 
-// A form is sent once: not by a double click, a held Enter key, or again while its answer is awaited.
+// A form is sent once, also by a double click or a held Enter key.
 const acts = form => form?.method === "post";
 const ignoreAgain = (e, form) => { if ((e.detail > 1 || e.repeat && e.key === "Enter" && e.target.localName !== "textarea") && acts(form)) e.preventDefault(); };
 document.addEventListener("click", e => ignoreAgain(e, e.target.closest("button")?.form), true);
