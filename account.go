@@ -47,6 +47,15 @@ type Actor struct {
 // System is the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
+// BufferAccount returns the account to which the bytes that are held for the actor count: that
+// of its credential. Everybody without a login, the holders of shares too, is one account, 0.
+func (a Actor) BufferAccount() int64 {
+	if a.Kind == ActorShare {
+		return 0
+	}
+	return a.Account
+}
+
 // String returns the name of the actor in attempts and audit entries.
 func (a Actor) String() string {
 	switch a.Kind {

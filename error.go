@@ -52,6 +52,12 @@ func Errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// Overloaded is the error of what has to wait because the relay is busy, or holds as many bytes
+// as it may.
+func Overloaded(detail string) *Error {
+	return &Error{Code: CodeOverloaded, Detail: detail, RetryAfter: time.Second}
+}
+
 // AsError returns the *Error in the chain of err, or a new one with CodeInternal and
 // cause err. It returns nil for nil.
 func AsError(err error) *Error {

@@ -69,8 +69,41 @@ type Event struct {
 
 	Request        Message
 	ForwardedLines []byte // Forwarded header lines computed at capture; they are sent before the empty line that ends the head
-	Attempts       []Attempt
+	// Attempts are in the order of their numbers. Of a stored event they are a page: the first
+	// one and the newest ShownAttempts.
+	Attempts []Attempt
+	// Ended is the last attempt that ended where it is not among Attempts, because all of the
+	// newest ones wait or are under way; nil = it is, or none has ended.
+	Ended *Attempt
 }
+
+// ShownAttempts is how many of its newest attempts are read with an event, besides the first.
+const ShownAttempts = 20
+
+// LastEnded returns the last attempt that ended, nil for none.
+func (e *Event) LastEnded() *Attempt {
+	if e.Ended != nil {
+		return e.Ended
+	}
+	for i := len(e.Attempts) - 1; i >= 0; i-- {
+		if a := &e.Attempts[i]; a.State != StateQueued && a.State != StateDelivering {
+			return a
+		}
+	}
+	return nil
+}
+
+// AttemptPage selects attempts of an event, the newest first.
+type AttemptPage struct {
+	Before   int  // exclusive; 0 = from the newest on
+	Limit    int  // 1 to MaxAttempts
+	Answered bool // only attempts that got a response
+	Ended    bool // only attempts that have ended
+	MaxBody  int  // bytes of each body; less where they are too many together
+}
+
+// MaxAttempts is how many attempts a page may have.
+const MaxAttempts = 200
 
 // Attempt returns the attempt of a number, nil if the event has none.
 func (e *Event) Attempt(n int) *Attempt {

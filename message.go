@@ -61,4 +61,7 @@ type Message struct {
 	Lines   []byte // chunked only: every chunk-size line, the last chunk, trailers, final empty line
 	Framing Framing
 	Body    Body
+	// HeadOmitted says that Head and Lines are stored, but were not read: the messages of an
+	// event that are read together may have a bounded number of bytes.
+	HeadOmitted bool
 }

@@ -58,8 +58,13 @@ type Accounts interface {
 // need.
 type Events interface {
 	Events(ctx context.Context, who Actor, f Filter) (Page, error)
-	// Event reads one event whole; of each body at most maxBody bytes.
+	// Event reads one event with its request, its first attempt and the newest ShownAttempts; of
+	// each body at most maxBody bytes, and of heads and bodies together a bounded number.
 	Event(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
+	// Request is Event without attempts.
+	Request(ctx context.Context, who Actor, id ID, maxBody int) (*Event, error)
+	// Attempts reads other attempts of an event, the newest first.
+	Attempts(ctx context.Context, who Actor, id ID, page AttemptPage) ([]Attempt, error)
 	// Matches reports whether a filter selects an event.
 	Matches(ctx context.Context, who Actor, id ID, f Filter) (bool, error)
 	// BodyPart reads part i of the request body (n = 0) or of the response body of
@@ -82,13 +87,13 @@ type Events interface {
 
 // Deliverer has the methods of delivery that both the API and the dashboard need.
 type Deliverer interface {
-	// Replay asks for a new attempt and waits up to wait for its end; n is its number.
+	// Replay asks for a new attempt and waits up to wait for its end; n is its number. e is the
+	// event as it is then, with this attempt alone and without bodies.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
 	// Release lets the inbound events go that were queued while offline.
 	Release(ctx context.Context, who Actor, alias string) (int, error)
-	// Cancel cancels what waits of an event and returns the event as it is then; conflict
-	// when nothing waits.
-	Cancel(ctx context.Context, who Actor, id ID) (*Event, error)
+	// Cancel cancels what waits of an event; conflict when nothing does.
+	Cancel(ctx context.Context, who Actor, id ID) error
 	// Status returns the status of each alias, in their order.
 	Status(ctx context.Context, aliases []Alias) ([]AliasStatus, error)
 	Subscribe(ctx context.Context, who Actor, alias int64, lastID string) (Subscription, error)

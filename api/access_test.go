@@ -84,13 +84,11 @@ func TestScopes(t *testing.T) {
 	h := newFixture(t)
 	h.setDeliveryState(relay.StateDelivered)
 	h.deliver.release = func(relay.Actor, string) (int, error) { return 0, nil }
-	h.deliver.cancel = func(relay.Actor, relay.ID) (*relay.Event, error) {
-		return nil, relay.Errorf(relay.CodeConflict, "nothing waits")
-	}
+	h.deliver.cancel = func(relay.Actor, relay.ID) error { return relay.Errorf(relay.CodeConflict, "nothing waits") }
 	id := h.event("shop", nil)
 	e := "/api/v1/events/" + id.String()
 	needs := map[string]relay.Scope{
-		"GET /api/v1/events": relay.ScopeEventsRead, "GET " + e: relay.ScopeEventsRead, "GET " + e + "/request.raw": relay.ScopeEventsRead,
+		"GET /api/v1/events": relay.ScopeEventsRead, "GET " + e: relay.ScopeEventsRead, "GET " + e + "/attempts": relay.ScopeEventsRead, "GET " + e + "/request.raw": relay.ScopeEventsRead,
 		"GET " + e + "/request.body": relay.ScopeEventsRead, "GET " + e + "/attempts/1/request.raw": relay.ScopeEventsRead,
 		"GET " + e + "/attempts/1/response.raw": relay.ScopeEventsRead, "GET " + e + "/attempts/1/response.body": relay.ScopeEventsRead,
 		"HEAD /api/v1/stream":   relay.ScopeEventsRead,

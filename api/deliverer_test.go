@@ -16,7 +16,7 @@ type fakeDeliverer struct {
 	replays int
 	replay  func(who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error)
 	release func(who relay.Actor, alias string) (int, error)
-	cancel  func(who relay.Actor, id relay.ID) (*relay.Event, error)
+	cancel  func(who relay.Actor, id relay.ID) error
 	state   relay.TunnelState
 	feed    *fakeFeed
 }
@@ -39,7 +39,7 @@ func (f *fakeDeliverer) Release(_ context.Context, who relay.Actor, alias string
 	return f.release(who, alias)
 }
 
-func (f *fakeDeliverer) Cancel(_ context.Context, who relay.Actor, id relay.ID) (*relay.Event, error) {
+func (f *fakeDeliverer) Cancel(_ context.Context, who relay.Actor, id relay.ID) error {
 	return f.cancel(who, id)
 }
 

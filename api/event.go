@@ -53,7 +53,9 @@ func (s *server) addEventRoutes() {
 		func(_ context.Context, c *requestInfo, _ *noInput) (*record.Event, error) {
 			return s.eventRecord(c.event, nil)
 		})
-	writes := route{tag: "events", scope: relay.ScopeEventsWrite, resolve: s.resolveEvent(0)}
+	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveRequest}.on("GET /events/{id}/attempts", "list-attempts",
+		"Attempts of an event, newest first; the record of the event has the first and the newest 20"), s.listAttempts)
+	writes := route{tag: "events", scope: relay.ScopeEventsWrite, resolve: s.resolveRequest}
 	addJSON(s, writes.on("PATCH /events/{id}", "mark-event",
 		"Pin, label or annotate an event, for the owner of its alias; retention keeps a pinned event", 409), s.markEvent)
 	addAction(s, writes.on("DELETE /events/{id}", "delete-event", "Remove an event; its queued attempts are canceled", 409),
@@ -61,7 +63,10 @@ func (s *server) addEventRoutes() {
 	writes.scope = relay.ScopeEventsReplay
 	addJSON(s, writes.on("POST /events/{id}/cancel", "cancel-event", "Cancel the queued attempts of an event; a request body is ignored", 409),
 		func(ctx context.Context, c *requestInfo, _ *noInput) (*record.Event, error) {
-			return s.eventRecord(s.Deliver.Cancel(ctx, c.who, c.event.ID))
+			if err := s.Deliver.Cancel(ctx, c.who, c.event.ID); err != nil {
+				return nil, err
+			}
+			return s.eventRecord(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
 		})
 	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveDiff}.on("GET /diff", "get-diff", "What changed between two responses or two requests"),
 		func(ctx context.Context, c *requestInfo, in *diffInput) (*record.Diff, error) {
@@ -75,6 +80,17 @@ func (s *server) eventRecord(e *relay.Event, err error) (*record.Event, error) {
 		return nil, err
 	}
 	return record.Of(e, s.Site, time.Now()), nil
+}
+
+// attemptsInput selects a page of attempts.
+type attemptsInput struct {
+	Before int `query:"before" minimum:"1" doc:"only attempts with a smaller number; if absent, from the newest on"`
+	Limit  int `query:"limit" minimum:"1" maximum:"200" default:"50"`
+}
+
+func (s *server) listAttempts(ctx context.Context, c *requestInfo, in *attemptsInput) (record.List[record.Attempt], error) {
+	attempts, err := s.Events.Attempts(ctx, c.who, c.event.ID, relay.AttemptPage{Before: in.Before, Limit: in.Limit, MaxBody: record.MaxBody})
+	return record.AttemptsOf(attempts), err
 }
 
 // diffInput names what is compared.

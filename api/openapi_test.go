@@ -67,6 +67,7 @@ var contractRoutes = strings.Fields(`
 	POST:/aliases/{alias}/transfer GET:/aliases/{alias}/members PUT:/aliases/{alias}/members/{user} DELETE:/aliases/{alias}/members/{user}
 	POST:/aliases/{alias}/replay-queued GET:/events GET:/events/{id} PATCH:/events/{id} DELETE:/events/{id} GET:/events/{id}/request.raw GET:/events/{id}/request.body
 	GET:/events/{id}/attempts/{n}/request.raw GET:/events/{id}/attempts/{n}/response.raw GET:/events/{id}/attempts/{n}/response.body
+	GET:/events/{id}/attempts
 	POST:/events/{id}/replay POST:/events/{id}/cancel POST:/events/{id}/shares GET:/events/{id}/shares DELETE:/events/{id}/shares/{shareId}
 	POST:/events/shared/{token}/replay GET:/shared/{token} GET:/stream GET:/tokens POST:/tokens DELETE:/tokens/{id} GET:/keys POST:/keys DELETE:/keys/{id}
 	GET:/sessions DELETE:/sessions/{id} GET:/nodes GET:/tunnels DELETE:/tunnels/{id} GET:/users POST:/users DELETE:/users/{user} POST:/users/{user}/invite GET:/audit GET:/openapi.json GET:/docs GET:/ssh GET:/events/{id}/export

@@ -3,6 +3,7 @@ package api
 import (
 	"bytes"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -25,7 +26,7 @@ type storedBytes struct {
 
 func (s *server) addRawRoutes() {
 	reads := route{
-		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(0), // bodies come piece by piece
+		tag: "bytes", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, // bodies come piece by piece
 		answers: map[string]*huma.Response{
 			"200": answer("The bytes, as an attachment", "application/octet-stream", &huma.Schema{Type: huma.TypeString, Format: "binary"}),
 		},
@@ -72,13 +73,21 @@ func (s *server) addRawRoutes() {
 // resolveAttempt resolves {id} and its attempt {n}, which has no leading zeros and no sign.
 // Bodies are not read.
 func (s *server) resolveAttempt(r *http.Request, c *requestInfo) error {
-	if err := s.resolveEvent(0)(r, c); err != nil {
+	if err := s.resolveRequest(r, c); err != nil {
 		return err
 	}
 	n, _ := strconv.Atoi(r.PathValue("n"))
-	if c.attempt = c.event.Attempt(n); c.attempt == nil || strconv.Itoa(n) != r.PathValue("n") {
+	if n < 1 || n == math.MaxInt || strconv.Itoa(n) != r.PathValue("n") {
 		return relay.ErrNotFound
 	}
+	attempts, err := s.Events.Attempts(r.Context(), c.who, c.event.ID, relay.AttemptPage{Before: n + 1, Limit: 1})
+	if err == nil && (len(attempts) == 0 || attempts[0].N != n) {
+		err = relay.ErrNotFound
+	}
+	if err != nil {
+		return err
+	}
+	c.attempt = &attempts[0]
 	return nil
 }
 
@@ -138,7 +147,7 @@ func (s *server) addExportRoute() {
 		formats = append(formats, f)
 	}
 	s.registerRaw(route{
-		tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody),
+		tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveExported,
 		query: []*huma.Param{{
 			Name: "format", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Enum: formats},
 			Description: "go, js and python are self-contained tests, of requests up to 1 MiB; beyond that 413",
@@ -157,4 +166,22 @@ func (s *server) addExportRoute() {
 			writeRaw(w, http.StatusOK, out.Type, out.Body)
 			return nil
 		})
+}
+
+// resolveExported resolves {id} as an event with as much of it as the format needs: records show
+// attempts, everything else the request and the last answer.
+func (s *server) resolveExported(r *http.Request, c *requestInfo) error {
+	switch r.URL.Query().Get("format") {
+	case "har", "json":
+		return s.resolveEvent(record.MaxBody)(r, c)
+	}
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return relay.ErrNotFound
+	}
+	if c.event, err = s.Events.Request(r.Context(), c.who, id, record.MaxBody); err != nil {
+		return err
+	}
+	c.event.Attempts, err = s.Events.Attempts(r.Context(), c.who, id, relay.AttemptPage{Limit: 1, Answered: true})
+	return err
 }

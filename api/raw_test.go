@@ -16,7 +16,12 @@ import (
 // failing is a store that gives the first part of every body and then no more.
 type failing struct{ *store.Store }
 
-func (failing) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
+func (f failing) Attempts(ctx context.Context, who relay.Actor, id relay.ID, _ relay.AttemptPage) ([]relay.Attempt, error) {
+	e, err := f.Request(ctx, who, id, 0)
+	return e.Attempts, err
+}
+
+func (failing) Request(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
 	e := newEvent(id, &relay.Alias{ID: 1, Name: "shop"})
 	e.Request.Body = relay.Body{Parts: 3, Stored: 3 * relay.BodyPart, Size: 3 * relay.BodyPart, State: relay.BodyComplete}
 	e.Attempts[0].Response.Body = e.Request.Body
@@ -72,9 +77,14 @@ type bodyLimitRecorder struct {
 	most *[]int
 }
 
-func (s bodyLimitRecorder) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
+func (s bodyLimitRecorder) Request(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
 	*s.most = append(*s.most, most)
-	return s.Store.Event(ctx, who, id, most)
+	return s.Store.Request(ctx, who, id, most)
+}
+
+func (s bodyLimitRecorder) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error) {
+	*s.most = append(*s.most, page.MaxBody)
+	return s.Store.Attempts(ctx, who, id, page)
 }
 
 // TestDownloadsReadOneBody: with each download all bodies of the event were read, and
@@ -101,7 +111,7 @@ func TestDownloadsReadOneBody(t *testing.T) {
 			t.Errorf("%d bytes of each body were asked for", n)
 		}
 	}
-	if len(most) != 6 {
-		t.Errorf("%d events were read", len(most))
+	if len(most) != 6+4 {
+		t.Errorf("%d events and attempts were read", len(most))
 	}
 }

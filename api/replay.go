@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ func (s *server) addReplayRoutes() {
 		}
 	}
 	s.registerRaw(route{
-		tag: "events", scope: relay.ScopeEventsReplay, resolve: s.resolveEvent(0), query: []*huma.Param{wait, once}, answers: results(record.Event{}),
+		tag: "events", scope: relay.ScopeEventsReplay, resolve: s.resolveRequest, query: []*huma.Param{wait, once}, answers: results(record.Event{}),
 	}.on("POST /events/{id}/replay", "replay-event", "Replay an event with exactly the bytes received; a request body is ignored", 409), s.replay)
 	s.registerRaw(route{
 		tag: "aliases", scope: relay.ScopeEventsReplay, resolve: s.resolveAlias, query: []*huma.Param{once},
@@ -61,6 +62,7 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		if err != nil {
 			return 0, nil, err
 		}
+		e = s.replayed(ctx, c, e, n)
 		return replayStatus(e, n), record.Of(e, s.Site, time.Now()), nil
 	}, func(ctx context.Context) (any, error) {
 		return s.eventRecord(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
@@ -127,6 +129,20 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 		return nil, n, relay.ErrNotFound
 	}
 	return nil, n, errCredentialEnded
+}
+
+// replayed reads the event of a replay with its page of attempts, and with attempt n where others
+// have come after it. The replay was made: where the event cannot be read, what is known is told.
+func (s *server) replayed(ctx context.Context, c *requestInfo, e *relay.Event, n int) *relay.Event {
+	full, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
+	if err != nil {
+		return e
+	}
+	if made := e.Attempt(n); made != nil && full.Attempt(n) == nil {
+		at, _ := slices.BinarySearchFunc(full.Attempts, n, func(a relay.Attempt, n int) int { return cmp.Compare(a.N, n) })
+		full.Attempts = slices.Insert(full.Attempts, at, *made)
+	}
+	return full
 }
 
 // checkReplayable refuses early, before the rate is counted; nil = it can be sent again.

@@ -288,6 +288,16 @@ func (s *server) resolveEvent(most int) func(*http.Request, *requestInfo) error 
 	}
 }
 
+// resolveRequest resolves {id} as an event without its attempts and without its body.
+func (s *server) resolveRequest(r *http.Request, c *requestInfo) error {
+	id, err := relay.ParseID(r.PathValue("id"))
+	if err != nil {
+		return relay.ErrNotFound
+	}
+	c.event, err = s.Events.Request(r.Context(), c.who, id, 0)
+	return err
+}
+
 // resolveAlias resolves {alias}.
 func (s *server) resolveAlias(r *http.Request, c *requestInfo) (err error) {
 	c.alias, err = s.Accounts.Alias(r.Context(), c.who, r.PathValue("alias"))

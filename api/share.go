@@ -51,7 +51,7 @@ func (nullableText) Schema(huma.Registry) *huma.Schema {
 type shareInput struct{ Body *shareBody }
 
 func (s *server) addShareRoutes() {
-	shares := route{tag: "shares", scope: relay.ScopeEventsShare, resolve: s.resolveEvent(0)}
+	shares := route{tag: "shares", scope: relay.ScopeEventsShare, resolve: s.resolveRequest}
 	// A used share for one use is gone. Its row stays a while for the replay that used it, and
 	// the page of the event shows it as used.
 	list := func(ctx context.Context, c *requestInfo) ([]relay.Share, error) {
@@ -118,7 +118,7 @@ func (s *server) sharedEvent(r *http.Request, c *requestInfo) error {
 	if share.View && r.Method != http.MethodPost {
 		most = record.MaxBody
 	}
-	c.event, err = s.Events.Event(r.Context(), who, who.Shared, most)
+	c.event, err = record.ReadShared(r.Context(), s.Events, who, who.Shared, most)
 	return err
 }
 

@@ -145,6 +145,8 @@ type emptyEvents struct{ events }
 
 type events = interface {
 	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	Request(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error)
 	Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error)
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -129,9 +130,32 @@ func eventPath(below string) func(args []string) string {
 func (f *Front) show() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show ID", Short: "show an event with its request, responses and attempts",
-		Example: "  relay show evt_01k...\n  relay show evt_01k... --json", Args: Takes("event id", 1, 1),
+		Long: `Show an event with its request, its first attempt and the newest 20. With --before N it shows
+the attempts before N instead.`,
+		Example: "  relay show evt_01k...\n  relay show evt_01k... --json\n  relay show evt_01k... --before 30", Args: Takes("event id", 1, 1),
 	}
-	return Ask(f, c, Calling(http.MethodGet, eventPath(""), nil), func(w *Printer, e *record.Event) error { return w.Text(record.EventText(e), "") })
+	before := 0
+	c.Flags().Var((*Decimal)(&before), "before", "show attempts whose numbers are below `N`")
+	path := func(args []string) string {
+		if !c.Flags().Changed("before") {
+			return eventPath("")(args)
+		}
+		return eventPath("/attempts?limit=20&before=" + strconv.Itoa(before))(args)
+	}
+	return Ask(f, c, Calling(http.MethodGet, path, nil), func(w *Printer, raw *json.RawMessage) error {
+		if c.Flags().Changed("before") {
+			a, err := decode[record.Attempt](*raw)
+			if err != nil {
+				return err
+			}
+			return w.Text(record.AttemptText(a), "")
+		}
+		e, err := decode[record.Event](*raw)
+		if err != nil {
+			return err
+		}
+		return w.Text(record.EventText(e), "")
+	})
 }
 
 func (f *Front) diff() *cobra.Command {

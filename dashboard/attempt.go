@@ -2,10 +2,13 @@ package dashboard
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,25 +42,32 @@ type attemptView struct {
 	RawRequest, RawAnswer string // addresses, "" = there is none
 }
 
+// allAttempts tells whether each attempt of the page is shown as a column.
+func allAttempts(q url.Values) bool { return q.Get("attempts") == "all" }
+
 // addAttempts adds the columns: the original and the newest attempt, or the one that the
-// address chooses, or all. Two columns are compared.
-func (p *pages) addAttempts(r *http.Request, v *eventView, e *relay.Event) {
-	list, q := e.Attempts, r.URL.Query()
-	left, right := chosenAttempts(q, list)
-	all := q.Get("attempts") == "all"
-	v.Strip = len(list) > 2 && !all
-	for i := range list {
-		a := &list[i]
-		column := all || i == left || i == right
-		if v.Queued == "" && a.State == relay.StateQueued {
+// address chooses, or all of those that are read together. Two columns are compared.
+func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *relay.Event, most int) error {
+	q := r.URL.Query()
+	newest := e.Attempts
+	page, err := p.readAttempts(r.Context(), who, e, q, most)
+	if err != nil {
+		return err
+	}
+	e.Attempts = page.list
+	left, right := page.left, page.right
+	all := allAttempts(q)
+	v.Strip = e.AttemptCount > 2 && !all
+	for i := range newest {
+		if a := &newest[i]; a.State == relay.StateQueued {
 			v.Queued = "Attempt " + strconv.Itoa(a.N) + " " + queueText(a, v.auto)
+			break
 		}
-		if i > 0 && i <= len(list)-shownStrip && !column {
-			v.HiddenCount++
-			continue
-		}
+	}
+	for i := range e.Attempts {
+		a := &e.Attempts[i]
 		shown := attemptOf(a, v.auto)
-		if shown.Column = column; column {
+		if shown.Column = all || a.N == left || a.N == right; shown.Column {
 			shown.addColumn(r, e, a)
 		}
 		if shown.Timing != nil {
@@ -69,36 +79,98 @@ func (p *pages) addAttempts(r *http.Request, v *eventView, e *relay.Event) {
 		shown.Link = withQuery(eventPath(v.ID), chosen) + "#attempts"
 		v.Attempts = append(v.Attempts, shown)
 	}
-	q.Set("attempts", "all")
-	v.AllAttempts = withQuery(eventPath(v.ID), q)
-	if left == right || !list[left].HasResponse || !list[right].HasResponse || all {
-		return
+	v.linkAttempts(q, page.oldest)
+	was, is := record.Compared{Event: e, N: left}, record.Compared{Event: e, N: right}
+	if a, b := e.Attempt(left), e.Attempt(right); left == right || all || a == nil || b == nil || !a.HasResponse || !b.HasResponse {
+		return nil
 	}
-	was, is := record.Compared{Event: e, N: list[left].N}, record.Compared{Event: e, N: list[right].N}
 	d, err := record.ReadDiff(r.Context(), p.Events, was, is, record.DiffResponse)
 	if err != nil {
 		p.Log.Warn("attempts not compared", "event", e.ID, "error", err)
-		return
+		return nil
 	}
 	name := "Attempt " + strconv.Itoa(was.N)
 	v.Diff = body.DiffOf(d, name+" and "+strconv.Itoa(is.N), [2]string{name, "Attempt " + strconv.Itoa(is.N)})
+	return nil
 }
 
-// chosenAttempts are the indices of the two columns: diff=2,5 or attempt=5 in the address
-// chooses them.
-func chosenAttempts(q url.Values, list []relay.Attempt) (left, right int) {
-	right = max(0, len(list)-1)
+// linkAttempts sets the addresses of other pages of attempts. oldest is the number of the oldest
+// one of this page besides the first.
+func (v *eventView) linkAttempts(q url.Values, oldest int) {
+	q = maps.Clone(q)
+	if q.Has("before") {
+		newest := maps.Clone(q)
+		newest.Del("before")
+		v.NewerReplays = withQuery(eventPath(v.ID), newest) + "#attempts"
+	}
+	if oldest > 2 {
+		older := maps.Clone(q)
+		older.Set("before", strconv.Itoa(oldest))
+		v.OlderReplays = withQuery(eventPath(v.ID), older) + "#attempts"
+	}
+	q.Set("attempts", "all")
+	v.AllAttempts = withQuery(eventPath(v.ID), q)
+}
+
+// attemptsPage is the attempts of a page, in order, and the numbers of the two that are compared.
+type attemptsPage struct {
+	list        []relay.Attempt
+	left, right int
+	oldest      int // besides the first and those that the address chooses; 0 = none
+}
+
+// readAttempts gives the attempts of a page: those that were read with the event, or where the
+// address has before=30, the first and those before it; and those that it chooses by diff=2,5 or
+// attempt=5.
+func (p *pages) readAttempts(ctx context.Context, who relay.Actor, e *relay.Event, q url.Values, most int) (page attemptsPage, err error) {
+	list := slices.Clone(e.Attempts)
+	if before, bad := strconv.Atoi(q.Get("before")); bad == nil && before > 2 && before <= e.AttemptCount {
+		older, err := p.Events.Attempts(ctx, who, e.ID, relay.AttemptPage{Before: before, Limit: relay.ShownAttempts, MaxBody: most})
+		if err != nil {
+			return page, err
+		}
+		list = addMissing(slices.Clone(e.Attempts[:min(1, len(e.Attempts))]), older...)
+	}
+	if len(list) > 1 {
+		page.oldest = list[1].N
+	}
+	left, right := 1, e.AttemptCount
+	if len(list) > 0 {
+		right = list[len(list)-1].N
+	}
 	one, two, _ := strings.Cut(q.Get("diff"), ",")
 	if two == "" {
 		two = q.Get("attempt")
 	}
-	if n, err := strconv.Atoi(two); err == nil && n >= 1 && n <= len(list) {
-		right = n - 1
+	if n, bad := strconv.Atoi(two); bad == nil && n >= 1 && n <= e.AttemptCount {
+		right = n
 	}
-	if n, err := strconv.Atoi(one); err == nil && n >= 1 && n <= len(list) {
-		left = n - 1
+	if n, bad := strconv.Atoi(one); bad == nil && n >= 1 && n <= e.AttemptCount {
+		left = n
 	}
-	return min(left, right), max(left, right)
+	for _, n := range []int{left, right} {
+		if n < 1 || slices.ContainsFunc(list, func(a relay.Attempt) bool { return a.N == n }) {
+			continue
+		}
+		chosen, err := p.Events.Attempts(ctx, who, e.ID, relay.AttemptPage{Before: n + 1, Limit: 1, MaxBody: most})
+		if err != nil {
+			return page, err
+		}
+		list = addMissing(list, chosen...)
+	}
+	page.list, page.left, page.right = list, min(left, right), max(left, right)
+	return page, nil
+}
+
+// addMissing adds attempts that are not in a list, which stays in the order of numbers.
+func addMissing(list []relay.Attempt, add ...relay.Attempt) []relay.Attempt {
+	for _, a := range add {
+		at, found := slices.BinarySearchFunc(list, a.N, func(x relay.Attempt, n int) int { return cmp.Compare(x.N, n) })
+		if !found {
+			list = slices.Insert(list, at, a)
+		}
+	}
+	return list
 }
 
 // queueText says what a queued attempt waits for; auto is autoDeliver of its alias.

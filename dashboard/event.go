@@ -17,11 +17,8 @@ import (
 	"relay/wire"
 )
 
-// Bounds of the inspector.
-const (
-	shownBodies = 4 << 20 // bytes of all bodies of a page together
-	shownStrip  = 60      // attempts to choose from: the original and the newest
-)
+// shownBodies bounds the bodies of a page that shows a page of attempts side by side, in bytes.
+const shownBodies = 4 << 20
 
 // eventView is the inspector of one event.
 type eventView struct {
@@ -42,8 +39,9 @@ type eventView struct {
 	Attempts     []attemptView
 	Longest      float64 // total time of one, in ms: bars side by side have one scale
 	Strip        bool    // not all of them are columns: there is a strip to choose from
-	HiddenCount  int     // attempts that are left out even there
-	AllAttempts  string  // address that shows every attempt as a column
+	AllAttempts  string  // address that shows each of them as a column
+	OlderReplays string  // address that has older replays beside the original, "" = there are none
+	NewerReplays string  // address that has the newest replays, "" = these are they
 	Diff         *body.Diff
 	Shares       sharesView
 	Mark         relay.Mark
@@ -104,13 +102,13 @@ func (p *pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head 
 	return eventPage(v, list), nil
 }
 
-// readEventView reads an event with as much of its bodies as the page shows. The first
-// read gives the number of attempts, among which the budget for bodies is divided.
+// readEventView reads an event with as much of its bodies as the page shows.
 func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v eventView, head aliasHead, err error) {
-	e, err := p.Events.Event(r.Context(), who, id, 0)
-	if err == nil {
-		e, err = p.Events.Event(r.Context(), who, id, min(body.Shown, shownBodies/(1+len(e.Attempts))))
+	most := body.Shown
+	if allAttempts(r.URL.Query()) {
+		most = min(most, shownBodies/(2+relay.ShownAttempts))
 	}
+	e, err := p.Events.Event(r.Context(), who, id, most)
 	if err != nil {
 		return v, head, err
 	}
@@ -149,7 +147,9 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 		ID: "request", What: "Request body", Param: "body", Download: apiEventPath(e.ID.String(), "request.body"),
 	})
 	v.Request.Query = body.QueryPairs(e.Target)
-	p.addAttempts(r, &v, e)
+	if err := p.addAttempts(r, who, &v, e, most); err != nil {
+		return v, head, err
+	}
 	v.Shares, v.Mark = p.readShares(r, who, e, a), e.Mark
 	return v, head, nil
 }
@@ -195,19 +195,24 @@ func pairsOf(fields []wire.Field) []body.Pair {
 // readMessage reads the message of an event that the address names by a number: 0 for the
 // request, else an attempt; of its body at most most bytes.
 func (p *pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
-	e, err := p.Events.Event(r.Context(), who, id, most)
+	if r.PathValue("n") == "0" {
+		e, err := p.Events.Request(r.Context(), who, id, most)
+		if err != nil {
+			return 0, nil, err
+		}
+		return 0, &e.Request, nil
+	}
+	if n, err = strconv.Atoi(r.PathValue("n")); err != nil || n < 1 {
+		return 0, nil, relay.ErrNotFound
+	}
+	list, err := p.Events.Attempts(r.Context(), who, id, relay.AttemptPage{Before: n + 1, Limit: 1, MaxBody: most})
+	if err == nil && (len(list) == 0 || list[0].N != n) {
+		err = relay.ErrNotFound
+	}
 	if err != nil {
 		return 0, nil, err
 	}
-	if r.PathValue("n") == "0" {
-		return 0, &e.Request, nil
-	}
-	n, err = strconv.Atoi(r.PathValue("n"))
-	a := e.Attempt(n)
-	if err != nil || a == nil {
-		return 0, nil, relay.ErrNotFound
-	}
-	return n, &a.Response, nil
+	return n, &list[0].Response, nil
 }
 
 // wholeText sends a JSON body indented, for the view that builds only what is seen.

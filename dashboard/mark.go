@@ -58,7 +58,7 @@ func (p *pages) staleMark(r *http.Request, who relay.Actor, id relay.ID, f form)
 
 // confirmDelete asks before an event is deleted.
 func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	e, err := p.Events.Event(r.Context(), who, id, 0)
+	e, err := p.Events.Request(r.Context(), who, id, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -67,7 +67,7 @@ func (p *pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.
 
 // deleteEvent deletes an event for good and shows the list without it.
 func (p *pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	e, err := p.Events.Event(r.Context(), who, id, 0)
+	e, err := p.Events.Request(r.Context(), who, id, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -63,7 +63,7 @@ func (p *pages) ticked(r *http.Request, who relay.Actor, a *relay.Alias, names [
 		if err != nil {
 			return v, err
 		}
-		e, err := p.Events.Event(r.Context(), who, id, 0)
+		e, err := p.Events.Request(r.Context(), who, id, 0)
 		if err != nil {
 			return v, err
 		}
@@ -108,6 +108,6 @@ func (p *pages) replayMany(w http.ResponseWriter, r *http.Request, who relay.Act
 
 // cancel cancels the queued attempts of an event.
 func (p *pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
-	_, err := p.Deliver.Cancel(r.Context(), who, id)
+	err := p.Deliver.Cancel(r.Context(), who, id)
 	return acted(w, r, err, "The queued attempts were canceled.", eventPath(id.String()))
 }

@@ -56,7 +56,7 @@ func (p *pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.A
 	if err != nil {
 		return nil, err
 	}
-	e, err := p.Events.Event(r.Context(), who, id, body.Shown)
+	e, err := record.ReadShared(r.Context(), p.Events, who, id, body.Shown)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +130,7 @@ type sharedView struct {
 
 // sharedEvent is the public page of a share.
 func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	_, share, e, err := p.currentShare(w, r)
+	who, share, e, err := p.currentShare(w, r)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,9 @@ func (p *pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compo
 	}
 	v := sharedOf(record.OfShared(e, share, states[0].State == relay.TunnelOnline))
 	v.Action = sharePath(r.PathValue("token"), "replay")
-	v.Result = resultOf(e, r.URL.Query().Get("attempt"))
+	if v.Result, err = p.resultOf(r.Context(), who, e, r.URL.Query().Get("attempt")); err != nil {
+		return nil, err
+	}
 	return sharedPage(v), nil
 }
 
@@ -159,7 +161,7 @@ func (p *pages) currentShare(w http.ResponseWriter, r *http.Request) (who relay.
 		most = body.Shown
 	}
 	if err == nil {
-		e, err = p.Events.Event(r.Context(), who, who.Shared, most)
+		e, err = record.ReadShared(r.Context(), p.Events, who, who.Shared, most)
 	}
 	return who, share, e, shareError(err)
 }
@@ -200,7 +202,7 @@ func (p *pages) replayShared(w http.ResponseWriter, r *http.Request, who relay.A
 	}
 	if share.OneUse { // its address shows nothing any more
 		share.View = false
-		return sharedPage(sharedView{SharedEvent: record.OfShared(e, share, false), Spent: true, Result: resultOf(replayed, strconv.Itoa(n))}), nil
+		return sharedPage(sharedView{SharedEvent: record.OfShared(e, share, false), Spent: true, Result: replayed.Attempt(n)}), nil
 	}
 	return seeOther(w, r, nil, sharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
 }
@@ -243,12 +245,16 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 }
 
 // resultOf is the attempt of a replay that came by a share; other attempts are not told.
-func resultOf(e *relay.Event, text string) *relay.Attempt {
-	n, _ := strconv.Atoi(text)
-	if a := e.Attempt(n); a != nil && a.Actor == string(relay.ActorShare) {
-		return a
+func (p *pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, text string) (*relay.Attempt, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > e.AttemptCount {
+		return nil, nil
 	}
-	return nil
+	list, err := p.Events.Attempts(ctx, who, e.ID, relay.AttemptPage{Before: n + 1, Limit: 1})
+	if err != nil || len(list) == 0 || list[0].N != n || list[0].Actor != string(relay.ActorShare) {
+		return nil, err
+	}
+	return &list[0], nil
 }
 
 // resultTexts say for people how a replay by a share ended.

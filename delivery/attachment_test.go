@@ -163,7 +163,7 @@ func TestEndlessAnswerToAReplayIsCut(t *testing.T) {
 		endless = true
 		begun := time.Now()
 		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, 5*time.Minute)
-		b.want("state", words(e.Attempts[n-1].State, e.Attempts[n-1].ResponseState), "delivered cut")
+		b.want("state", words(e.Attempt(n).State, e.Attempt(n).ResponseState), "delivered cut")
 		b.want("cut when its record is full", time.Since(begun) < 10*time.Second, true)
 	}, func(b *fixture) { b.opt.MaxResponseCapture = 64 << 10 })
 }

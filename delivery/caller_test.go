@@ -213,8 +213,8 @@ func TestLargeBodyGoesInParts(t *testing.T) {
 		// and again, out of the store
 		ev, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
 		b.want("error", err, nil)
-		b.want("state", ev.Attempts[n-1].State, relay.StateDelivered)
-		b.want("replay identical", *ev.Attempts[n-1].Identical, true)
+		b.want("state", ev.Attempt(n).State, relay.StateDelivered)
+		b.want("replay identical", *ev.Attempt(n).Identical, true)
 	}, func(b *fixture) { b.s.delay = 3 * time.Millisecond })
 }
 

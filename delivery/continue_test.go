@@ -46,7 +46,7 @@ func TestSilentServerIsNotTheFaultOfWhoWaitsForContinue(t *testing.T) {
 		b.tun.set(func() { b.tun.serve = always("hello", ok) })
 		e, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, time.Minute)
 		b.want("replay", err, nil)
-		b.want("replayed", e.Attempts[n-1].State, relay.StateDelivered)
+		b.want("replayed", e.Attempt(n).State, relay.StateDelivered)
 	})
 }
 

@@ -153,7 +153,7 @@ func TestQueueIsCountedAgainWhenTheStoreIsBack(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		b.send(numbered(1))
 		b.s.fail("stats", relay.Errorf(relay.CodeStoreUnavailable, "down"))
-		_, err := b.d.Cancel(context.Background(), relay.System(), b.event().ID)
+		err := b.d.Cancel(context.Background(), relay.System(), b.event().ID)
 		must(t, err)
 		time.Sleep(10 * time.Second)
 		b.want("queued", b.d.Stats().Queued, 1)

@@ -237,7 +237,7 @@ func (w *model) stepCancel() {
 	id, number := w.some()
 	d := w.d
 	w.busy.Go(func() {
-		_, err := d.Cancel(context.Background(), relay.System(), id)
+		err := d.Cancel(context.Background(), relay.System(), id)
 		w.say("cancel event %d: %v", number, err)
 	})
 }

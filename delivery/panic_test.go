@@ -192,9 +192,9 @@ func TestPanicOfAReplay(t *testing.T) {
 				for i, want := range []string{relay.StateInterrupted, relay.StateDelivered} {
 					e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
 					b.want("error", err, nil)
-					b.want("replay", e.Attempts[n-1].State, want)
+					b.want("replay", e.Attempt(n).State, want)
 					if i == 0 {
-						b.wantInternal(e.Attempts[n-1])
+						b.wantInternal(*e.Attempt(n))
 					}
 				}
 			}, func(b *fixture) { b.a.Settings.FreshConnections = true })

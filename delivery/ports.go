@@ -62,8 +62,11 @@ type Queue interface {
 	Release(ctx context.Context, who relay.Actor, alias string) (int, error)
 	// Cancel cancels the queued attempts of an event; conflict when none waits.
 	Cancel(ctx context.Context, who relay.Actor, id relay.ID) error
-	// Event reads one event whole; of each body at most maxBody bytes.
-	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	// Request reads one event with its request, without its attempts; of its body at most maxBody
+	// bytes.
+	Request(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	// Attempts reads attempts of an event, the newest first.
+	Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error)
 	// BodyPart reads part i of a stored body in one short query (Chunk's numbers).
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// CheckParts is nil when all parts of a stored body can be read now.

@@ -31,7 +31,7 @@ func TestLocalServerTakesNoMore(t *testing.T) {
 		b.want("channels", b.d.Stats().Channels, 0)
 		e, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, 2*time.Minute)
 		b.want("error", err, nil)
-		b.want("replay", words(e.Attempts[n-1].State, e.Attempts[n-1].Error.Code), "failed local-timeout")
+		b.want("replay", words(e.Attempt(n).State, e.Attempt(n).Error.Code), "failed local-timeout")
 	}, func(b *fixture) { b.tun.window = 64 << 10 })
 }
 

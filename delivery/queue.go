@@ -9,7 +9,6 @@ import (
 
 	"relay"
 	"relay/delivery/registry"
-	"relay/record"
 )
 
 // Bounds of the pause after a queued delivery of which no byte was sent.
@@ -307,17 +306,17 @@ func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (
 	return n, err
 }
 
-// Cancel cancels the queued attempts of an event and returns the event after that. Errors:
-// ErrNotFound, and conflict when no attempt is queued.
-func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) (*relay.Event, error) {
-	if err := d.store.Cancel(ctx, who, id); err != nil {
-		return nil, err
-	}
-	e, err := d.store.Event(ctx, who, id, record.MaxBody)
+// Cancel cancels the queued attempts of an event. Errors: ErrNotFound, and conflict when no
+// attempt is queued.
+func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
+	e, err := d.store.Request(ctx, who, id, 0)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	d.registry.Recount(e.AliasID)
-	d.feed.Tunnel(e.AliasID)
-	return e, nil
+	err = d.store.Cancel(ctx, who, id)
+	if err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable { // some may have been canceled before it failed
+		d.registry.Recount(e.AliasID)
+		d.feed.Tunnel(e.AliasID)
+	}
+	return err
 }

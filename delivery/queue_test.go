@@ -81,7 +81,7 @@ func TestOfflineStatusAndPause(t *testing.T) {
 		b.want("tunnel", st[0].Tunnel == nil, true)
 		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
 		b.want("error", err, nil)
-		b.want("replay", e.Attempts[n-1].State, relay.StateQueued)
+		b.want("replay", e.Attempt(n).State, relay.StateQueued)
 		b.s.change(7, func(s *relay.Settings) { s.Paused = false })
 		synctest.Wait()
 		e = b.event()

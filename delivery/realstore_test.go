@@ -104,9 +104,13 @@ func TestOnARealStore(t *testing.T) {
 	eventually(t, "queue is empty", func() bool { return b.d.Stats().Queued == 0 })
 	e, n, err := b.d.Replay(ctx, sys, first, realWait)
 	must(t, err)
-	a := e.Attempts[n-1]
+	a := *e.Attempt(n)
 	b.want("replay", words(a.State, a.Status, *a.Identical, a.Actor), "delivered 200 true system")
-	b.want("first attempt", e.Attempts[0].State, relay.StateDelivered)
+	before, err := b.real.Attempts(ctx, sys, first, relay.AttemptPage{Before: n, Limit: 1})
+	must(t, err)
+	b.want("first attempt", before[0].State, relay.StateDelivered)
+	e, err = b.real.Request(ctx, sys, first, 1<<20)
+	must(t, err)
 	b.want("request", string(e.Request.Head)+string(e.Request.Body.Data), numbered(1))
 	st, err := b.d.Status(ctx, []relay.Alias{*b.a})
 	must(t, err)
@@ -142,7 +146,7 @@ func TestLargeOnARealStore(t *testing.T) {
 	<-done
 	id := nextEvent(t, sub, first)
 	eventually(t, "the whole body of a request that was answered early", func() bool {
-		e, err := b.real.Event(ctx, sys, id, 0)
+		e, err := b.real.Request(ctx, sys, id, 0)
 		return err == nil && e.Request.Body.State == relay.BodyComplete && e.Request.Body.Stored == size
 	})
 	whole, _ := b.attach(func(l *local) {
@@ -153,5 +157,5 @@ func TestLargeOnARealStore(t *testing.T) {
 	defer func() { whole.cutAll(); whole.wg.Wait() }()
 	e, n, err := b.d.Replay(ctx, sys, id, realWait)
 	must(t, err)
-	b.want("replay", words(e.Attempts[n-1].State, *e.Attempts[n-1].Identical), "delivered true")
+	b.want("replay", words(e.Attempt(n).State, *e.Attempt(n).Identical), "delivered true")
 }

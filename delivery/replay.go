@@ -7,13 +7,12 @@ import (
 
 	"relay"
 	"relay/delivery/registry"
-	"relay/record"
 	"relay/wire"
 )
 
 // Replay begins a new attempt of an event and waits for its end, for wait at most. The
-// attempt goes on when wait or ctx ends. Replay returns the event as it is then and the
-// number of the new attempt. Errors: ErrNotFound, event-not-replayable, queue-full,
+// attempt goes on when wait or ctx ends. Replay returns the event as it is then, with the new
+// attempt alone and without bodies, and the number of that attempt. Errors: ErrNotFound, event-not-replayable, queue-full,
 // stopping.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	if !d.begin() {
@@ -25,7 +24,7 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 			d.end()
 		}
 	}()
-	e, err := d.store.Event(ctx, who, id, 0)
+	e, err := d.store.Request(ctx, who, id, 0)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -57,8 +56,22 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 			return nil, c.N, ctx.Err()
 		}
 	}
-	e, err = d.store.Event(ctx, who, id, record.MaxBody)
+	e, err = d.eventWithAttempt(ctx, who, id, c.N)
 	return e, c.N, err
+}
+
+// eventWithAttempt reads an event with one of its attempts alone, without bodies: it may have
+// thousands.
+func (d *Delivery) eventWithAttempt(ctx context.Context, who relay.Actor, id relay.ID, n int) (*relay.Event, error) {
+	e, err := d.store.Request(ctx, who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	e.Attempts, err = d.store.Attempts(ctx, who, id, relay.AttemptPage{Before: n + 1, Limit: 1})
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
 }
 
 // queueReplay queues a replay until the tunnel is back.
@@ -77,7 +90,7 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registr
 	if err != nil {
 		return nil, 0, err
 	}
-	e, err = d.store.Event(ctx, who, e.ID, record.MaxBody)
+	e, err = d.eventWithAttempt(ctx, who, e.ID, c.N)
 	return e, c.N, err
 }
 

@@ -15,7 +15,7 @@ func TestReplay(t *testing.T) {
 		id := b.event().ID
 		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Minute)
 		b.want("error", err, nil)
-		a := e.Attempts[n-1]
+		a := *e.Attempt(n)
 		b.want("attempt", words(a.N, a.State, *a.Identical), "2 delivered true")
 		b.want("origin", b.tun.origins[0], "203.0.113.9:5201")
 		b.want("event unchanged", string(e.Request.Head)+"hello", post)
@@ -31,7 +31,7 @@ func TestReplayOutlivesWho(t *testing.T) {
 		b.send(post)
 		id := b.event().ID
 		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Second)
-		b.want("still running", words(e.Attempts[n-1].State, err), "delivering <nil>")
+		b.want("still running", words(e.Attempt(n).State, err), "delivering <nil>")
 		ctx, cancel := timeout(time.Second)
 		defer cancel()
 		_, _, err = b.d.Replay(ctx, relay.System(), id, time.Minute)
@@ -47,7 +47,7 @@ func TestReplayThatCannotBeSentIsQueued(t *testing.T) {
 		id := b.event().ID
 		b.tun.set(func() { b.tun.heard, b.tun.hang = time.Minute, true })
 		e, n, err := b.d.Replay(context.Background(), relay.System(), id, time.Minute)
-		b.want("queued", words(e.Attempts[n-1].State, err), "queued <nil>")
+		b.want("queued", words(e.Attempt(n).State, err), "queued <nil>")
 		b.tun.set(func() { b.tun.heard, b.tun.hang = 0, false })
 		time.Sleep(time.Second)
 		b.want("delivered when it is back", b.event().Attempts[1].State, relay.StateDelivered)
@@ -73,7 +73,7 @@ func TestNothingIsSentWithoutALease(t *testing.T) {
 		}
 		b.s.mu.Unlock()
 		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
-		b.want("queued", words(e.Attempts[n-1].State, err), "queued <nil>")
+		b.want("queued", words(e.Attempt(n).State, err), "queued <nil>")
 		b.want("requests sent", sent.Load(), int64(1))
 	})
 }
@@ -88,8 +88,8 @@ func TestReplayTimesOut(t *testing.T) {
 	}, func(b *fixture) {
 		b.send2202(post)
 		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, 2*time.Minute)
-		b.want("state", e.Attempts[n-1].State, relay.StateDelivered)
-		b.want("response state", e.Attempts[n-1].ResponseState, relay.ResponseCut)
+		b.want("state", e.Attempt(n).State, relay.StateDelivered)
+		b.want("response state", e.Attempt(n).ResponseState, relay.ResponseCut)
 	})
 }
 
@@ -136,7 +136,7 @@ func TestReplayWithExpect(t *testing.T) {
 				b.send2202(expecting)
 				e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
 				b.want("error", err, nil)
-				a := e.Attempts[n-1]
+				a := *e.Attempt(n)
 				b.want("state", a.State, relay.StateDelivered)
 				if name == "refusal" {
 					b.want("status", words(a.Status, *a.Identical), "417 false")
@@ -153,8 +153,8 @@ func TestReplayRefusedFails(t *testing.T) {
 		b.send2202(post)
 		b.tun.set(func() { b.tun.openErr = relay.Errorf(relay.CodeLocalRefused, "refused") })
 		e, n, _ := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
-		b.want("state", e.Attempts[n-1].State, relay.StateFailed)
-		b.want("error", e.Attempts[n-1].Error.Code, relay.CodeLocalRefused)
+		b.want("state", e.Attempt(n).State, relay.StateFailed)
+		b.want("error", e.Attempt(n).Error.Code, relay.CodeLocalRefused)
 	})
 }
 
@@ -189,7 +189,7 @@ func TestReplayThatIsUpgraded(t *testing.T) {
 		b.send2202("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n")
 		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
 		b.want("error", err, nil)
-		a := e.Attempts[n-1]
+		a := *e.Attempt(n)
 		b.want("attempt", words(a.State, a.Status, a.ResponseState), "delivered 101 upgraded")
 	})
 }

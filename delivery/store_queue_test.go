@@ -102,6 +102,25 @@ func (s *memStore) Cancel(_ context.Context, _ relay.Actor, id relay.ID) error {
 	return nil
 }
 
+func (s *memStore) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error) {
+	e, err := s.Event(ctx, who, id, page.MaxBody)
+	if err != nil {
+		return nil, err
+	}
+	list := e.Attempts
+	slices.Reverse(list)
+	list = slices.DeleteFunc(list, func(a relay.Attempt) bool { return page.Before > 0 && a.N >= page.Before })
+	return list[:min(len(list), page.Limit)], nil
+}
+
+func (s *memStore) Request(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
+	e, err := s.Event(ctx, who, id, maxBody)
+	if err == nil {
+		e.Attempts = nil
+	}
+	return e, err
+}
+
 func (s *memStore) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -110,22 +110,23 @@ type Mark struct {
 	Changed bool   `json:"changed"`
 }
 
-// DiffSource reads events and their bodies; the store satisfies it.
-type DiffSource interface {
+// EventSource reads events, attempts and their bodies; the store satisfies it.
+type EventSource interface {
 	BodySource
-	Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	Request(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)
+	Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error)
 }
 
 // Compared is an event whose request is compared, or whose response to attempt N.
 type Compared struct {
-	Event *relay.Event
-	N     int // 0 = none is named
+	Event *relay.Event // with the attempt that is compared, where there is one
+	N     int          // 0 = none is named
 }
 
 // ReadCompared reads what a reference names: an event id, or one with the number of an
 // attempt, evt_…/2. The error is relay.ErrNotFound where there is no such event that the
 // actor may see.
-func ReadCompared(ctx context.Context, from DiffSource, who relay.Actor, ref string) (c Compared, err error) {
+func ReadCompared(ctx context.Context, from EventSource, who relay.Actor, ref string) (c Compared, err error) {
 	head, number, numbered := strings.Cut(ref, "/")
 	id, err := relay.ParseID(head)
 	if err != nil {
@@ -137,7 +138,14 @@ func ReadCompared(ctx context.Context, from DiffSource, who relay.Actor, ref str
 			return c, relay.ErrNotFound
 		}
 	}
-	c.Event, err = from.Event(ctx, who, id, 0)
+	if c.Event, err = from.Request(ctx, who, id, 0); err != nil {
+		return c, err
+	}
+	page := relay.AttemptPage{Limit: 1, Answered: true}
+	if numbered {
+		page = relay.AttemptPage{Before: c.N + 1, Limit: 1}
+	}
+	c.Event.Attempts, err = from.Attempts(ctx, who, id, page)
 	return c, err
 }
 

@@ -23,11 +23,15 @@ import (
 // stored is a source of events in memory.
 type stored map[relay.ID]*relay.Event
 
-func (s stored) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
+func (s stored) Request(_ context.Context, _ relay.Actor, id relay.ID, _ int) (*relay.Event, error) {
 	if e := s[id]; e != nil {
 		return e, nil
 	}
 	return nil, relay.ErrNotFound
+}
+
+func (s stored) Attempts(_ context.Context, _ relay.Actor, id relay.ID, _ relay.AttemptPage) ([]relay.Attempt, error) {
+	return s[id].Attempts, nil
 }
 
 func (s stored) BodyPart(_ context.Context, id relay.ID, n, i int) ([]byte, error) {

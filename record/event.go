@@ -49,7 +49,7 @@ type Event struct {
 	Request  *Message  `json:"request" nullable:"false"`
 	Response *Response `json:"response"`
 	Timing   *Timing   `json:"timing"`
-	Attempts []Attempt `json:"attempts" nullable:"false"`
+	Attempts []Attempt `json:"attempts" nullable:"false" doc:"the first and the newest 20; GET /events/{id}/attempts has the others"`
 }
 
 // Page is one page of events, newest first.
@@ -59,8 +59,8 @@ type Page struct {
 	SearchedBackTo *Time     `json:"searchedBackTo" format:"date-time" doc:"first arrival of the oldest event looked at"`
 }
 
-// Of gives the whole record of an event that was read whole; now decides about the
-// warnings.
+// Of gives the record of an event that was read with its page of attempts; now decides about
+// the warnings.
 func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	out := &Event{
 		Summary:  *Summarise(e, site, now),
@@ -71,17 +71,31 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 		out.Attempts = append(out.Attempts, *OfAttempt(&e.Attempts[i], true))
 	}
 	out.Status, out.LatencyMs = nil, nil
-	for _, last := range slices.Backward(out.Attempts) {
-		if last.State == relay.StateQueued || last.State == relay.StateDelivering {
-			continue
-		}
-		out.Response, out.Timing, out.LatencyMs = last.Response, last.Timing, last.LatencyMs
-		if last.Response != nil {
-			out.Status = &last.Response.Status
-		}
-		break
+	ended := e.LastEnded()
+	if ended == nil {
+		return out
+	}
+	i := slices.IndexFunc(out.Attempts, func(a Attempt) bool { return a.Number == ended.N })
+	var last *Attempt
+	if i >= 0 {
+		last = &out.Attempts[i]
+	} else {
+		last = OfAttempt(ended, true)
+	}
+	out.Response, out.Timing, out.LatencyMs = last.Response, last.Timing, last.LatencyMs
+	if last.Response != nil {
+		out.Status = &last.Response.Status
 	}
 	return out
+}
+
+// AttemptsOf gives a page of attempts, bodies included.
+func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
+	data := make([]Attempt, 0, len(attempts))
+	for i := range attempts {
+		data = append(data, *OfAttempt(&attempts[i], true))
+	}
+	return ListOf(data)
 }
 
 // Summarise gives the summary of an event, also of one that was read for a list.

@@ -52,7 +52,11 @@ func HAROf(e *relay.Event, site relay.Site, creator string) any {
 			"cache": object{}, "timings": timings, "_attempt": a.Number, "_event": e.ID.String(),
 		}
 	}
-	return object{"log": object{"version": "1.2", "creator": object{"name": "relay", "version": creator}, "entries": entries}}
+	log := object{"version": "1.2", "creator": object{"name": "relay", "version": creator}, "entries": entries}
+	if older := e.AttemptCount - len(e.Attempts); older > 0 {
+		log["comment"] = fmt.Sprintf("of %d attempts, the first and the newest %d stand here", e.AttemptCount, len(e.Attempts)-1)
+	}
+	return object{"log": log}
 }
 
 func harRequest(e *relay.Event, site relay.Site) object {

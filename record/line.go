@@ -108,22 +108,31 @@ func EventText(e *Event) string {
 		writeMessage(&b, "> ", e.Request.Headers, e.Request.Body)
 	}
 	for i := range e.Attempts {
-		a := &e.Attempts[i]
-		fmt.Fprintf(&b, "\nattempt %d (%s): %s", a.Number, SafeText(a.Kind), SafeText(a.State))
-		if a.Error != nil {
-			fmt.Fprintf(&b, ", %s: %s", SafeText(a.Error.Code), SafeText(a.Error.Message))
+		if n := e.Attempts[i].Number; i == 1 && n > 2 {
+			fmt.Fprintf(&b, "\n(%s not shown; --before %d shows them)\n", Count(n-2, "older attempt is", "older attempts are"), n)
 		}
-		if a.LatencyMs != nil {
-			b.WriteString(", " + MillisText(*a.LatencyMs))
-		}
-		b.WriteString("\n")
-		if r := a.Response; r != nil {
-			fmt.Fprintf(&b, "< %s %d %s\n", SafeText(r.HTTPVersion), r.Status, SafeText(r.Reason))
-			writeMessage(&b, "< ", r.Headers, r.Body)
-		}
+		b.WriteString("\n" + AttemptText(&e.Attempts[i]))
 	}
 	for _, w := range e.Warnings {
 		fmt.Fprintf(&b, "\nwarning: %s\n", SafeText(w.Message))
+	}
+	return b.String()
+}
+
+// AttemptText describes an attempt in lines. All text in it is safe to print.
+func AttemptText(a *Attempt) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "attempt %d (%s): %s", a.Number, SafeText(a.Kind), SafeText(a.State))
+	if a.Error != nil {
+		fmt.Fprintf(&b, ", %s: %s", SafeText(a.Error.Code), SafeText(a.Error.Message))
+	}
+	if a.LatencyMs != nil {
+		b.WriteString(", " + MillisText(*a.LatencyMs))
+	}
+	b.WriteString("\n")
+	if r := a.Response; r != nil {
+		fmt.Fprintf(&b, "< %s %d %s\n", SafeText(r.HTTPVersion), r.Status, SafeText(r.Reason))
+		writeMessage(&b, "< ", r.Headers, r.Body)
 	}
 	return b.String()
 }

@@ -73,6 +73,8 @@ type Response struct {
 	Interim     []Interim `json:"interim" nullable:"false"`
 	Framing     string    `json:"framing" enum:"none,length,chunked,close"`
 	State       string    `json:"state" enum:"complete,truncated,cut,upgraded"`
+	// HeadersOmitted is set where the heads of an event are too large to stand in one record.
+	HeadersOmitted bool `json:"headersOmitted,omitempty" doc:"the headers are too large to stand in this answer; response.raw of the attempt has them"`
 	// Body is left out of the live feed.
 	Body *Body `json:"body,omitempty"`
 }
@@ -102,14 +104,15 @@ func responseOf(a *relay.Attempt, body bool) *Response {
 		status = a.Status
 	}
 	r := &Response{
-		HTTPVersion: version,
-		Status:      status,
-		Reason:      reason,
-		Headers:     headersOf(wire.Fields(a.Response.Head)),
-		Trailers:    headersOf(wire.Trailers(a.Response.Lines)),
-		Interim:     make([]Interim, 0, len(a.Interim)),
-		Framing:     a.Response.Framing.String(),
-		State:       a.ResponseState,
+		HTTPVersion:    version,
+		Status:         status,
+		Reason:         reason,
+		Headers:        headersOf(wire.Fields(a.Response.Head)),
+		Trailers:       headersOf(wire.Trailers(a.Response.Lines)),
+		Interim:        make([]Interim, 0, len(a.Interim)),
+		Framing:        a.Response.Framing.String(),
+		State:          a.ResponseState,
+		HeadersOmitted: a.Response.HeadOmitted,
 	}
 	for _, head := range a.Interim {
 		_, status, reason := statusLine(head)

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"context"
 	"strings"
 	"time"
 
@@ -28,7 +29,20 @@ type SharedEvent struct {
 	Response     *Response `json:"response"`
 }
 
-// OfShared gives what a share shows of its event, which was read whole.
+// ReadShared reads of an event what a share shows of it: its request and the last attempt that
+// ended; of each body at most maxBody bytes.
+func ReadShared(ctx context.Context, from EventSource, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
+	e, err := from.Request(ctx, who, id, maxBody)
+	if err == nil {
+		e.Attempts, err = from.Attempts(ctx, who, id, relay.AttemptPage{Limit: 1, Ended: true, MaxBody: maxBody})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// OfShared gives what a share shows of its event, which ReadShared has read.
 func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 	full := Of(e, relay.Site{}, time.Time{})
 	out := &SharedEvent{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 
 	"github.com/jmoiron/sqlx"
@@ -123,6 +124,88 @@ func hasPayload(a *relay.Attempt) bool {
 	return a.HasResponse || len(a.SentHead) > 0 || len(a.Interim) > 0
 }
 
+// fillAttempts adds what was read of their messages to attempts.
+func fillAttempts(attempts []relay.Attempt, list []*payload) {
+	byN := make(map[int]*payload, len(list))
+	for _, p := range list {
+		byN[p.n] = p
+	}
+	for i := range attempts {
+		if p := byN[attempts[i].N]; p != nil {
+			p.fill(&attempts[i])
+		}
+	}
+}
+
+// attempts reads attempts of an event by their numbers, without their messages, in order.
+func (q session) attempts(e *relay.Event, numbers []int) ([]relay.Attempt, error) {
+	if len(numbers) == 0 {
+		return nil, nil
+	}
+	in, args := columnIn(`n`, numbers)
+	rows, err := rowsOf(q, (*storedAttempt).fields, attemptQuery+`event_id = ? AND `+in+` ORDER BY n`, append([]any{e.ID}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	var waiting []relay.AttemptRef
+	attempts := make([]relay.Attempt, 0, len(rows))
+	for i := range rows {
+		if attempts = append(attempts, rows[i].Attempt); rows[i].State == relay.StateQueued {
+			waiting = append(waiting, relay.AttemptRef{Event: e.ID, N: rows[i].N})
+		}
+	}
+	if len(waiting) == 0 {
+		return attempts, nil
+	}
+	positions, err := q.queuePositions(e.AliasID, waiting)
+	for i := range attempts {
+		attempts[i].Position = positions[relay.AttemptRef{Event: e.ID, N: attempts[i].N}]
+	}
+	return attempts, err
+}
+
+// Attempts reads attempts of an event that the actor may see, the newest first.
+func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) ([]relay.Attempt, error) {
+	release, err := s.heavyReads.acquire(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	before, limit := page.Before, max(1, min(page.Limit, relay.MaxAttempts))
+	if before <= 0 || before > math.MaxInt32 {
+		before = math.MaxInt32
+	}
+	only := ``
+	if page.Answered {
+		only = ` AND has_response = 1`
+	}
+	if page.Ended {
+		only += ` AND state >= 2`
+	}
+	var attempts []relay.Attempt
+	var list []*payload
+	err = s.snapshot(ctx, "read attempts", func(q session) error {
+		e, err := q.event(who, id)
+		if err != nil {
+			return err
+		}
+		var numbers []int // the newest first: they come before others where not all fit
+		if err := q.all(&numbers, `SELECT n FROM attempts WHERE event_id = ? AND n < ?`+only+` ORDER BY n DESC LIMIT ?`, id, before, limit); err != nil || len(numbers) == 0 {
+			return err
+		}
+		if attempts, err = q.attempts(&e, numbers); err == nil {
+			list, err = q.messages(id, numbers, page.MaxBody)
+		}
+		return err
+	})
+	if err == nil {
+		err = s.view(ctx, "read attempts", func(q session) error { return q.readBodies(id, list) })
+	}
+	fillAttempts(attempts, list)
+	slices.Reverse(attempts)
+	return attempts, err
+}
+
 // AttemptHeads reads attempts without their response bodies and without their positions in
 // the queue, for the feed. Those that are gone are left out.
 func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
@@ -151,9 +234,20 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 			}
 		}
 		payloads, err := rowsOf(q, (*payload).fields, payloadQuery+where, args...)
+		if err != nil {
+			return err
+		}
+		read, err := rowsOf(q, (*payload).headFields, headQuery+where, args...)
+		byRef := make(map[relay.AttemptRef]*payload, len(read))
+		for i := range read {
+			byRef[relay.AttemptRef{Event: read[i].event, N: read[i].n}] = &read[i]
+		}
 		for i := range payloads {
-			if a := heads[relay.AttemptRef{Event: payloads[i].event, N: payloads[i].n}]; a != nil {
-				payloads[i].fill(a)
+			p := &payloads[i]
+			ref := relay.AttemptRef{Event: p.event, N: p.n}
+			if a, head := heads[ref], byRef[ref]; a != nil && head != nil {
+				p.Head, p.Lines, p.extra, p.interim = head.Head, head.Lines, head.extra, head.interim
+				p.fill(a)
 			}
 		}
 		return err

@@ -165,31 +165,78 @@ func hostRefusedBy(a *relay.Attempt) string {
 	return record.HostRefusedBy(a.Status, a.Response.Body.Data)
 }
 
-// Event reads one event whole that the actor may see, with all its attempts; of
-// each body at most maxBody bytes, and where that is over relay.InlineBody, of all
-// together at most 16 MiB: what does not fit comes without its bytes, those of the
-// request, the first attempt and the last ones before others.
+// Event reads one event that the actor may see, with its request, its first attempt and the
+// newest relay.ShownAttempts; of each body at most maxBody bytes, and of heads and bodies
+// together at most messageBudget: what does not fit comes without its bytes, those of the
+// request, the first attempt and the newest ones before others.
 func (s *Store) Event(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
+	release, err := s.heavyReads.acquire(ctx, who)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	return s.readEvent(ctx, who, id, maxBody, true)
+}
+
+// Request is Event without attempts.
+func (s *Store) Request(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
+	if maxBody > 0 {
+		release, err := s.heavyReads.acquire(ctx, who)
+		if err != nil {
+			return nil, err
+		}
+		defer release()
+	}
+	return s.readEvent(ctx, who, id, maxBody, false)
+}
+
+// readEvent reads an event with its request, and if wanted with its page of attempts.
+func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, maxBody int, page bool) (*relay.Event, error) {
 	var e relay.Event
-	var attempts []storedAttempt
-	var payloads []payload
+	var list []*payload
+	var ended int      // number of the last attempt that ended
+	var firstEnd micro // when the first one ended
 	err := s.snapshot(ctx, "read event", func(q session) (err error) {
 		if e, err = q.event(who, id); err != nil {
 			return err
 		}
-		if attempts, err = rowsOf(q, (*storedAttempt).fields, attemptQuery+`event_id = ? ORDER BY n`, id); err != nil {
+		if err := q.row(`SELECT ended_n, COALESCE((SELECT ended_at FROM attempts WHERE event_id = ? AND n = 1), 0) FROM events WHERE id = ?`, id, id).
+			Scan(&ended, &firstEnd); err != nil {
 			return err
 		}
-		payloads, err = rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? ORDER BY n`, id)
+		var numbers []int
+		if page {
+			numbers = pageOf(e.AttemptCount, ended)
+		}
+		if e.Attempts, err = q.attempts(&e, numbers); err != nil {
+			return err
+		}
+		list, err = q.messages(id, append([]int{0}, numbers...), maxBody)
 		return err
 	})
 	if err == nil {
-		err = s.view(ctx, "read event", func(q session) error { return q.fill(&e, attempts, payloads, maxBody) })
+		err = s.view(ctx, "read event", func(q session) error { return q.readBodies(id, list) })
 	}
 	if err != nil {
 		return nil, err
 	}
+	s.fillEvent(&e, list, ended, time.Time(firstEnd))
 	return &e, nil
+}
+
+// pageOf returns the numbers of the attempts that are read with an event, the most important
+// ones first: the first, the newest, and the last one that ended.
+func pageOf(count, ended int) (numbers []int) {
+	if count > 0 {
+		numbers = append(numbers, 1)
+	}
+	for n := count; n > 1 && n > count-relay.ShownAttempts; n-- {
+		numbers = append(numbers, n)
+	}
+	if ended > 0 && !slices.Contains(numbers, ended) {
+		numbers = append(numbers, ended)
+	}
+	return numbers
 }
 
 // event reads the row of an event that the actor may see.
@@ -220,42 +267,22 @@ func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
 // receivingTime is how long after its answer a request is said to be still received.
 const receivingTime = time.Minute
 
-// fill adds request and attempts to the row of an event, and reads the bodies.
-func (q session) fill(e *relay.Event, attempts []storedAttempt, list []payload, maxBody int) error {
-	if err := q.fillBodies(e.ID, list, maxBody, budgetOf(maxBody)); err != nil {
-		return err
-	}
-	byN := make(map[int]*payload, len(list))
-	for i := range list {
-		byN[list[i].n] = &list[i]
-	}
-	if p := byN[0]; p != nil {
-		e.Request, e.ForwardedLines = p.Message, p.extra
+// fillEvent adds what was read of its messages to an event. ended is the number of the last
+// attempt that ended, firstEnd when the first one did.
+func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd time.Time) {
+	fillAttempts(e.Attempts, list)
+	if len(list) > 0 && list[0].n == 0 {
+		e.Request, e.ForwardedLines = list[0].Message, list[0].extra
 	}
 	// The end of a request is stored soon after its answer, unless its node was killed, or could
 	// not store it. Nobody receives it any more then.
-	if b := &e.Request.Body; b.State == relay.BodyReceiving && len(attempts) > 0 {
-		if ended := attempts[0].EndedAt; !ended.IsZero() && q.now().Sub(ended) > receivingTime {
-			b.State = relay.BodyAborted
-		}
+	if b := &e.Request.Body; b.State == relay.BodyReceiving && !firstEnd.IsZero() && s.now().Sub(firstEnd) > receivingTime {
+		b.State = relay.BodyAborted
 	}
-	var waiting []relay.AttemptRef
-	for _, a := range attempts {
-		if p := byN[a.N]; p != nil {
-			p.fill(&a.Attempt)
-		}
-		if e.Attempts = append(e.Attempts, a.Attempt); a.State == relay.StateQueued {
-			waiting = append(waiting, relay.AttemptRef{Event: e.ID, N: a.N})
-		}
+	if i := slices.IndexFunc(e.Attempts, func(a relay.Attempt) bool { return a.N == ended }); ended > 1 && ended <= e.AttemptCount-relay.ShownAttempts && i >= 0 {
+		last := e.Attempts[i]
+		e.Ended, e.Attempts = &last, slices.Delete(e.Attempts, i, i+1)
 	}
-	if len(waiting) == 0 {
-		return nil
-	}
-	positions, err := q.queuePositions(e.AliasID, waiting)
-	for i := range e.Attempts {
-		e.Attempts[i].Position = positions[relay.AttemptRef{Event: e.ID, N: e.Attempts[i].N}]
-	}
-	return err
 }
 
 // Summaries reads list rows for the feed, in the order of ids; those that are gone

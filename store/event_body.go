@@ -1,69 +1,87 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"errors"
 	"maps"
-	"math"
 	"slices"
 
 	"relay"
 )
 
-// bodyBudget bounds the bodies of one event that are read together, in bytes, where
-// much of each is asked for.
-const bodyBudget = 16 << 20
+// messageBudget bounds the heads and bodies of one event that are read together, in bytes.
+const messageBudget = 16 << 20
 
 const (
 	partQuery   = `SELECT data FROM body_chunks WHERE event_id = ? AND n = ? AND i = ?`
 	inlineSlice = 100 // bodies of one query
 )
 
-// budgetOf is how much of all bodies together is read where most bytes of each are.
-func budgetOf(most int) int64 {
-	if most > relay.InlineBody {
-		return bodyBudget
+// messages reads messages of an event by their numbers, the most important ones first: 0 is the
+// request. It reads heads, and notes how much readBodies is to read of each body: at most most
+// bytes. What does not fit into messageBudget comes without its bytes, but for the head of the
+// first message.
+func (q session) messages(id relay.ID, numbers []int, most int) ([]*payload, error) {
+	in, args := columnIn(`n`, numbers)
+	rows, err := rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
+	if err != nil {
+		return nil, err
 	}
-	return math.MaxInt64
-}
-
-// fillBodies reads the bodies of the rows, in order of n: of each at most most bytes,
-// of all left. When they are too much together, that of the request comes first, then
-// those of the first attempt and of the last ones; what does not fit comes without its
-// bytes.
-func (q session) fillBodies(id relay.ID, rows []payload, most int, left int64) error {
-	if most <= 0 || len(rows) == 0 {
-		return nil
-	}
-	inline := make(map[int]*payload, len(rows))
+	slices.SortFunc(rows, func(a, b payload) int { return cmp.Compare(slices.Index(numbers, a.n), slices.Index(numbers, b.n)) })
+	list, headed, left := make([]*payload, 0, len(rows)), make(map[int]*payload, len(rows)), int64(messageBudget)
 	for i := range rows {
 		p := &rows[i]
-		if i > 1 { // 0, 1, then from the end
-			p = &rows[len(rows)+1-i]
+		list = append(list, p)
+		if p.HeadOmitted = p.heads > left && i > 0; !p.HeadOmitted {
+			left -= p.heads
+			headed[p.n] = p
 		}
-		want := min(p.Body.Stored, int64(most))
-		if want == 0 || want > left {
-			continue
+		if want := min(p.Body.Stored, int64(max(most, 0))); want <= left {
+			left -= want
+			p.read = want
 		}
-		left -= want
+	}
+	return list, q.readHeads(id, headed)
+}
+
+// readHeads reads the heads of messages, by their numbers.
+func (q session) readHeads(id relay.ID, to map[int]*payload) error {
+	if len(to) == 0 {
+		return nil
+	}
+	in, args := columnIn(`n`, slices.Sorted(maps.Keys(to)))
+	rows, err := rowsOf(q, (*payload).headFields, headQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
+	for i := range rows {
+		p, r := to[rows[i].n], &rows[i]
+		p.Head, p.Lines, p.extra, p.interim = r.Head, r.Lines, r.extra, r.interim
+	}
+	return err
+}
+
+// readBodies reads as much of the bodies as messages has noted.
+func (q session) readBodies(id relay.ID, list []*payload) error {
+	inline := map[int]*payload{}
+	most := int64(0)
+	for _, p := range list {
 		b := &p.Body
-		if b.Parts == 0 {
-			inline[p.n] = p
+		if b.Parts == 0 && p.read > 0 {
+			inline[p.n], most = p, max(most, p.read)
 		}
-		for i := 0; i < b.Parts && len(b.Data) < int(want); i++ { // the start of a large body
+		for i := 0; i < b.Parts && int64(len(b.Data)) < p.read; i++ { // the start of a large body
 			var part []byte
 			if err := q.get(&part, partQuery, id, p.n, i); err != nil {
 				return err
 			}
-			b.Data = append(b.Data, part[:min(len(part), int(want)-len(b.Data))]...)
+			b.Data = append(b.Data, part[:min(int64(len(part)), p.read-int64(len(b.Data)))]...)
 		}
 	}
 	return q.readInline(id, inline, most)
 }
 
-// readInline reads the bodies that are in the rows, by n.
-func (q session) readInline(id relay.ID, rows map[int]*payload, most int) error {
+// readInline reads the bodies that are in the rows, by n: of each at most most bytes.
+func (q session) readInline(id relay.ID, rows map[int]*payload, most int64) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(rows)), inlineSlice) {
 		var got []struct {
 			N    int

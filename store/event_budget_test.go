@@ -6,42 +6,73 @@ import (
 	"relay"
 )
 
-// When the bodies of an event are too much together, those of the request, of the
-// first attempt and of the last ones come, and the others without their bytes.
+// When heads and bodies of an event are too much together, those of the request, of the first
+// attempt and of the newest ones come, and the others without their bytes.
 func TestBodiesWithinABudget(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1)
-	const attempts, size, fit = 500, 100, 20
+	const attempts, size = 100, 1 << 20
 	var id relay.ID
 	id[15] = 7
-	if err := s.update(t.Context(), "", func(c *writeTx) error {
-		_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
-			INSERT INTO payloads (event_id, n, framing, codec, body, parts, stored, size, state)
-			SELECT ?, n, 0, 0, zeroblob(?), 0, ?, ?, '' FROM k`, attempts, id, size, size, size)
+	insert := func(from, to, head, body int) {
+		t.Helper()
+		if err := s.update(t.Context(), "", func(c *writeTx) error {
+			_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT ? UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+				INSERT INTO payloads (event_id, n, head, framing, codec, body, parts, stored, size, state)
+				SELECT ?, n, zeroblob(?), 0, 0, zeroblob(?), 0, ?, ?, '' FROM k`, from, to, id, head, body, body, body)
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	insert(0, attempts-1, 10, size)
+	insert(attempts, attempts, 5<<20, 10) // a large head takes the place of bodies
+	numbers := append([]int{0}, pageOf(attempts, 30)...)
+	if len(numbers) != 1+1+relay.ShownAttempts+1 {
+		t.Fatalf("read with the event: %v", numbers)
+	}
+	for _, most := range []int{size, size + 1, 64 << 10, 0} {
+		err := s.view(t.Context(), "", func(q session) error {
+			list, err := q.messages(id, numbers, most)
+			if err != nil {
+				return err
+			}
+			if err := q.readBodies(id, list); err != nil {
+				return err
+			}
+			left := messageBudget
+			for i, p := range list {
+				if p.n != numbers[i] {
+					t.Fatalf("order %v: %d is message %d", numbers, i, p.n)
+				}
+				head, body := 10, min(size, most)
+				if p.n == attempts {
+					head, body = 5<<20, min(10, most)
+				}
+				if left -= head; len(p.Head) != head {
+					t.Errorf("head of %d: %d bytes", p.n, len(p.Head))
+				}
+				if body > left {
+					body = 0
+				}
+				if left -= body; len(p.Body.Data) != body {
+					t.Errorf("body of %d: %d bytes, want %d", p.n, len(p.Body.Data), body)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	insert(attempts+1, attempts+1, messageBudget, 0)
+	if err := s.view(t.Context(), "", func(q session) error {
+		list, err := q.messages(id, []int{0, attempts + 1, attempts}, 0)
+		if err == nil && (len(list[0].Head) != 10 || !list[1].HeadOmitted || len(list[1].Head) > 0 || len(list[2].Head) != 5<<20) {
+			t.Errorf("heads of %d, %d and %d bytes", len(list[0].Head), len(list[1].Head), len(list[2].Head))
+		}
 		return err
 	}); err != nil {
 		t.Fatal(err)
-	}
-	err := s.view(t.Context(), "", func(q session) error {
-		rows, err := rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? ORDER BY n`, id)
-		if err != nil {
-			return err
-		}
-		if err := q.fillBodies(id, rows, relay.InlineBody+1, fit*size+size/2); err != nil {
-			return err
-		}
-		for n, p := range rows {
-			whole := n < 2 || n > attempts-(fit-2)
-			if whole != (len(p.Body.Data) == size) || !whole && len(p.Body.Data) > 0 {
-				t.Errorf("body %d: %d bytes", n, len(p.Body.Data))
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if budgetOf(relay.InlineBody+1) != bodyBudget || budgetOf(relay.InlineBody) < 1<<40 {
-		t.Error("which reads have a budget")
 	}
 }

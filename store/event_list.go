@@ -27,6 +27,11 @@ const (
 // used up. Then the page may have fewer events than asked for, and Next continues after the
 // oldest event that was read.
 func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (relay.Page, error) {
+	release, err := s.heavyReads.acquire(ctx, who)
+	if err != nil {
+		return relay.Page{}, err
+	}
+	defer release()
 	return read(ctx, s, "list events", func(q session) (relay.Page, error) {
 		l, err := q.newListing(who, f)
 		if err != nil {
@@ -39,6 +44,11 @@ func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (re
 // Matches reports whether the filter selects one event that the actor may see, for viewers
 // of live events. It looks at the event exactly as a list does.
 func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f relay.Filter) (bool, error) {
+	release, err := s.heavyReads.acquire(ctx, who)
+	if err != nil {
+		return false, err
+	}
+	defer release()
 	f.Cursor, f.Limit = "", 1
 	return read(ctx, s, "match event", func(q session) (bool, error) {
 		l, err := q.newListing(who, f)

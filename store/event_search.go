@@ -13,7 +13,8 @@ import (
 
 const (
 	searchMost  = 128      // events whose bytes are looked at in one query
-	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads, and one event more
+	searchBytes = 1 << 20  // bytes of heads and inline bodies that one query reads, and one message more
+	searchRows  = 2048     // messages of which one query reads the sizes
 	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
 	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; it is held in memory
 	// searchOver is for how long after its budget a list goes on with the first event that
@@ -39,29 +40,29 @@ type contentRow struct {
 	Body    []byte   `db:"body"`
 }
 
-// contents reads the messages of the first rows, as many as searchBytes allows, by event,
-// and returns how many rows these are.
+// contents reads the messages of the first rows, as many as searchBytes and searchRows allow, by
+// event, and returns how many rows these are. It is 0 where the first event alone has more.
 func (l *listing) contents(rows []relay.Event) (byEvent map[relay.ID][]contentRow, n int, err error) {
-	which := ``
-	if l.content.requestOnly {
-		which = ` AND n = 0`
-	}
 	var sizes []contentRow
-	if err := l.contentRows(&sizes, rows, `event_id, n, parts, COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(body), 0) AS bytes`, which); err != nil {
+	if err := l.contentRows(&sizes, contentSizes, rows, l.content.which()+` ORDER BY event_id DESC, n LIMIT ?`, searchRows+1); err != nil {
 		return nil, 0, err
 	}
-	bytes := map[relay.ID]int64{}
+	bytes, total := map[relay.ID]int64{}, int64(0)
 	for i := range sizes {
 		bytes[sizes[i].EventID] += sizes[i].Bytes
 	}
-	total := int64(0)
-	for n = 0; n < len(rows); n++ {
-		if total += bytes[rows[n].ID]; total > searchBytes && n > 0 {
+	known := func(id relay.ID) bool { return len(sizes) <= searchRows || id != sizes[searchRows].EventID }
+	for n < len(rows) && known(rows[n].ID) {
+		if total += bytes[rows[n].ID]; total > searchBytes {
 			break
 		}
+		n++
+	}
+	if n == 0 {
+		return nil, 0, nil
 	}
 	var list []contentRow
-	if err := l.contentRows(&list, rows[:n], `event_id, n, parts, head, body`, which); err != nil {
+	if err := l.contentRows(&list, contentBytes, rows[:n], l.content.which()+` ORDER BY event_id, n`); err != nil {
 		return nil, 0, err
 	}
 	byEvent = make(map[relay.ID][]contentRow, n)
@@ -71,15 +72,52 @@ func (l *listing) contents(rows []relay.Event) (byEvent map[relay.ID][]contentRo
 	return byEvent, n, nil
 }
 
+const (
+	contentSizes = `event_id, n, parts, COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(body), 0) AS bytes`
+	contentBytes = `event_id, n, parts, head, body`
+)
+
+// which is the condition on the messages that are looked at.
+func (c *contentFilter) which() string {
+	if c.requestOnly {
+		return ` AND n = 0`
+	}
+	return ``
+}
+
 // contentRows reads columns of the messages of events. The range beside the list of ids
 // lets Postgres pass over the partitions of other days.
-func (l *listing) contentRows(to *[]contentRow, rows []relay.Event, columns, which string) error {
+func (l *listing) contentRows(to *[]contentRow, columns string, rows []relay.Event, rest string, args ...any) error {
 	ids := make([]relay.ID, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	return l.allIn(to, `SELECT `+columns+` FROM payloads WHERE event_id IN (?) AND event_id >= ? AND event_id <= ?`+which+` ORDER BY event_id, n`,
-		ids, ids[len(ids)-1], ids[0])
+	return l.allIn(to, `SELECT `+columns+` FROM payloads WHERE event_id IN (?) AND event_id >= ? AND event_id <= ?`+rest,
+		append([]any{ids, ids[len(ids)-1], ids[0]}, args...)...)
+}
+
+// matchesMany is matches for an event whose messages are too many, or too large, to be read
+// together: it reads them in slices, until the filter is decided or the time is used up.
+func (l *listing) matchesMany(e *relay.Event, until time.Time) (bool, error) {
+	m := l.begin(e, until)
+	for after := -1; ; {
+		var sizes, list []contentRow
+		if err := l.contentRows(&sizes, contentSizes, []relay.Event{*e}, l.content.which()+` AND n > ? ORDER BY n LIMIT ?`, after, searchRows); err != nil || len(sizes) == 0 {
+			return m.fits(), err
+		}
+		total, n := sizes[0].Bytes, 1
+		for n < len(sizes) && total+sizes[n].Bytes <= searchBytes {
+			total, n = total+sizes[n].Bytes, n+1
+		}
+		last := sizes[n-1].N
+		if err := l.contentRows(&list, contentBytes, []relay.Event{*e}, l.content.which()+` AND n > ? AND n <= ? ORDER BY n`, after, last); err != nil {
+			return false, err
+		}
+		if decided, err := m.look(list); decided || err != nil {
+			return err == nil && m.fits(), err
+		}
+		after = last
+	}
 }
 
 // errSearchTime ends the search of a body when the time for it is used up.
@@ -88,33 +126,57 @@ var errSearchTime = errors.New("the time of a search is used up")
 // matches reports whether the content of an event fits the filter. The search ends at
 // until with errSearchTime.
 func (l *listing) matches(e *relay.Event, messages []contentRow, until time.Time) (bool, error) {
-	texts, fieldsFit := l.content.texts, len(l.content.fields) == 0
-	texts.Reset()
-	texts.Look(e.Target)
+	m := l.begin(e, until)
+	_, err := m.look(messages)
+	return err == nil && m.fits(), err
+}
+
+// matching is the look at the content of one event.
+type matching struct {
+	*listing
+	until     time.Time
+	fieldsFit bool
+}
+
+func (l *listing) begin(e *relay.Event, until time.Time) *matching {
+	l.content.texts.Reset()
+	l.content.texts.Look(e.Target)
+	return &matching{listing: l, until: until, fieldsFit: len(l.content.fields) == 0}
+}
+
+func (m *matching) fits() bool { return m.content.texts.Found() && m.fieldsFit }
+
+// look looks into messages. decided says that no other message of the event can change whether
+// it fits.
+func (m *matching) look(messages []contentRow) (decided bool, err error) {
+	texts := m.content.texts
 	for i := range messages {
-		m := &messages[i]
-		if m.N == 0 && !fieldsFit {
-			body, err := io.ReadAll(io.LimitReader(l.bodyOf(m, until), searchJSON))
-			if err := l.broken(err); err != nil {
+		if !time.Now().Before(m.until) {
+			return false, errSearchTime
+		}
+		row := &messages[i]
+		if row.N == 0 && !m.fieldsFit {
+			body, err := io.ReadAll(io.LimitReader(m.bodyOf(row, m.until), searchJSON))
+			if err := m.broken(err); err != nil {
 				return false, err
 			}
-			if fieldsFit = record.MatchFields(l.content.fields, body); !fieldsFit {
-				return false, nil
+			if m.fieldsFit = record.MatchFields(m.content.fields, body); !m.fieldsFit {
+				return true, nil
 			}
 		}
-		if texts.Found() || texts.Look(m.Head) {
+		if texts.Found() || texts.Look(row.Head) {
 			continue
 		}
-		if m.Parts == 0 && record.ContentCoding(m.Head) == "" {
-			texts.Search(m.Body)
+		if row.Parts == 0 && record.ContentCoding(row.Head) == "" {
+			texts.Search(row.Body)
 			continue
 		}
-		_, err := texts.Read(l.bodyOf(m, until))
-		if err := l.broken(err); err != nil {
+		_, err := texts.Read(m.bodyOf(row, m.until))
+		if err := m.broken(err); err != nil {
 			return false, err
 		}
 	}
-	return texts.Found() && fieldsFit, nil
+	return m.fits(), nil
 }
 
 // broken returns the error that ended the search of a body, unless the body itself did: its
@@ -187,6 +249,8 @@ func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, 
 		if err != nil {
 			return false, err
 		}
+		many := n == 0 // the first event is looked at by itself
+		n = max(n, 1)
 		for i := range rows[:n] {
 			e := &rows[i]
 			if len(page.Events) == l.limit {
@@ -199,7 +263,12 @@ func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, 
 			} else if first {
 				until = until.Add(searchOver)
 			}
-			fits, err := l.matches(e, byEvent[e.ID], until)
+			var fits bool
+			if many {
+				fits, err = l.matchesMany(e, until)
+			} else {
+				fits, err = l.matches(e, byEvent[e.ID], until)
+			}
 			switch {
 			case errors.Is(err, errSearchTime) && !first:
 				page.Next = last.String()

@@ -118,3 +118,31 @@ func TestSearchInLargeBodies(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// What only one answer of thousands holds is found, whatever stands beside the event; a search
+// reads them in slices.
+func TestSearchInManyAttempts(t *testing.T) {
+	t.Parallel()
+	const n, attempts = 3, 3 * searchRows
+	s := figured(t, n)
+	if err := s.update(t.Context(), "", func(c *writeTx) error {
+		_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+			INSERT INTO payloads (`+payloadColumns+`) SELECT (SELECT id FROM events ORDER BY id LIMIT 1 OFFSET 1), n, CAST('head' AS BLOB), NULL, 0, 0,
+			CASE n WHEN ? THEN CAST('the needle' AS BLOB) ELSE zeroblob(2000) END, 0, 10, 10, NULL, '', NULL, NULL FROM k`, attempts, attempts-5)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	who := relay.Actor{Account: 1, AccountName: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
+	for text, want := range map[string]int{"needle": 1, "absent": 0} {
+		page, err := s.Events(t.Context(), who, relay.Filter{Texts: []relay.TextFilter{{Text: text}}, Limit: 100, Budget: time.Minute})
+		if err != nil || len(page.Events) != want || page.Next != "" {
+			t.Errorf("%s: %d events, next %q, %v", text, len(page.Events), page.Next, err)
+		}
+	}
+	// Without the time for it, the event is passed, and the page ends soon.
+	page, err := s.Events(t.Context(), who, relay.Filter{Texts: []relay.TextFilter{{Text: "absent"}}, Limit: 100, Budget: time.Nanosecond})
+	if err != nil || page.Next == "" {
+		t.Errorf("without time: next %q, %v", page.Next, err)
+	}
+}

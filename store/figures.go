@@ -24,8 +24,13 @@ func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, sinc
 	if buckets < 1 || buckets > figuresMost || !since.Before(now) {
 		return relay.Figures{}, listError("since", nil, "must lie in the past, with 1 to 200 buckets")
 	}
+	release, err := s.heavyReads.acquire(ctx, who)
+	if err != nil {
+		return relay.Figures{}, err
+	}
+	defer release()
 	c := newCounting(since, now, buckets)
-	err := s.view(ctx, "count events", func(q session) error {
+	err = s.view(ctx, "count events", func(q session) error {
 		a, err := q.alias(who, alias)
 		if err != nil {
 			return err

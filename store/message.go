@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -32,12 +31,25 @@ type payload struct {
 	relay.Message
 	extra   []byte // Forwarded header lines of a request, or the head that an attempt sent
 	interim []byte
+
+	heads int64 // bytes of Head, Lines, extra and interim
+	read  int64 // bytes of the body that are to be read
 }
 
-const payloadQuery = `SELECT event_id, n, ` + messageColumns + `, extra, interim FROM payloads WHERE `
+// payloadQuery reads all of payloads but their bytes.
+const payloadQuery = `SELECT event_id, n, framing, parts, stored, size, sha256, state,
+	COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0) FROM payloads WHERE `
 
 func (p *payload) fields() []any {
-	return slices.Concat([]any{&p.event, &p.n}, messageFields(&p.Message), []any{&p.extra, &p.interim})
+	b := &p.Body
+	return []any{&p.event, &p.n, &p.Framing, &b.Parts, &b.Stored, &b.Size, digest(&b.SHA256), &b.State, &p.heads}
+}
+
+// headQuery reads the bytes of payloads without their bodies.
+const headQuery = `SELECT event_id, n, head, lines, extra, interim FROM payloads WHERE `
+
+func (p *payload) headFields() []any {
+	return []any{&p.event, &p.n, &p.Head, &p.Lines, &p.extra, &p.interim}
 }
 
 // payloadValues are those of payloadColumns.

@@ -50,6 +50,7 @@ func (s *Store) openSQLite(ctx context.Context) error {
 		return fmt.Errorf("open %s: %w%s", path, err, s.openAdvice(err))
 	}
 	s.direct, s.journal = s.write, s.write
+	s.heavyReads = newHeavyReads(readers)
 	s.read, err = file.OpenSQLite(ctx, path, readers, append(common, "query_only(1)", "cache_size(-8192)"), "")
 	if err != nil {
 		return fmt.Errorf("open %s for reading: %w%s", path, err, s.openAdvice(err))

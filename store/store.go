@@ -104,6 +104,7 @@ type Store struct {
 	noticeChannel   string // of NOTIFY; set by Serve
 	later           writeBehind
 	refusedQueue    refusedQueue
+	heavyReads      *heavyReads
 	meter           meter
 	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
 	lateEnds        lateEnds

@@ -229,7 +229,7 @@ func (b *fixture) oneState() {
 	}()
 	for {
 		e := b.read(id)
-		if last := e.Attempts[len(e.Attempts)-1]; e.AttemptCount != len(e.Attempts) || e.State != last.State {
+		if last := e.Attempts[len(e.Attempts)-1]; e.AttemptCount != last.N || e.State != last.State {
 			b.Errorf("event is %s with %d attempts, the last of %d is %s", e.State, e.AttemptCount, len(e.Attempts), last.State)
 			b.must(<-done)
 			return
