@@ -15,10 +15,8 @@ import (
 // and received.
 const payloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
 
-// messageColumns are those of messageFields. Readers of a body ask for it on its own.
-const messageColumns = `head, lines, framing, NULL AS body, parts, stored, size, sha256, state`
-
-// messageFields are the destinations of the columns of a stored message.
+// messageFields are the destinations of head, lines, framing, body, parts, stored, size, sha256 and
+// state of a stored message.
 func messageFields(m *relay.Message) []any {
 	b := &m.Body
 	return []any{&m.Head, &m.Lines, &m.Framing, &b.Data, &b.Parts, &b.Stored, &b.Size, digest(&b.SHA256), &b.State}
