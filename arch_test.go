@@ -25,7 +25,8 @@ var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/stor
 var allowedImports = map[string][]string{
 	"relay":                   {},
 	"relay/wire":              {"relay"},
-	"relay/record":            {"relay", "relay/wire"},
+	"relay/signature":         {},
+	"relay/record":            {"relay", "relay/wire", "relay/signature"},
 	"relay/server":            {"relay", "relay/wire", "relay/record"},
 	"relay/server/certs":      {"relay"},
 	"relay/cli":               {"relay", "relay/record"},

@@ -3,6 +3,8 @@ package record
 import (
 	"slices"
 	"strings"
+
+	"relay/signature"
 )
 
 // noisyHeaders are fields whose value a server makes anew for each response: its
@@ -28,13 +30,18 @@ var noisyHeaders = map[string]bool{
 // time that these cover, and ids of deliveries.
 var deliveryHeaders = func() map[string]bool {
 	names := map[string]bool{}
-	for i := range senders {
-		s := &senders[i]
-		for _, name := range []string{s.delivery, s.signed} {
-			names[name] = true
-		}
-		if strings.Contains(s.mark, "-sig") {
-			names[s.mark] = true
+	for i := range signature.Senders {
+		p := &signature.Senders[i]
+		names[p.Delivery] = true
+		for n := range p.Schemes {
+			s := &p.Schemes[n]
+			names[strings.ToLower(s.TimeHeader)] = true
+			if s.Digest == signature.Equal || s.Digest == signature.Network && !strings.Contains(p.Mark, "-sig") {
+				continue // the line is the same each time
+			}
+			for _, name := range s.Headers() {
+				names[strings.ToLower(name)] = true
+			}
 		}
 	}
 	delete(names, "")

@@ -91,8 +91,8 @@ func TestRecognise(t *testing.T) {
 			relay.Provider{Name: "paddle", EventType: "transaction.paid", DeliveryID: "evt_p", SignedAt: signed, Tolerance: 5 * time.Second},
 		},
 		"linear": {
-			`{}`,
-			[]string{"Linear-Signature: aa", "Linear-Event: Issue", "Linear-Delivery: d", "Linear-Timestamp: 1700000000000"},
+			`{"webhookTimestamp":1700000000000}`,
+			[]string{"Linear-Signature: aa", "Linear-Event: Issue", "Linear-Delivery: d", "Linear-Timestamp: 1600000000000"},
 			relay.Provider{Name: "linear", EventType: "Issue", DeliveryID: "d", SignedAt: signed, Tolerance: time.Minute},
 		},
 		"discord": {

@@ -1,0 +1,206 @@
+package signature
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+)
+
+// Part is one part of a signature line, taken apart.
+type Part struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// reading is what a request says about its signature.
+type reading struct {
+	header  string   // the line that was read, as the table spells it
+	parts   []Part   // the line taken apart
+	digests []string // candidates, as written, without prefix or version
+	others  []string // versions that this scheme does not know
+	id      string
+	time    string // as written, "" = none
+
+	present bool   // there is a signature, whatever its form
+	fault   string // what is wrong with its form, "" = nothing
+}
+
+// present tells whether a request has the line, or the part of the body, of this scheme.
+func (s *Scheme) present(r *Request) bool {
+	if s.own != nil && s.own.present != nil {
+		return s.own.present(r)
+	}
+	if value, _ := r.line(s.When.Name); value != s.When.Value {
+		return false
+	}
+	for i := -1; i < len(s.More); i++ {
+		if value, ok := r.line(s.line(i)); ok && (s.Prefix == "" || s.Layout != Whole || strings.HasPrefix(value, s.Prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// line gives the name of the i-th further line that may hold a signature, or of the first.
+func (s *Scheme) line(i int) string {
+	if i < 0 {
+		return s.Header
+	}
+	return s.More[i]
+}
+
+// read takes the signature of a request apart. It looks at lines only, but for a time that
+// is in the body.
+func (s *Scheme) read(r *Request) reading {
+	got := reading{header: s.Header}
+	if s.own != nil && s.own.read != nil {
+		s.own.read(r, &got)
+		return got
+	}
+	got.id, _ = r.line(s.IDHeader)
+	if s.TimeHeader != "" {
+		got.time, _ = r.line(s.TimeHeader)
+	}
+	if s.TimeMember != "" {
+		got.time, _ = member(r.Body, s.TimeMember)
+	}
+	for i := -1; i < len(s.More); i++ {
+		name := s.line(i)
+		value, ok := r.line(name)
+		if !ok {
+			continue
+		}
+		if !got.present {
+			got.header, got.present = name, true
+		}
+		s.readLine(&got, strings.TrimSpace(value))
+	}
+	s.judgeForm(&got)
+	return got
+}
+
+func (s *Scheme) readLine(got *reading, value string) {
+	switch s.Layout {
+	case Whole:
+		digest, ok := strings.CutPrefix(value, s.Prefix)
+		if !ok {
+			got.others = append(got.others, beforeDigest(value))
+			return
+		}
+		got.parts = append(got.parts, Part{s.Prefix, digest})
+		got.digests = append(got.digests, digest)
+	case Pairs:
+		s.readPairs(got, value)
+	case Versions:
+		for item := range strings.FieldsSeq(value) {
+			version, digest, ok := strings.Cut(item, ",")
+			got.parts = append(got.parts, Part{version, digest})
+			switch {
+			case ok && version == s.SigKey:
+				got.digests = append(got.digests, digest)
+			case ok:
+				got.others = append(got.others, version)
+			}
+		}
+	}
+}
+
+func (s *Scheme) readPairs(got *reading, value string) {
+	for item := range strings.SplitSeq(value, s.joint()) {
+		name, text, ok := strings.Cut(strings.TrimSpace(item), "=")
+		if !ok {
+			continue
+		}
+		got.parts = append(got.parts, Part{name, text})
+		switch name {
+		case s.SigKey:
+			got.digests = append(got.digests, text)
+		case s.TimeKey:
+			got.time = text
+		default:
+			got.others = append(got.others, name)
+		}
+	}
+}
+
+func (s *Scheme) joint() string {
+	if s.Joint == "" {
+		return ","
+	}
+	return strings.TrimSpace(s.Joint)
+}
+
+// beforeDigest is what a value says before its digest: "sha1=" or "v2=".
+func beforeDigest(value string) string {
+	name, _, ok := strings.Cut(value, "=")
+	if !ok || len(name) > 16 {
+		return ""
+	}
+	return name
+}
+
+// judgeForm says what is wrong with the form of a signature that is there.
+func (s *Scheme) judgeForm(got *reading) {
+	if !got.present || s.Digest == Equal || s.Digest == Network {
+		return
+	}
+	whole := got.digests[:0:0]
+	for _, digest := range got.digests {
+		if s.wellFormed(digest) {
+			whole = append(whole, digest)
+		}
+	}
+	switch {
+	case len(whole) > 0:
+		got.digests = whole
+	case len(got.digests) > 0:
+		got.fault = "the signature is not " + formNames[s.Form] + " of the right length"
+	case len(got.others) > 0 && got.others[0] != "":
+		got.fault = unknownVersion
+	default:
+		got.fault = "the line has no signature in it"
+	}
+}
+
+// unknownVersion marks a line that has signatures, but none of a version that is known.
+const unknownVersion = "version"
+
+// wellFormed tells whether text can be a digest of this scheme.
+func (s *Scheme) wellFormed(text string) bool {
+	raw, err := s.Form.decode(text)
+	if err != nil {
+		return false
+	}
+	switch s.Digest {
+	case HMACSHA256, PlainSHA256:
+		return len(raw) == 32
+	case HMACSHA1:
+		return len(raw) == 20
+	case Ed25519:
+		return len(raw) == 64
+	default:
+		return len(raw) > 0
+	}
+}
+
+func (f Form) encode(raw []byte) string {
+	switch f {
+	case Base64:
+		return base64.StdEncoding.EncodeToString(raw)
+	case Base64URL:
+		return base64.RawURLEncoding.EncodeToString(raw)
+	default:
+		return hex.EncodeToString(raw)
+	}
+}
+
+func (f Form) decode(text string) ([]byte, error) {
+	switch f {
+	case Base64:
+		return base64.StdEncoding.DecodeString(text)
+	case Base64URL:
+		return base64.RawURLEncoding.DecodeString(text)
+	default:
+		return hex.DecodeString(text)
+	}
+}

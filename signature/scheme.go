@@ -1,0 +1,240 @@
+package signature
+
+import (
+	"cmp"
+	"strings"
+	"time"
+)
+
+// Sender is how the requests of one provider look: how they are recognised, where they
+// name their event, and how they are signed. Header names are in lower case.
+type Sender struct {
+	Name string
+	Mark string   // header line that makes a request this sender's
+	Also string   // a second line that must be there, "" = none
+	Body []string // where no line does: keys that the JSON body has at its top
+
+	Event    string // header line with the event type
+	Delivery string // header line with the delivery id
+
+	BodyEvent    string // key of the JSON body with the event type, where no header has it
+	BodyDelivery string // the same for the delivery id
+	Nested       string // key of an object whose BodyEvent says more than the outer one
+
+	Schemes []Scheme // the first whose line is there judges; none = not signed, or not known
+}
+
+// Scheme is one way in which a sender signs.
+type Scheme struct {
+	When    Field    // a line that must have this value for the row to apply
+	Header  string   // line that holds the signature, in the sender's spelling; "" = the body has it
+	More    []string // further lines that may hold one
+	Signed  string   // what is signed: text with {id} {t} {b} {method} {url} {secret} in it
+	Digest  Digest
+	Form    Form // how the digest is written
+	Key     Key  // how the secret is read
+	Layout  Layout
+	Prefix  string // before the digest: "sha256="
+	TimeKey string // key of the time among the pairs of the line
+	SigKey  string // key of the digest among the pairs, or version before the comma
+	Joint   string // between the pairs, "," unless set
+
+	IDHeader   string        // line of {id}
+	TimeHeader string        // line of {t}
+	TimeMember string        // key of the JSON body with the time that is signed
+	Unit       Unit          // how the time is written
+	Old        time.Duration // age at which the sender's own libraries refuse; 0 = never
+	Future     time.Duration // the same for a time ahead
+
+	Oracle string // what holds this row in the tests: "library" or "vector"
+
+	own *special // what data cannot say; nil for nearly all
+}
+
+// Digest is the function between the key and the signed bytes.
+type Digest int
+
+// The digests. Equal means that the secret itself is sent.
+const (
+	HMACSHA256 Digest = iota
+	HMACSHA1
+	PlainSHA256
+	Ed25519
+	ECDSA // P-256 with SHA-256, ASN.1
+	Equal
+	Network // verified with a key from the sender's network, which nobody here fetches
+)
+
+var digestNames = [...]string{"HMAC-SHA256", "HMAC-SHA1", "SHA-256", "Ed25519", "ECDSA P-256 with SHA-256"}
+
+// Form is how a digest is written as text.
+type Form int
+
+// The forms.
+const (
+	Hex Form = iota
+	Base64
+	Base64URL // without padding
+)
+
+var formNames = [...]string{"hex", "base64", "base64url"}
+
+// Key is how the text of a secret becomes the key.
+type Key int
+
+// The ways to read a secret. Whsec is base64 behind an optional prefix that ends with an
+// underscore. PublicHex and PublicDER are public keys.
+const (
+	Text Key = iota
+	KeyBase64
+	KeyHex
+	Whsec
+	PublicHex
+	PublicDER
+)
+
+// Layout is how a header line holds its digests.
+type Layout int
+
+// The layouts: the digest behind a prefix; key=value pairs; or versions before a comma,
+// with spaces between.
+const (
+	Whole Layout = iota
+	Pairs
+	Versions
+)
+
+// Unit is how a signed time is written.
+type Unit int
+
+// The units.
+const (
+	Seconds Unit = iota
+	Millis
+	Instant // RFC 3339
+)
+
+// CanSign tells whether a new signature can be made, and what changes for it.
+type CanSign string
+
+// What can be signed: new header values are enough, the body changes, the public URL is
+// signed, a key pair of our own is needed, or nothing can.
+const (
+	SignYes     CanSign = "yes"
+	SignBody    CanSign = "body"
+	SignURL     CanSign = "url"
+	SignKeyPair CanSign = "key-pair"
+	SignNo      CanSign = "no"
+)
+
+// CanSign tells what making a signature of this scheme takes.
+func (s *Scheme) CanSign() CanSign {
+	switch {
+	case s.Digest == Ed25519 || s.Digest == ECDSA:
+		return SignKeyPair
+	case s.Digest == Network:
+		return SignNo
+	case s.own != nil:
+		return s.own.canSign
+	case s.TimeMember != "":
+		return SignBody
+	case strings.Contains(s.Signed, "{url}"):
+		return SignURL
+	default:
+		return SignYes
+	}
+}
+
+// Describe says in one line what is signed and how.
+func (s *Scheme) Describe() string {
+	if s.own != nil {
+		return s.own.describe
+	}
+	switch s.Digest {
+	case Equal:
+		return "the secret itself is sent"
+	case Network:
+		return "a signature that is verified with a key from the sender's network"
+	}
+	return digestNames[s.Digest] + " in " + formNames[s.Form] + " over " + s.Signed
+}
+
+// Headers lists the lines that the scheme reads, in the sender's spelling.
+func (s *Scheme) Headers() []string {
+	out := []string{}
+	for _, name := range append([]string{s.Header, s.IDHeader, s.TimeHeader}, s.More...) {
+		if name != "" {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+// Tolerance is the age at which the sender's own libraries refuse a signature, 0 = never.
+func (s *Scheme) Tolerance() time.Duration { return s.Old }
+
+// Find gives the sender of a name; nil when none is known.
+func Find(name string) *Sender {
+	for i := range Senders {
+		if Senders[i].Name == name {
+			return &Senders[i]
+		}
+	}
+	return nil
+}
+
+// SchemeOf gives the scheme by which a request is judged: the first whose signature is
+// there, else the first; nil where the sender has none.
+func (p *Sender) SchemeOf(r *Request) *Scheme {
+	for i := range p.Schemes {
+		if p.Schemes[i].present(r) {
+			return &p.Schemes[i]
+		}
+	}
+	if len(p.Schemes) == 0 {
+		return nil
+	}
+	return &p.Schemes[0]
+}
+
+// SignedAt reads the time that a sender says it has signed at, and the age at which its own
+// libraries refuse it; the zero time where there is none that can be believed.
+func (p *Sender) SignedAt(r *Request) (time.Time, time.Duration) {
+	s := p.SchemeOf(r)
+	if s == nil || !s.timed() {
+		return time.Time{}, 0
+	}
+	at, err := s.Unit.read(s.timeText(r))
+	if err != nil {
+		return time.Time{}, 0
+	}
+	return at, s.Old
+}
+
+// timeText gives the signed time as written, without taking the rest apart.
+func (s *Scheme) timeText(r *Request) string {
+	if s.own != nil && s.own.read != nil {
+		return s.read(r).time
+	}
+	if s.TimeMember != "" {
+		text, _ := member(r.Body, s.TimeMember)
+		return text
+	}
+	if s.TimeHeader != "" {
+		text, _ := r.line(s.TimeHeader)
+		return text
+	}
+	value, _ := r.line(s.Header)
+	for value != "" {
+		var pair string
+		pair, value, _ = strings.Cut(value, s.joint())
+		if name, text, ok := strings.Cut(strings.TrimSpace(pair), "="); ok && name == s.TimeKey {
+			return text
+		}
+	}
+	return ""
+}
+
+func (s *Scheme) timed() bool {
+	return cmp.Or(s.TimeKey, s.TimeHeader, s.TimeMember) != ""
+}

@@ -1,0 +1,146 @@
+package signature
+
+import (
+	"fmt"
+	"time"
+)
+
+// The verdicts. Valid and Expired mean that a secret fits; Expired that the signed time does
+// not.
+const (
+	Valid     = "valid"
+	Expired   = "expired"
+	Invalid   = "invalid"
+	Missing   = "missing"
+	Unchecked = "unchecked"
+)
+
+// The reasons. Those from SecretEncoding on need trying and are found by Explain only.
+const (
+	OK              = "ok"
+	NoSecret        = "no-secret"
+	KeyNotLocal     = "key-not-local"
+	BodyIncomplete  = "body-incomplete"
+	TooLarge        = "too-large"
+	TimeTooOld      = "time-too-old"
+	TimeInFuture    = "time-in-future"
+	TimeMalformed   = "time-malformed"
+	HeaderMissing   = "header-missing"
+	HeaderMalformed = "header-malformed"
+	VersionUnknown  = "version-unknown"
+	WrongSecret     = "wrong-secret"
+
+	SecretEncoding   = "secret-encoding"
+	SecretWhitespace = "secret-whitespace"
+	SecretOfOther    = "secret-of-other"
+	BodyRewritten    = "body-rewritten"
+	URLDiffers       = "url-differs"
+	OtherScheme      = "other-scheme"
+)
+
+// Secret is one that an alias has for a sender.
+type Secret struct {
+	ID    string // "" = given for this call
+	Value string
+}
+
+// Verdict is what a signature is worth.
+type Verdict struct {
+	Verdict  string    `json:"verdict" enum:"valid,expired,invalid,missing,unchecked"`
+	Reason   string    `json:"reason"`
+	Message  string    `json:"message"`
+	SignedAt time.Time `json:"-"` // zero = none that can be believed
+	SecretID string    `json:"-"` // of the secret that fits
+}
+
+// Verify judges a request as of a time. It computes one digest for each secret.
+func Verify(s *Scheme, secrets []Secret, r *Request, at time.Time) Verdict {
+	got := s.read(r)
+	return s.judge(&got, secrets, r, at)
+}
+
+func (s *Scheme) judge(got *reading, secrets []Secret, r *Request, at time.Time) Verdict {
+	v := Verdict{Verdict: Invalid}
+	signed, timeErr := s.Unit.read(got.time)
+	if timeErr == nil && s.timed() {
+		v.SignedAt = signed
+	}
+	switch {
+	case !got.present:
+		v.Verdict, v.Reason = Missing, HeaderMissing
+		v.Message = "the request has no " + s.place() + ", so it is not signed"
+		return v
+	case got.fault == unknownVersion:
+		v.Reason = VersionUnknown
+		v.Message = fmt.Sprintf("%s has no signature of the version that is checked, but %q", got.header, shortText(got.others[0]))
+		return v
+	case got.fault != "":
+		v.Reason, v.Message = HeaderMalformed, s.place()+": "+got.fault
+		return v
+	case s.timed() && (s.Old > 0 || got.time == "") && timeErr != nil:
+		v.Reason = TimeMalformed
+		v.Message = fmt.Sprintf("the signed time %q cannot be read", shortText(got.time))
+		if got.time == "" {
+			v.Message = "the time that is signed is missing"
+		}
+		return v
+	case s.Digest == Network:
+		v.Verdict, v.Reason = Unchecked, KeyNotLocal
+		v.Message = "this signature is verified with a key from its sender's network, which the relay never fetches"
+		return v
+	case len(secrets) == 0:
+		v.Verdict, v.Reason = Unchecked, NoSecret
+		v.Message = "no secret is known for this sender"
+		return v
+	}
+	fault := error(nil)
+	for _, secret := range secrets {
+		k, err := s.Key.read(secret.Value)
+		if err != nil {
+			fault = err
+			continue
+		}
+		if s.fits(k, r, got) {
+			v.SecretID = secret.ID
+			s.judgeTime(&v, signed, at)
+			return v
+		}
+	}
+	v.Reason = WrongSecret
+	v.Message = "the signature is in order, but was not made with this secret over these bytes"
+	if fault != nil && len(secrets) == 1 {
+		v.Reason, v.Message = SecretEncoding, fault.Error()
+	}
+	return v
+}
+
+// place names where the signature stands.
+func (s *Scheme) place() string {
+	if s.Header == "" {
+		return "signature in its body"
+	}
+	return "line " + s.Header
+}
+
+// judgeTime ends the verdict of a signature that fits.
+func (s *Scheme) judgeTime(v *Verdict, signed, at time.Time) {
+	age := at.Sub(signed)
+	v.Verdict, v.Reason, v.Message = Valid, OK, "the signature fits"
+	switch {
+	case v.SignedAt.IsZero():
+	case s.Old > 0 && age > s.Old:
+		v.Verdict, v.Reason = Expired, TimeTooOld
+		v.Message = fmt.Sprintf("the signature fits, but it was %s old; its sender's libraries refuse it after %s", age.Round(time.Second), s.Old)
+	case s.Future > 0 && -age > s.Future:
+		v.Verdict, v.Reason = Expired, TimeInFuture
+		v.Message = fmt.Sprintf("the signature fits, but its time was %s ahead; its sender's libraries refuse more than %s", (-age).Round(time.Second), s.Future)
+	}
+}
+
+// shortText cuts text of the request for a message.
+func shortText(s string) string {
+	if len(s) > 40 {
+		return s[:40] + "…"
+	}
+	return s
+}
