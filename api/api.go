@@ -79,6 +79,7 @@ func New(o Options) http.Handler {
 	s.addAliasRoutes()
 	s.addEventRoutes()
 	s.addRawRoutes()
+	s.addSignatureRoutes()
 	s.addReplayRoutes()
 	s.addShareRoutes()
 	s.addStreamRoute()

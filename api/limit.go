@@ -153,7 +153,7 @@ func (p *concurrencyLimiter) open() int {
 // Limits are the rate and concurrency limits that the API, the pages and the SSH
 // commands share. They are safe for concurrent use.
 type Limits struct {
-	replays, shareReplays, creations, sources *rateLimiter
+	replays, shareReplays, creations, sources, verifies *rateLimiter
 
 	// validSecrets are hashes of credentials that were valid lately. They are looked up
 	// even when their source is limited, so that a neighbour behind the same address who
@@ -171,6 +171,7 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 		shareReplays: newLimiter("shared-replays", shareReplay),
 		creations:    newLimiter("account", accountRate),
 		sources:      newLimiter("source", sourceRate),
+		verifies:     newLimiter("verifications", verifyRate),
 		validSecrets: newLRU[[sha256.Size]byte, struct{}](),
 		streams:      newConcurrencyLimiter("streams"),
 		waits:        newConcurrencyLimiter("waits"),
@@ -216,6 +217,9 @@ func (l *Limits) LookUpSecret(remote, secret string, look func() error) error {
 	return err
 }
 
+// Verify counts a verification of a signature by an account.
+func (l *Limits) Verify(who relay.Actor) error { return l.verifies.allow(accountKey(who)) }
+
 func accountKey(who relay.Actor) string { return strconv.FormatInt(who.Account, 10) }
 
 // sourceKey names the source of host:port; all that are no IP address are one source.
@@ -238,7 +242,7 @@ type LimitStats struct {
 // Stats gives the counts for /debug/stats.
 func (l *Limits) Stats() LimitStats {
 	s := LimitStats{Refused: map[string]int64{}, Keys: map[string]int{}, Streams: l.streams.open(), Waits: l.waits.open()}
-	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources} {
+	for _, b := range []*rateLimiter{l.replays, l.shareReplays, l.creations, l.sources, l.verifies} {
 		s.Keys[b.name] = b.buckets.Len()
 	}
 	for _, f := range l.refusals() {
@@ -249,6 +253,6 @@ func (l *Limits) Stats() LimitStats {
 
 func (l *Limits) refusals() []*refusals {
 	return []*refusals{
-		&l.replays.refusals, &l.shareReplays.refusals, &l.creations.refusals, &l.sources.refusals, &l.streams.refusals, &l.waits.refusals,
+		&l.replays.refusals, &l.shareReplays.refusals, &l.creations.refusals, &l.sources.refusals, &l.verifies.refusals, &l.streams.refusals, &l.waits.refusals,
 	}
 }

@@ -73,7 +73,7 @@ func (s *server) addOpenAPIRoute() {
 	delete(schemas.Map(), "ErrorDetail")
 	for name, schema := range schemas.Map() {
 		t := schemas.TypeFromRef("#/components/schemas/" + name)
-		if pkg := t.PkgPath(); pkg == "relay" || pkg == "relay/record" {
+		if pkg := t.PkgPath(); pkg == "relay" || pkg == "relay/record" || pkg == "relay/signature" {
 			schema.AdditionalProperties = nil // answers gain keys, requests must not have unknown ones
 		}
 		allowNull(schema, t)

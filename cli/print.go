@@ -30,6 +30,9 @@ type Front struct {
 	// Quoted has the arguments that were typed in quotes, by what they are without; nil where
 	// a shell has removed the quotes.
 	Quoted map[string]string
+	// Secrets are those of this machine; nil where the commands do not run on the machine of
+	// the person who types them.
+	Secrets *Secrets
 }
 
 // Exit says an error, and returns the exit code.
@@ -214,7 +217,7 @@ func withHint(c *cobra.Command, err error) error {
 	switch name := c.Root().CommandPath(); c.Name() {
 	case "events", "wait", "replay-queued":
 		return e.WithHint("%s aliases lists yours", name)
-	case "show", "diff", "replay", "mark", "share", "export":
+	case "show", "diff", "replay", "mark", "share", "export", "verify":
 		return e.WithHint("%s events ALIAS lists those of an alias", name)
 	}
 	return err

@@ -16,6 +16,7 @@ import (
 
 	"relay"
 	"relay/cli"
+	"relay/record"
 )
 
 // ConfigName is the file that relay looks for.
@@ -133,7 +134,7 @@ func parseAlias(name *token.Token, n ast.Node) (f Forward, err error) {
 	if !isMapping {
 		return f, configError(n.GetToken(), "alias %s must be a mapping such as { port: 3000 }", f.Alias)
 	}
-	values, err := fields(entry, "alias "+f.Alias, "port", "target", "hostHeader")
+	values, err := fields(entry, "alias "+f.Alias, "port", "target", "hostHeader", "signing")
 	if err != nil {
 		return f, err
 	}
@@ -155,7 +156,41 @@ func parseAlias(name *token.Token, n ast.Node) (f Forward, err error) {
 	if header := values["hostHeader"]; err == nil && header != nil {
 		f.Target, err = value(header, text, f.Target.WithHostHeader)
 	}
+	if signing := values["signing"]; err == nil && signing != nil {
+		f.SecretEnv, err = parseSigning(signing)
+	}
 	return f, err
+}
+
+// parseSigning reads which environment variable holds the secret of which sender, such as
+// { stripe: { secretEnv: STRIPE_WEBHOOK_SECRET } }.
+func parseSigning(n ast.Node) (map[string]string, error) {
+	senders, isMapping := n.(*ast.MappingNode)
+	if !isMapping {
+		return nil, configError(n.GetToken(), "signing must be a mapping such as { stripe: { secretEnv: STRIPE_WEBHOOK_SECRET } }")
+	}
+	out := map[string]string{}
+	for _, pair := range senders.Values {
+		name := pair.Key.GetToken()
+		if !slices.Contains(record.ProviderNames(), name.Value) {
+			return nil, configError(name, "no sender %q is known", name.Value).Meant(name.Value, record.ProviderNames(), "", "relay events shows the name of a sender")
+		}
+		entry, isMapping := pair.Value.(*ast.MappingNode)
+		if !isMapping {
+			return nil, configError(pair.Value.GetToken(), "%s must be a mapping such as { secretEnv: STRIPE_WEBHOOK_SECRET }", name.Value)
+		}
+		values, err := fields(entry, "signing of "+name.Value, "secretEnv")
+		if err != nil {
+			return nil, err
+		}
+		if values["secretEnv"] == nil {
+			return nil, configError(name, "%s needs secretEnv, the name of an environment variable", name.Value)
+		}
+		if out[name.Value], err = text(values["secretEnv"]); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // fields returns the values of a mapping by key. A key that is not among the known ones is

@@ -53,7 +53,7 @@ func TestDoctorLooksAtEverything(t *testing.T) {
 	dialer, _ := newDialer(t, relayd.listen())
 	found := verdicts(t, &Doctor{
 		Dialer: dialer, API: NewSSHAPI(dialer), BaseURL: "http://127.0.0.1:1",
-		Forwards: []Forward{{"a", target}, {"b", gone}, {"c", target}},
+		Forwards: []Forward{{Alias: "a", Target: target}, {Alias: "b", Target: gone}, {Alias: "c", Target: target}},
 	})
 	for check, want := range map[string]string{
 		"name resolution": relay.VerdictOK, "port": relay.VerdictOK, "host key": relay.VerdictOK, "login": relay.VerdictOK,

@@ -194,7 +194,7 @@ func refusingAddr(t testing.TB) (addr string, target Target) {
 func online(t testing.TB, target Target) (*fakeConn, *upRun) {
 	d := newFakeRelay(t)
 	dialer, _ := newDialer(t, d.listen())
-	run := startUp(t, dialer, Forward{"stripe-dev", target})
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev", Target: target})
 	got(t, "ready", run.ready)
 	return got(t, "connection", d.conns), run
 }

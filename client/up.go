@@ -23,6 +23,8 @@ const firstTries = 4
 type Forward struct {
 	Alias  string
 	Target Target
+
+	SecretEnv map[string]string // environment variables with the secrets of senders, by sender
 }
 
 // Up keeps aliases online: it connects, forwards, and reconnects after every loss that

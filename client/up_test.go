@@ -27,7 +27,7 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	if target, err = target.WithHostHeader("rewrite"); err != nil {
 		t.Fatal(err)
 	}
-	run := startUp(t, dialer, Forward{"stripe-dev", target}, Forward{"github-dev", target})
+	run := startUp(t, dialer, Forward{Alias: "stripe-dev", Target: target}, Forward{Alias: "github-dev", Target: target})
 	if got(t, "ready", run.ready) {
 		t.Error("the first connection counts as another one")
 	}

@@ -74,6 +74,9 @@ func sentBy(s *signature.Sender, fields []wire.Field, body []byte) bool {
 	return len(start) > 0 && start[0] == '{'
 }
 
+// ProviderNames lists the names of the senders that are known.
+func ProviderNames() []string { return slices.Clone(providerNames) }
+
 // providerNames lists the names of the senders that Recognise knows.
 var providerNames = func() []string {
 	var names []string

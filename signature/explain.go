@@ -120,9 +120,12 @@ func formDetail(got *reading) string {
 func (s *Scheme) timeCheck(v *Verdict, at time.Time) Check {
 	age := at.Sub(v.SignedAt)
 	c := Check{Name: "signed time within the tolerance", OK: (s.Old == 0 || age <= s.Old) && (s.Future == 0 || -age <= s.Future)}
-	c.Detail = fmt.Sprintf("%s old", age.Round(time.Second))
+	c.Detail = ageText(age) + " old"
+	if age < 0 {
+		c.Detail = ageText(-age) + " ahead"
+	}
 	if s.Old > 0 {
-		c.Detail += fmt.Sprintf(", refused after %s", s.Old)
+		c.Detail += ", refused after " + ageText(s.Old)
 	}
 	return c
 }

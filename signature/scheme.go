@@ -46,7 +46,7 @@ type Scheme struct {
 	Old        time.Duration // age at which the sender's own libraries refuse; 0 = never
 	Future     time.Duration // the same for a time ahead
 
-	Oracle string // what holds this row in the tests: "library" or "vector"
+	Oracle string // what holds this row in the tests: "library", or "" = only our own reading of the documentation
 
 	own *special // what data cannot say; nil for nearly all
 }
@@ -173,14 +173,23 @@ func (s *Scheme) Headers() []string {
 // Tolerance is the age at which the sender's own libraries refuse a signature, 0 = never.
 func (s *Scheme) Tolerance() time.Duration { return s.Old }
 
-// Find gives the sender of a name; nil when none is known.
-func Find(name string) *Sender {
+// Find gives the sender of a name; of several rows the first whose signature a request has.
+// r may be nil. The answer is nil when none is known.
+func Find(name string, r *Request) *Sender {
+	var first *Sender
 	for i := range Senders {
-		if Senders[i].Name == name {
-			return &Senders[i]
+		p := &Senders[i]
+		if p.Name != name {
+			continue
+		}
+		if first == nil {
+			first = p
+		}
+		if r != nil && p.SchemeOf(r) != nil && p.SchemeOf(r).present(r) {
+			return p
 		}
 	}
-	return nil
+	return first
 }
 
 // SchemeOf gives the scheme by which a request is judged: the first whose signature is

@@ -175,7 +175,7 @@ func TestKeyPairs(t *testing.T) {
 		t.Fatal(err)
 	}
 	stamp := Seconds.write(testNow)
-	discord := &Find("discord").Schemes[0]
+	discord := &Find("discord", nil).Schemes[0]
 	r := &message{Body: []byte(testBody), Lines: []Field{
 		{"X-Signature-Timestamp", stamp},
 		{"X-Signature-Ed25519", hex.EncodeToString(ed25519.Sign(private, []byte(stamp+testBody)))},
@@ -195,7 +195,7 @@ func TestKeyPairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sendgrid := &Find("sendgrid").Schemes[0]
+	sendgrid := &Find("sendgrid", nil).Schemes[0]
 	r = &message{Body: []byte(testBody), Lines: []Field{
 		{"X-Twilio-Email-Event-Webhook-Timestamp", stamp},
 		{"X-Twilio-Email-Event-Webhook-Signature", base64.StdEncoding.EncodeToString(sig)},
@@ -224,7 +224,7 @@ func judge(t *testing.T, name string, s *Scheme, key string, r *message) {
 // TestReasons makes for each reason the request that deserves it.
 func TestReasons(t *testing.T) {
 	t.Parallel()
-	stripe, standard, square := Find("stripe"), Find("standard-webhooks"), Find("square")
+	stripe, standard, square := Find("stripe", nil), Find("standard-webhooks", nil), Find("square", nil)
 	sign := func(p *Sender, secret string, r *message, at time.Time) *message {
 		c, err := Sign(&p.Schemes[0], secret, r.request(), at)
 		if err != nil {
@@ -281,7 +281,7 @@ func TestReasons(t *testing.T) {
 		"was Python's":         {stripe, []Secret{{Value: "whsec_abc"}}, nil, rewrittenBody(`{"a": "\u00e9", "b": [1, 2]}`, `{"a":"é","b":[1,2]}`), testNow, "invalid body-rewritten"},
 		"another URL":          {square, []Secret{{Value: "k"}}, nil, otherURL, testNow, "invalid url-differs"},
 		"another scheme":       {stripe, []Secret{{Value: "whsec_abc"}}, nil, plainBody, testNow, "invalid other-scheme"},
-		"key from the network": {Find("paypal"), nil, nil, &message{Lines: []Field{{"PAYPAL-TRANSMISSION-SIG", "x"}, {"PAYPAL-TRANSMISSION-TIME", "2026-01-01T00:00:00Z"}}}, testNow, "unchecked key-not-local"},
+		"key from the network": {Find("paypal", nil), nil, nil, &message{Lines: []Field{{"PAYPAL-TRANSMISSION-SIG", "x"}, {"PAYPAL-TRANSMISSION-TIME", "2026-01-01T00:00:00Z"}}}, testNow, "unchecked key-not-local"},
 		"not base64":           {standard, []Secret{{Value: "whsec_%%%"}}, nil, asText, testNow, "invalid secret-encoding"},
 	}
 	for name, tt := range tests {
@@ -305,7 +305,7 @@ func TestReasons(t *testing.T) {
 
 func TestExplainIsBounded(t *testing.T) {
 	t.Parallel()
-	stripe := Find("stripe")
+	stripe := Find("stripe", nil)
 	var secrets []Secret
 	for range 20 {
 		secrets = append(secrets, Secret{Value: " whsec_" + rand.Text()})

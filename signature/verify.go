@@ -2,6 +2,7 @@ package signature
 
 import (
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -130,10 +131,10 @@ func (s *Scheme) judgeTime(v *Verdict, signed, at time.Time) {
 	case v.SignedAt.IsZero():
 	case s.Old > 0 && age > s.Old:
 		v.Verdict, v.Reason = Expired, TimeTooOld
-		v.Message = fmt.Sprintf("the signature fits, but it was %s old; its sender's libraries refuse it after %s", age.Round(time.Second), s.Old)
+		v.Message = fmt.Sprintf("the signature fits, but was %s old when the request arrived; the sender's libraries refuse it after %s", ageText(age), ageText(s.Old))
 	case s.Future > 0 && -age > s.Future:
 		v.Verdict, v.Reason = Expired, TimeInFuture
-		v.Message = fmt.Sprintf("the signature fits, but its time was %s ahead; its sender's libraries refuse more than %s", (-age).Round(time.Second), s.Future)
+		v.Message = fmt.Sprintf("the signature fits, but its time was %s ahead of the arrival; the sender's libraries refuse more than %s", ageText(-age), ageText(s.Future))
 	}
 }
 
@@ -143,4 +144,24 @@ func shortText(s string) string {
 		return s[:40] + "…"
 	}
 	return s
+}
+
+// ageText writes an age in the two largest units that it has.
+func ageText(d time.Duration) string {
+	seconds := int(d.Round(time.Second) / time.Second)
+	units := []struct {
+		size int
+		name string
+	}{{24 * 60 * 60, "d"}, {60 * 60, "h"}, {60, "min"}, {1, "s"}}
+	var parts []string
+	for _, u := range units {
+		if n := seconds / u.size; n > 0 && len(parts) < 2 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, u.name))
+		}
+		seconds %= u.size
+	}
+	if len(parts) == 0 {
+		return "0 s"
+	}
+	return strings.Join(parts, " ")
 }

@@ -36,6 +36,21 @@ func (p *program) readConfig() (*client.Config, error) {
 	return client.ReadConfig(path, name)
 }
 
+// configuredSecret gives the environment variable that webhooks.yaml names for the secret of
+// a sender; "" = none.
+func (p *program) configuredSecret(alias, provider string) (string, error) {
+	conf, err := p.readConfig()
+	if err != nil {
+		return "", err
+	}
+	for _, f := range conf.Aliases {
+		if f.Alias == alias {
+			return f.SecretEnv[provider], nil
+		}
+	}
+	return "", nil
+}
+
 func (p *program) configCommand() *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "inspect webhooks.yaml", Args: cobra.ArbitraryArgs, RunE: cli.UnknownCommand}
 	check := &cobra.Command{

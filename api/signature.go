@@ -1,0 +1,76 @@
+package api
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/signature"
+)
+
+// maxVerified bounds the body that is read to verify a signature, in bytes: it is held in
+// memory.
+const maxVerified = 8 << 20
+
+// verifyRate limits how often an account may have a signature verified.
+var verifyRate = Rate{N: 60, Per: time.Minute}
+
+type verifyInput struct {
+	Body *struct {
+		Provider string `json:"provider,omitempty" maxLength:"100" doc:"name of the sender, one of GET /providers; the recognised one if absent"`
+		Secret   string `json:"secret,omitempty" maxLength:"10000" doc:"used for this call only: it is not stored, logged or counted"`
+		URL      string `json:"url,omitempty" maxLength:"20000" doc:"public URL that the sender has signed; that of the event if absent"`
+	}
+}
+
+func (s *server) addSignatureRoutes() {
+	addJSON(s, route{tag: "signatures"}.on("GET /providers", "list-providers", "Senders whose signatures are known"),
+		func(context.Context, *requestInfo, *noInput) (record.List[record.SignatureProvider], error) {
+			return record.ListOf(record.SignatureProviders()), nil
+		})
+	addJSON(s, route{tag: "signatures", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(0)}.on("POST /events/{id}/verify", "verify-event",
+		"Judge the signature of an event as of its arrival, and say why it does not fit", http.StatusTooManyRequests), s.verifyEvent)
+}
+
+func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInput) (*signature.Report, error) {
+	if err := s.Limits.Verify(c.who); err != nil {
+		return nil, err
+	}
+	e := c.event
+	r := &record.SignedRequest{Head: e.Request.Head, URL: record.Of(e, s.Site, time.Now()).URL, ReceivedAt: e.ReceivedAt}
+	provider, secrets := "", []signature.Secret(nil)
+	if in.Body != nil {
+		provider = in.Body.Provider
+		if in.Body.Secret != "" {
+			secrets = []signature.Secret{{Value: in.Body.Secret}}
+		}
+		if in.Body.URL != "" {
+			r.URL = in.Body.URL
+		}
+	}
+	if err := s.readSigned(ctx, e, r); err != nil {
+		return nil, err
+	}
+	return record.ExplainSignature(r, provider, secrets)
+}
+
+// readSigned reads the body that a signature covers.
+func (s *server) readSigned(ctx context.Context, e *relay.Event, r *record.SignedRequest) error {
+	switch {
+	case e.Request.Body.State != relay.BodyComplete:
+		r.Unread = signature.BodyIncomplete
+	case e.Request.Body.Size > maxVerified:
+		r.Unread = signature.TooLarge
+	default:
+		body, err := record.OpenBody(ctx, s.Events, e.ID, 0, &e.Request.Body)
+		if err != nil {
+			return err
+		}
+		r.Body, err = io.ReadAll(body)
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/record"
+	"relay/signature"
+	"relay/wire"
+)
+
+// Secrets finds secrets of senders on this machine. A secret is never an argument: other
+// programs of the machine could read it there.
+type Secrets struct {
+	Getenv   func(name string) string
+	ReadFile func(name string) ([]byte, error)
+	// Configured returns the name of the environment variable that webhooks.yaml names for an
+	// alias and a sender; "" = none.
+	Configured func(alias, provider string) (string, error)
+}
+
+// verifyQuestion is what is asked about a signature.
+type verifyQuestion struct {
+	Provider string `json:"provider,omitempty"`
+	URL      string `json:"url,omitempty"`
+}
+
+func (f *Front) verify() *cobra.Command {
+	c := &cobra.Command{
+		Use: "verify ID", Short: "judge the signature of an event, and say why it does not fit",
+		Long:    "Judge the signature of an event as of its arrival, and say why it does not fit.",
+		Example: "  relay verify evt_01k...", Args: Takes("event id", 1, 1),
+	}
+	var q verifyQuestion
+	var secretEnv, secretFile string
+	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender (default: the recognised one)")
+	c.Flags().StringVar(&q.URL, "url", "", "`URL` that the sender has signed (default: that of the event)")
+	if f.Secrets != nil {
+		c.Long += `
+With a secret the signature is computed on this machine, from the exact bytes of the event:
+the secret is not sent to the relay.`
+		c.Example += "\n  relay verify evt_01k... --secret-env STRIPE_WEBHOOK_SECRET"
+		c.Flags().StringVar(&secretEnv, "secret-env", "", "environment variable `NAME` that holds the secret (default: the one that webhooks.yaml names under signing)")
+		c.Flags().StringVar(&secretFile, "secret-file", "", "`FILE` that holds the secret; a newline at its end is no part of it")
+		c.PreRunE = func(*cobra.Command, []string) error {
+			if secretEnv != "" && secretFile != "" {
+				return Usage("--secret-env and --secret-file exclude each other")
+			}
+			return nil
+		}
+	}
+	ask := func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+		answer, err := f.verdict(ctx, api, args[0], q, secretEnv, secretFile)
+		if err != nil {
+			return nil, err
+		}
+		var r signature.Report
+		if json.Unmarshal(answer, &r) == nil && r.Verdict.Verdict != signature.Valid {
+			err = &Error{Exit: ExitFailure}
+		}
+		return answer, err
+	}
+	return Ask(f, c, ask, func(w *Printer, r *signature.Report) error { return w.Text(record.VerdictText(r), "") })
+}
+
+// verdict asks the relay, or computes with a secret of this machine.
+func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuestion, secretEnv, secretFile string) (json.RawMessage, error) {
+	path := "/events/" + url.PathEscape(id)
+	if f.Secrets == nil {
+		return api.Call(ctx, http.MethodPost, path+"/verify", q)
+	}
+	var e record.Event
+	if err := api.Get(ctx, path, &e); err != nil {
+		return nil, err
+	}
+	if provider := e.Provider; secretEnv == "" && secretFile == "" && f.Secrets.Configured != nil {
+		name := q.Provider
+		if name == "" && provider != nil {
+			name = provider.Name
+		}
+		var err error
+		if secretEnv, err = f.Secrets.Configured(e.Alias, name); err != nil {
+			return nil, err
+		}
+	}
+	secret, err := f.Secrets.read(secretEnv, secretFile)
+	if err != nil {
+		return nil, err
+	}
+	if secret == "" {
+		return api.Call(ctx, http.MethodPost, path+"/verify", q)
+	}
+	r, err := api.signedRequest(ctx, path, &e)
+	if err != nil {
+		return nil, err
+	}
+	if q.URL != "" {
+		r.URL = q.URL
+	}
+	report, err := record.ExplainSignature(r, q.Provider, []signature.Secret{{Value: secret}})
+	if err != nil {
+		return nil, Usage("%s", relay.AsError(err).Detail)
+	}
+	return json.Marshal(report)
+}
+
+// read reads the secret that is named; "" = none is.
+func (s *Secrets) read(env, file string) (string, error) {
+	switch {
+	case env != "":
+		if secret := s.Getenv(env); secret != "" {
+			return secret, nil
+		}
+		return "", Usage("the environment variable %s is empty", env).WithHint("export %s, or give --secret-file FILE", env)
+	case file != "":
+		content, err := s.ReadFile(file)
+		if err != nil {
+			return "", &Error{Exit: ExitFailure, Text: "cannot read the secret", Cause: err}
+		}
+		content = bytes.TrimSuffix(bytes.TrimSuffix(content, []byte("\n")), []byte("\r"))
+		if len(content) == 0 {
+			return "", Usage("the file %s is empty", file)
+		}
+		return string(content), nil
+	}
+	return "", nil
+}
+
+// signedRequest reads the bytes of an event that a signature covers.
+func (a *API) signedRequest(ctx context.Context, path string, e *record.Event) (*record.SignedRequest, error) {
+	raw, err := a.bytes(ctx, path+"/request.raw")
+	if err != nil {
+		return nil, err
+	}
+	r := &record.SignedRequest{Head: raw[:max(wire.HeadEnd(raw, 0), 0)], URL: e.URL, ReceivedAt: e.ReceivedAt.Time}
+	for i := range e.Attempts {
+		if e.Attempts[i].Number == 1 {
+			r.ReceivedAt = e.Attempts[i].ReceivedAt.Time
+		}
+	}
+	if e.Request.Body.State != relay.BodyComplete {
+		r.Unread = signature.BodyIncomplete
+		return r, nil
+	}
+	r.Body, err = a.bytes(ctx, path+"/request.body")
+	return r, err
+}
+
+// bytes reads a download whole.
+func (a *API) bytes(ctx context.Context, path string) ([]byte, error) {
+	resp, err := a.Request(ctx, http.MethodGet, path, nil, "")
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	all, err := io.ReadAll(io.LimitReader(resp.Body, a.maxAnswer+1))
+	switch {
+	case err != nil:
+		return nil, &Error{Exit: ExitUnreachable, Text: "the connection broke off", Cause: err}
+	case int64(len(all)) > a.maxAnswer:
+		return nil, Errorf(ExitFailure, "the answer is too large")
+	}
+	return all, nil
+}

@@ -1,0 +1,336 @@
+package conformance
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"relay/signature"
+)
+
+// oracleCase is a request of which the library of its sender is asked.
+type oracleCase struct {
+	Oracle  string            `json:"oracle"`
+	Method  string            `json:"method"`
+	URL     string            `json:"url"`
+	Headers map[string]string `json:"headers"`
+	Body    string            `json:"body"` // base64
+	Secret  string            `json:"secret"`
+	NowMs   int64             `json:"nowMs"`
+
+	what     string
+	accepted bool
+}
+
+// oracle is a row of the table of signatures and the library that judges it.
+type oracle struct {
+	name   string // in testdata/oracles/verify.cjs
+	sender string
+	header string // of the row
+	secret string
+	other  string
+	body   string
+	lines  []signature.Field
+}
+
+const (
+	oracleURL  = "https://shop.example.com/hook?a=1"
+	oracleBody = `{"id":"evt_1","type":"invoice.paid","webhookTimestamp":1700000000000,"name":"Zoë €"}`
+	adyenItem  = `{"live":"false","notificationItems":[{"NotificationRequestItem":{"additionalData":{"hmacSignature":"x"},"eventCode":"AUTHORISATION","success":"true",` +
+		`"amount":{"currency":"EUR","value":1130},"pspReference":"7914073381342284","merchantAccountCode":"TestMerchant","merchantReference":"TestPayment-1407325143704","eventDate":"2026-01-01T00:00:00+00:00"}}]}`
+	gocardlessBody = `{"events":[{"id":"EV1","resource_type":"payments","action":"paid"}],"meta":{"webhook_id":"WB1"}}`
+)
+
+func oracles() []oracle {
+	hexKey, otherKey := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
+	return []oracle{
+		{name: "adyen", sender: "adyen", header: "HmacSignature", secret: hexKey, other: otherKey},
+		{name: "adyen-items", sender: "adyen", header: "", secret: hexKey, other: otherKey, body: adyenItem},
+		{name: "hubspot", sender: "hubspot", header: "X-HubSpot-Signature-v3"},
+		{name: "hubspot-v1", sender: "hubspot", header: "X-HubSpot-Signature"},
+		{name: "hubspot-v2", sender: "hubspot", header: "X-HubSpot-Signature", lines: []signature.Field{{Name: "X-HubSpot-Signature-Version", Value: "v2"}}},
+		{name: "line", sender: "line", header: "X-Line-Signature"},
+		{name: "linear", sender: "linear", header: "Linear-Signature"},
+		{name: "mux", sender: "mux", header: "Mux-Signature"},
+		{name: "notion", sender: "notion", header: "X-Notion-Signature"},
+		{name: "paddle", sender: "paddle", header: "Paddle-Signature"},
+		{name: "sanity", sender: "sanity", header: "sanity-webhook-signature"},
+		{name: "shopify", sender: "shopify", header: "X-Shopify-Hmac-Sha256"},
+		{name: "workos", sender: "workos", header: "WorkOS-Signature"},
+		{name: "coinbase-commerce", sender: "coinbase-commerce", header: "X-CC-Webhook-Signature"},
+		{name: "gocardless", sender: "gocardless", header: "Webhook-Signature", body: gocardlessBody},
+		{name: "razorpay", sender: "razorpay", header: "X-Razorpay-Signature"},
+		{name: "square", sender: "square", header: "X-Square-HmacSha256-Signature"},
+	}
+}
+
+// TestSignatureOracles asks the senders' own libraries: they accept what is signed here, and
+// refuse another secret, a changed byte and a time that is too old by the table.
+func TestSignatureOracles(t *testing.T) {
+	t.Parallel()
+	dir := oracleModules(t)
+	var cases []oracleCase
+	for _, o := range oracles() {
+		cases = append(cases, casesOf(t, o)...)
+	}
+	cases = append(cases, keyPairCases(t)...)
+	in, err := json.Marshal(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "verify.cjs"))
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(in)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var answers []string
+	if err != nil || json.Unmarshal(out, &answers) != nil || len(answers) != len(cases) {
+		t.Fatalf("node: %v, %d answers to %d cases\n%s", err, len(answers), len(cases), stderr.Bytes())
+	}
+	for i, c := range cases {
+		if accepted := answers[i] == ""; accepted != c.accepted {
+			t.Errorf("%s, %s: accepted %v, want %v: %s", c.Oracle, c.what, accepted, c.accepted, answers[i])
+		}
+	}
+	t.Logf("%d rows, %d cases", len(oracles())+2, len(cases))
+}
+
+// TestSignatureGoOracles asks the senders' libraries for Go in the same way.
+func TestSignatureGoOracles(t *testing.T) {
+	t.Parallel()
+	for _, p := range providers() {
+		secret := plainSecret
+		lines := []signature.Field{}
+		switch p.name {
+		case "svix":
+			secret, lines = base64Secret, []signature.Field{{Name: "svix-id", Value: "msg_1"}}
+		case "standard-webhooks":
+			secret, lines = base64Secret, []signature.Field{{Name: "webhook-id", Value: "msg_1"}}
+		}
+		body, contentType := oracleBody, "application/json"
+		if p.form {
+			body, contentType = "text=hello+world%21&CallSid=CA1&From=%2B1", "application/x-www-form-urlencoded"
+		}
+		scheme := &signature.Find(p.name, nil).Schemes[0]
+		ask := func(secret, sent string, at time.Time) error {
+			changes, err := signature.Sign(scheme, secret, &signature.Request{
+				Method: "POST", URL: oracleURL, Body: []byte(body), Line: signature.Lines(lines),
+			}, at)
+			if err != nil {
+				t.Fatalf("%s: %v", p.name, err)
+			}
+			r := httptest.NewRequestWithContext(t.Context(), "POST", oracleURL, strings.NewReader(sent))
+			r.Header.Set("Content-Type", contentType)
+			for _, line := range append(lines, changes.Lines...) {
+				r.Header.Set(line.Name, line.Value)
+			}
+			return p.verify(r, []byte(sent))
+		}
+		now := time.Now()
+		if err := ask(secret, body, now); err != nil {
+			t.Errorf("%s refuses what was signed: %v", p.name, err)
+		}
+		if ask(otherOf(secret), body, now) == nil {
+			t.Errorf("%s accepts another secret", p.name)
+		}
+		if ask(secret, strings.NewReplacer("paid", "void", "CA1", "CA2").Replace(body), now) == nil {
+			t.Errorf("%s accepts a changed body", p.name)
+		}
+		if scheme.Old > 0 && ask(secret, body, now.Add(-scheme.Old-time.Minute)) == nil {
+			t.Errorf("%s accepts an old time", p.name)
+		}
+	}
+}
+
+// otherOf gives another secret of the same form.
+func otherOf(secret string) string {
+	if encoded, ok := strings.CutPrefix(secret, "whsec_"); ok {
+		return "whsec_B" + encoded[1:]
+	}
+	return "x" + secret
+}
+
+func casesOf(t *testing.T, o oracle) []oracleCase {
+	t.Helper()
+	scheme := schemeOf(t, o)
+	if o.secret == "" {
+		o.secret, o.other = "a secret of the test", "another secret"
+	}
+	if o.body == "" {
+		o.body = oracleBody
+	}
+	now := time.Now().Truncate(time.Second)
+	r := &signature.Request{Method: "POST", URL: oracleURL, Body: []byte(o.body), Line: signature.Lines(o.lines)}
+	changes, err := signature.Sign(scheme, o.secret, r, now)
+	if err != nil {
+		t.Fatalf("%s: %v", o.name, err)
+	}
+	body := o.body
+	if changes.Body != nil {
+		body = string(changes.Body)
+	}
+	headers := map[string]string{}
+	for _, line := range append(o.lines, changes.Lines...) {
+		headers[strings.ToLower(line.Name)] = line.Value
+	}
+	list := []oracleCase{}
+	add := func(what, secret, body string, age time.Duration, accepted bool) {
+		list = append(list, oracleCase{
+			Oracle: o.name, Method: "POST", URL: oracleURL, Headers: headers, Secret: secret,
+			Body: base64.StdEncoding.EncodeToString([]byte(body)), NowMs: now.Add(age).UnixMilli(), what: what, accepted: accepted,
+		})
+	}
+	add("as signed", o.secret, body, 0, true)
+	add("another secret", o.other, body, 0, false)
+	changed := strings.NewReplacer("invoice.paid", "invoice.void", `"value":1130`, `"value":1131`, `"action":"paid"`, `"action":"void"`).Replace(body)
+	if changed == body {
+		t.Fatalf("%s: the body has nothing to change", o.name)
+	}
+	add("a changed body", o.secret, changed, 0, false)
+	if scheme.Old > 0 {
+		add("nearly too old", o.secret, body, scheme.Old-2*time.Second, true)
+		add("too old", o.secret, body, scheme.Old+2*time.Second, false)
+	}
+	return list
+}
+
+func schemeOf(t *testing.T, o oracle) *signature.Scheme {
+	t.Helper()
+	line := signature.Lines(o.lines)
+	for i := range signature.Senders {
+		p := &signature.Senders[i]
+		for n := range p.Schemes {
+			s := &p.Schemes[n]
+			if p.Name != o.sender || s.Header != o.header {
+				continue
+			}
+			if value, _ := line(s.When.Name); value == s.When.Value {
+				return s
+			}
+		}
+	}
+	t.Fatalf("the table has no row for %s", o.name)
+	return nil
+}
+
+// keyPairCases are senders that sign with a private key: the library and the table judge
+// alike what a key pair of the test has signed.
+func keyPairCases(t *testing.T) []oracleCase {
+	t.Helper()
+	now := time.Now().Truncate(time.Second)
+	stamp := strconv.FormatInt(now.Unix(), 10)
+	public, private, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256([]byte(stamp + oracleBody))
+	der, err := ecdsa.SignASN1(rand.Reader, pair, sum[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	spki, err := x509.MarshalPKIXPublicKey(&pair.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var list []oracleCase
+	add := func(name, key string, headers map[string]string) {
+		for _, body := range []string{oracleBody, strings.Replace(oracleBody, "paid", "void", 1)} {
+			c := oracleCase{
+				Oracle: name, Method: "POST", URL: oracleURL, Headers: headers, Secret: key, NowMs: now.UnixMilli(),
+				Body: base64.StdEncoding.EncodeToString([]byte(body)), what: "a key pair of the test", accepted: body == oracleBody,
+			}
+			list = append(list, c)
+			var fields []signature.Field
+			for name, value := range headers {
+				fields = append(fields, signature.Field{Name: name, Value: value})
+			}
+			r := &signature.Request{Method: "POST", URL: oracleURL, Body: []byte(body), Line: signature.Lines(fields)}
+			v := signature.Verify(&signature.Find(name, r).Schemes[0], []signature.Secret{{Value: key}}, r, now)
+			if (v.Verdict == signature.Valid) != c.accepted {
+				t.Errorf("%s: %+v", name, v)
+			}
+		}
+	}
+	add("discord", hex.EncodeToString(public), map[string]string{
+		"x-signature-ed25519": hex.EncodeToString(ed25519.Sign(private, []byte(stamp+oracleBody))), "x-signature-timestamp": stamp,
+	})
+	add("sendgrid", base64.StdEncoding.EncodeToString(spki), map[string]string{
+		"x-twilio-email-event-webhook-signature": base64.StdEncoding.EncodeToString(der), "x-twilio-email-event-webhook-timestamp": stamp,
+	})
+	return list
+}
+
+// oracleModules gives a folder with the libraries, which npm installs once into the user's
+// cache folder, without running scripts of theirs.
+func oracleModules(t *testing.T) string {
+	t.Helper()
+	for _, tool := range []string{"node", "npm"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			t.Fatalf("%s is needed: %v", tool, err)
+		}
+	}
+	const from = "testdata/oracles"
+	hash := sha256.New()
+	files := map[string][]byte{}
+	for _, name := range []string{"package.json", "package-lock.json", "verify.cjs"} {
+		content, err := os.ReadFile(filepath.Join(from, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[name] = content
+		if name != "verify.cjs" {
+			hash.Write(content)
+		}
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	dir := filepath.Join(cache, "relay-tests", "oracles-"+hex.EncodeToString(hash.Sum(nil)[:8]))
+	if _, err := os.Stat(filepath.Join(dir, "installed")); err != nil {
+		install(t, dir, files)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "verify.cjs"), files["verify.cjs"], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func install(t *testing.T, dir string, files map[string][]byte) {
+	t.Helper()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for name, content := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

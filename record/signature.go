@@ -1,0 +1,116 @@
+package record
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/signature"
+	"relay/wire"
+)
+
+// SignatureProvider is a row of the table of senders whose signatures are known.
+type SignatureProvider struct {
+	Name             string   `json:"name"`
+	Scheme           string   `json:"scheme" doc:"what is signed and how; {t} is the time as sent, {b} the body, {id} the message id"`
+	Headers          []string `json:"headers" doc:"lines that hold signature, time and id"`
+	ToleranceSeconds *float64 `json:"toleranceSeconds" doc:"age at which the libraries of the sender refuse a signature; null = never"`
+	CanSign          string   `json:"canSign" enum:"yes,body,url,key-pair,no" doc:"body: the body changes with the signature; url: the public URL is signed; key-pair: with a key pair of your own; no: the relay can only verify"`
+	Handshake        bool     `json:"handshake" doc:"the relay can answer its registration challenge while the alias is offline"`
+	CheckedWith      string   `json:"checkedWith" enum:"library,vector,none" doc:"what the tests hold the row by: the sender's own library, or a vector of its documentation"`
+}
+
+// SignatureProviders lists the known schemes in the order of their names. A sender with
+// several schemes has several rows.
+func SignatureProviders() []SignatureProvider {
+	var rows []SignatureProvider
+	for i := range signature.Senders {
+		p := &signature.Senders[i]
+		for n := range p.Schemes {
+			s := &p.Schemes[n]
+			if s.Digest == signature.Network {
+				continue
+			}
+			row := SignatureProvider{Name: p.Name, Scheme: s.Describe(), Headers: s.Headers(), CanSign: string(s.CanSign()), CheckedWith: cmp.Or(s.Oracle, "none")}
+			if s.Old > 0 {
+				row.ToleranceSeconds = new(s.Old.Seconds())
+			}
+			rows = append(rows, row)
+		}
+	}
+	slices.SortStableFunc(rows, func(a, b SignatureProvider) int { return cmp.Compare(a.Name, b.Name) })
+	return rows
+}
+
+// SignedRequest is a captured request whose signature is explained.
+type SignedRequest struct {
+	Head       []byte
+	Body       []byte // as much of it as there is
+	Unread     string // reason why Body has not all of it: signature.BodyIncomplete or TooLarge; "" = it has
+	URL        string // as the sender knows it
+	ReceivedAt time.Time
+}
+
+// ExplainSignature judges the signature of a request as of its arrival. A provider that is
+// not named is the one that the request is recognised by.
+func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Secret) (*signature.Report, error) {
+	fields := wire.Fields(r.Head)
+	method, _, _ := wire.StartLine(r.Head)
+	request := &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(fields)}
+	p := Sender(r.Head, r.Body)
+	if provider != "" {
+		if p = signature.Find(provider, request); p == nil {
+			return nil, wrongProvider("no sender of that name is known; "+nearestProvider(provider), provider)
+		}
+	}
+	if p == nil {
+		return nil, wrongProvider("the sender of this event was not recognised; name one", nil)
+	}
+	if r.Unread != "" {
+		out := signature.Explain(p, nil, nil, request, r.ReceivedAt)
+		out.Verdict = signature.Verdict{Verdict: signature.Unchecked, Reason: r.Unread, Message: "the signature covers the whole body, and not all of it is stored"}
+		if r.Unread == signature.TooLarge {
+			out.Verdict.Message = "the body is too large to be verified by the relay: use relay verify, which computes on your machine"
+		}
+		return &out, nil
+	}
+	out := signature.Explain(p, secrets, nil, request, r.ReceivedAt)
+	return &out, nil
+}
+
+func wrongProvider(message string, value any) error {
+	return &relay.Error{
+		Code: relay.CodeValidationFailed, Detail: "body.provider: " + message,
+		Fields: []relay.FieldError{{Location: "body.provider", Message: message, Value: value}},
+	}
+}
+
+func nearestProvider(typed string) string {
+	if near := Nearest(typed, providerNames); near != "" {
+		return "did you mean " + near
+	}
+	return "the list of providers names all"
+}
+
+// VerdictText is a report as text for a terminal.
+func VerdictText(r *signature.Report) string {
+	var b strings.Builder
+	b.WriteString(r.Verdict.Verdict + " (" + r.Reason + "): " + r.Message + "\n")
+	for _, c := range r.Checks {
+		mark := "ok  "
+		if !c.OK {
+			mark = "FAIL"
+		}
+		b.WriteString("  " + mark + "  " + c.Name)
+		if c.Detail != "" {
+			b.WriteString(": " + c.Detail)
+		}
+		b.WriteString("\n")
+	}
+	if r.Verdict.Verdict == signature.Invalid && len(r.Tried) > 0 {
+		b.WriteString("  tried: " + strings.Join(r.Tried, "; ") + "\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
