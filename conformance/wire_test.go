@@ -62,6 +62,7 @@ func wireCases(t *testing.T, r, owner *relayServer) {
 	run("36 expect refused", func(t *testing.T) { expectRefused(t, r, tg) })
 	run("52 events stream unbuffered", func(t *testing.T) { eventStream(t, r, tg) })
 	run("53 websocket", func(t *testing.T) { upgrade(t, r, tg) })
+	run("53 either side ends first", func(t *testing.T) { upgradeEnds(t, r, tg) })
 	run("54 answered before the body", func(t *testing.T) { earlyAnswer(t, r, tg) })
 	run("55 local dies mid-body", func(t *testing.T) { brokenAnswer(t, r, tg) })
 	run("56 fifty pipelined", func(t *testing.T) { pipelined(t, r, tg) })

@@ -140,6 +140,79 @@ func upgrade(t *testing.T, r *relayServer, tg *target) {
 	}
 }
 
+// upgradeEnds has either side of an upgraded connection end its half first. The other one goes
+// on sending, and all of it arrives, and then its end.
+func upgradeEnds(t *testing.T, r *relayServer, tg *target) {
+	const answer = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n"
+	const request = "GET /ws HTTP/1.1\r\n" + host + "Connection: Upgrade\r\nUpgrade: x\r\n\r\n"
+	pause := func() { time.Sleep(300 * time.Millisecond) } // long enough for an end to pass first
+	sends := func(c net.Conn, text string) {
+		for range 4 {
+			pause()
+			_, _ = io.WriteString(c, text)
+		}
+		_ = c.(*net.TCPConn).CloseWrite()
+	}
+	big := random(500_000, 61)
+	for name, x := range map[string]struct {
+		localFirst    bool
+		local, caller string // what is sent before the end, and four times by the side that ends last
+	}{
+		"local ends first": {true, "bye", "more"}, "local ends at once": {true, "", "more"}, "local ends first, large": {true, big, big},
+		"caller ends first": {false, "more", "bye"}, "caller ends at once": {false, "more", ""}, "caller ends first, large": {false, big, big},
+	} {
+		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
+			play := func(c net.Conn, first bool, text string) (done chan struct{}) {
+				done = make(chan struct{})
+				go func() {
+					defer close(done)
+					if first {
+						_, _ = io.WriteString(c, text)
+						_ = c.(*net.TCPConn).CloseWrite()
+					} else {
+						sends(c, text)
+					}
+				}()
+				return done
+			}
+			got := make(chan []byte, 1)
+			tg.run(func(c net.Conn, br *bufio.Reader) {
+				if _, err := readHead(br); err != nil {
+					return
+				}
+				_, _ = io.WriteString(c, answer)
+				said := play(c, x.localFirst, x.local)
+				all, _ := io.ReadAll(br)
+				<-said
+				got <- all
+			})
+			conn := r.dial()
+			defer conn.Close()
+			_, _ = io.WriteString(conn, request)
+			head := make([]byte, len(answer))
+			if _, err := io.ReadFull(conn, head); err != nil {
+				t.Fatal(err)
+			}
+			play(conn, !x.localFirst, x.caller)
+			fromLocal, err := io.ReadAll(conn)
+			if err != nil {
+				t.Errorf("the caller's end: %v", err)
+			}
+			wantLocal, wantCaller := x.local, strings.Repeat(x.caller, 4)
+			if !x.localFirst {
+				wantLocal, wantCaller = strings.Repeat(x.local, 4), x.caller
+			}
+			same(t, "at the caller", fromLocal, []byte(wantLocal))
+			select {
+			case all := <-got:
+				same(t, "at the local server", all, []byte(wantCaller))
+			case <-time.After(20 * time.Second):
+				t.Error("the local server does not see the end of its caller")
+			}
+		})
+	}
+}
+
 func earlyAnswer(t *testing.T, r *relayServer, tg *target) {
 	const answer = "HTTP/1.1 413 Too Much\r\nConnection: close\r\nContent-Length: 2\r\n\r\nno"
 	answered := make(chan struct{})

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/netip"
 	"runtime/debug"
 	"slices"
@@ -169,7 +170,10 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 		return
 	}
 	p.in.Add(1)
-	b := &bridge{srv: p.srv, f: f, remote: ch, local: local, busy: !addr.IsUnspecified(), done: make(chan struct{}), halfClosed: make(chan struct{})}
+	b := &bridge{
+		srv: p.srv, f: f, remote: ch, local: local, busy: !addr.IsUnspecified(), done: make(chan struct{}),
+		halfClosed: make(chan struct{}), gone: make(chan struct{}), upEnded: make(chan struct{}),
+	}
 	b.blocked = time.AfterFunc(time.Hour, b.reserve)
 	b.blocked.Stop()
 	p.mu.Lock()
@@ -184,6 +188,7 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 	c.spawn(b.up)
 	c.spawn(b.down)
 	b.requests(reqs)
+	b.passRest()
 }
 
 // rejection is what another node is told of a channel that could not be opened: late tells
@@ -211,8 +216,10 @@ type bridge struct {
 	remote ssh.Channel
 	local  relay.Channel
 
-	done       chan struct{} // closed when the other node has closed its channel, or the bridge ends
+	done       chan struct{} // closed when the bridge ends
 	halfClosed chan struct{} // closed when the other node has announced a half-close
+	gone       chan struct{} // closed when the other node has closed its channel
+	upEnded    chan struct{} // closed when the client has all that the other node sent
 	half, end  sync.Once
 	blocked    *time.Timer // runs reserve while a write waits for the client
 
@@ -246,6 +253,34 @@ func (b *bridge) requests(reqs <-chan *ssh.Request) {
 			b.mu.Unlock()
 		}
 		_ = req.Reply(false, nil)
+	}
+}
+
+// passRest is called when the other node has closed its channel. The client gets what came
+// before that, as it does at one node, where a write has reached it once it returns: a caller
+// may have ended a connection right behind its last bytes, and a local server may answer before
+// it reads. The request has no slot any more; a client that takes nothing is given up.
+func (b *bridge) passRest() {
+	b.mu.Lock()
+	b.ended = math.MaxUint64
+	b.unuse()
+	b.mu.Unlock()
+	close(b.gone)
+	for came := uint64(0); ; {
+		select {
+		case <-b.upEnded:
+			return
+		case <-b.done:
+			return
+		case <-time.After(b.srv.o.StallTimeout):
+		}
+		b.mu.Lock()
+		stuck := came == b.came
+		came = b.came
+		b.mu.Unlock()
+		if stuck {
+			return
+		}
 	}
 }
 
@@ -355,6 +390,7 @@ func (b *bridge) unreserve() {
 
 // up carries what the other node sends to the client.
 func (b *bridge) up() {
+	defer close(b.upEnded)
 	piece := b.srv.buffers.Get().(*[writePiece]byte)
 	defer b.srv.buffers.Put(piece)
 	for {
@@ -377,14 +413,20 @@ func (b *bridge) up() {
 	}
 	select {
 	case <-b.halfClosed:
-		_ = b.local.CloseWrite()
+	case <-b.gone:
 	case <-b.done:
+		return
+	}
+	select {
+	case <-b.halfClosed:
+		_ = b.local.CloseWrite()
+	default:
 	}
 }
 
 // down carries what the client sends to the other node.
 func (b *bridge) down() {
-	buf, got := make([]byte, aheadPiece), false
+	buf, got, taken := make([]byte, aheadPiece), false, true
 	for {
 		b.local.Fill(buf)
 		var f relay.Fill
@@ -395,9 +437,9 @@ func (b *bridge) down() {
 		}
 		if f.N > 0 {
 			got = true
-			if _, err := b.remote.Write(buf[:f.N]); err != nil {
-				b.close()
-				return
+			if taken { // else the other node has gone, and passRest ends the bridge
+				_, err := b.remote.Write(buf[:f.N])
+				taken = err == nil
 			}
 			if f.N == len(buf) && len(buf) < writePiece {
 				buf = make([]byte, writePiece)

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
+	"fmt"
 	"io"
 	"maps"
 	"net/netip"
@@ -592,4 +593,92 @@ func TestLateReservationIsGivenBack(t *testing.T) {
 	}
 	_ = ch.Close()
 	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return budget.Stats().Used == 0 })
+}
+
+// TestBytesBeforeTheClose: the local server gets all that was written before a channel was
+// closed, although it had already ended its own half and reads late, at one node and through
+// another one.
+func TestBytesBeforeTheClose(t *testing.T) {
+	t.Parallel()
+	const all = 1_500_000 // less than a window, so that nobody waits for the local server
+	for _, at := range []string{"one node", "another node"} {
+		for _, half := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, half-close %v", at, half), func(t *testing.T) {
+				t.Parallel()
+				closed, got := make(chan struct{}), make(chan int, 1)
+				owner, _, _, remote := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) {
+					ch, reqs, err := n.Accept()
+					if err != nil {
+						return
+					}
+					go ssh.DiscardRequests(reqs)
+					_, _ = io.WriteString(ch, "done")
+					_ = ch.CloseWrite()
+					<-closed
+					n64, _ := io.Copy(io.Discard, ch)
+					got <- int(n64)
+					_ = ch.Close()
+				})
+				var tun relay.Tunnel = owner.online("a")
+				if at == "another node" {
+					tun = remote
+				}
+				ch := open(t, tun)
+				if said, err := readAll(t, ch); string(said) != "done" || err != io.EOF {
+					t.Fatalf("read %q, %v", said, err)
+				}
+				if n, err := ch.Write(make([]byte, all)); n != all || err != nil {
+					t.Fatalf("wrote %d, %v", n, err)
+				}
+				if half {
+					if err := ch.CloseWrite(); err != nil {
+						t.Errorf("half-close: %v", err)
+					}
+				}
+				_ = ch.Close()
+				close(closed)
+				if n := <-got; n != all {
+					t.Errorf("the local server got %d bytes of %d", n, all)
+				}
+				eventually(t, 30*time.Second, "no bridge", func() bool {
+					p := owner.srv.peers
+					p.mu.Lock()
+					defer p.mu.Unlock()
+					return len(p.bridges) == 0
+				})
+			})
+		}
+	}
+}
+
+// TestClientTakesNothingAfterTheClose: what another node sent before it closed a channel waits
+// for a client that takes nothing, but not for ever.
+func TestClientTakesNothingAfterTheClose(t *testing.T) {
+	t.Parallel()
+	c := &cluster{nodes: map[string]relay.Node{}}
+	owner, _ := c.newMember(t, "owner", func(o *Options) { o.StallTimeout = 100 * time.Millisecond })
+	ingress, other := c.newMember(t, "ingress")
+	client := owner.mustDial(owner.alice)
+	end := make(chan struct{})
+	defer close(end)
+	accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+		if _, reqs, err := n.Accept(); err == nil {
+			go ssh.DiscardRequests(reqs)
+			<-end
+		}
+	})
+	forwards(t, client, "a", 80)
+	rec := relay.TunnelRecord{TunnelInfo: owner.online("a").Info(), Alias: 1, Node: "owner"}
+	eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
+	ch := open(t, ingress.srv.Remote(rec))
+	if _, err := ch.Write(make([]byte, 3<<20)); err != nil { // more than the window of the client
+		t.Fatal(err)
+	}
+	_ = ch.Close()
+	eventually(t, 30*time.Second, "no bridge", func() bool {
+		p := owner.srv.peers
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.bridges) == 0
+	})
 }
