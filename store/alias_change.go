@@ -5,8 +5,6 @@ import (
 	"context"
 	"database/sql"
 	"errors"
-	"fmt"
-	"math"
 	"strings"
 	"time"
 
@@ -185,16 +183,7 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 		return err
 	}
 	for _, a := range aliases {
-		_, freed, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, math.MaxInt64, nil)
-		// The servers count what is stored. A command beside them does not: it tells them what it has
-		// removed, also when it was interrupted.
-		if s.stop == nil && freed > 0 {
-			err = cmp.Or(err, s.update(context.WithoutCancel(ctx), "tell what was removed", func(c *writeTx) error {
-				c.clusterEvents = []relay.Change{{Kind: changeStorage, Credential: fmt.Sprintf("%d:%d", a.ID, -freed)}}
-				return nil
-			}))
-		}
-		if err != nil {
+		if _, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, nil, nil); err != nil {
 			return err
 		}
 		if s.now().Sub(fromMicros(a.At)) <= clearAgain {

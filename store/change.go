@@ -156,15 +156,17 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 		}
 		more := len(rows) > revisionPage
 		if last.id > 0 {
-			if len(rows) == 0 || rows[0].revisionMark != last {
+			switch there := len(rows) > 0 && rows[0].id == last.id; {
+			case there && rows[0].revisionMark == last:
+				rows = rows[1:]
+			case there || len(rows) == 0 || !s.isOldest(ctx, rows[0].id):
 				newest, err := s.lastRevision(ctx)
 				if err != nil {
 					return last // the next poll finds it missing too
 				}
-				s.startOver()
+				s.startOver(newest.id)
 				return newest
-			}
-			rows = rows[1:]
+			} // else it was deleted because of its age, with all before it
 		}
 		var foreign []relay.Change
 		for _, r := range rows {
@@ -176,7 +178,7 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 			switch {
 			case r.origin == s.origin:
 			case r.Kind == changeStorage:
-				s.storage.heardStorage(r.id, r.Credential)
+				s.storage.hear(r.id, r.Credential)
 			default:
 				foreign = append(foreign, r.Change)
 			}
@@ -184,7 +186,7 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 		s.outbox.put(foreign)
 		if unread && (!more || last.id >= written.id) {
 			unread = false
-			s.startOver()
+			s.startOver(last.id)
 		}
 		if !more {
 			return last
@@ -192,13 +194,19 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 	}
 }
 
+// isOldest reports whether the database has no revision with a lower id.
+func (s *Store) isOldest(ctx context.Context, id int64) bool {
+	before, err := readRows(ctx, s, "look for older revisions", func(r *int64) []any { return []any{r} }, `SELECT id FROM revisions WHERE id < ? LIMIT 1`, id)
+	return err == nil && len(before) == 0
+}
+
 // startOver publishes that anything may have changed. The database does not have a revision any
 // more that this node has read or written: a failover has lost it, and later ones may have lower
 // ids.
-func (s *Store) startOver() {
+func (s *Store) startOver(newest int64) {
 	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
 	s.written.Store(nil)
-	s.storage.since = 0 // an id of the lost revisions
+	s.storage.hearFrom(newest)
 	s.outbox.put([]relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}, {Kind: relay.ChangeTunnel}, {Kind: relay.ChangeMissed}})
 }
 

@@ -188,10 +188,11 @@ func readRows[T any](ctx context.Context, s *Store, what string, fields func(*T)
 // writeTx is a running operation: its transaction and what to publish after the commit.
 type writeTx struct {
 	session
-	localEvents   []relay.Change // published in this process after the commit
-	clusterEvents []relay.Change // those of localEvents that other processes have to learn of too
-	revision      revisionMark   // the newest one that it has written
-	err           error          // of the first do that failed
+	localEvents   []relay.Change  // published in this process after the commit
+	clusterEvents []relay.Change  // those of localEvents that other processes have to learn of too
+	revision      revisionMark    // the newest one that it has written
+	freed         map[int64]int64 // bytes that it removes from the storage of aliases
+	err           error           // of the first do that failed
 }
 
 // do executes a statement of which only the success matters. After one that failed it does
@@ -283,6 +284,7 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writ
 		}
 	}
 	if err == nil {
+		s.tellFreed(c)
 		err = s.writeRevisions(c)
 	}
 	if err != nil {
@@ -292,6 +294,9 @@ func (s *Store) attemptUpdate(ctx context.Context, begin beginner, fn func(*writ
 		return nil, s.asConnectionError(err)
 	}
 	signal(s.checkpointer.wake)
+	for alias, bytes := range c.freed {
+		s.storage.change(alias, -bytes, 0)
+	}
 	if s.d.isPostgres {
 		s.noteRevision(c.revision)
 	}

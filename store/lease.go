@@ -9,6 +9,7 @@ import (
 // Names of the leases: work that one node does for all of them.
 const (
 	leaseRetention = "retention" // events that are too old
+	leaseEviction  = "eviction"  // events of aliases that have more than they may
 	leaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log, bodies without an event
 	leaseClaims    = "claims"    // of nodes that are gone
 )

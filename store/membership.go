@@ -53,6 +53,7 @@ type membership struct {
 	state   string               // an operator may change it in the row: see DrainNode
 	leaving bool                 // this process drains because it stops
 	renewed time.Time            // start of the last renewal that succeeded
+	wall    time.Time            // the same by the wall clock
 	steady  time.Time            // start of the first renewal since the last gap or failure; zero before it
 	failed  time.Time            // start of the last renewal that failed
 	ended   chan struct{}        // closed at the end of the next renewal, whatever its result
@@ -176,7 +177,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	}
 	m.id, m.name, m.schema = id, name, schema
 	s.noteOwner(id)
-	m.renewed, m.steady, m.toldAccounts = start, start, ""
+	m.renewed, m.wall, m.steady, m.toldAccounts = start, s.clock.wall(), start, ""
 	return nil
 }
 
@@ -296,6 +297,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	if len(rows) == 0 || rows[0].renewed == 0 {
 		return false, nil
 	}
+	m.wall = wall
 	m.observe(rows, start, end)
 	if changed {
 		m.toldAccounts = accounts
@@ -432,6 +434,7 @@ func (s *Store) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
 	return s.update(ctx, "leave the nodes", func(c *writeTx) error {
+		c.noteSeen()
 		c.do(`SELECT id FROM nodes WHERE id = ?`+c.d.forUpdate, id)
 		c.do(`DELETE FROM tunnels WHERE node_id = ?`, id)
 		c.do(`DELETE FROM nodes WHERE id = ?`, id)
@@ -452,7 +455,7 @@ func (s *Store) MayClaim() error {
 	m := &s.membership
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.db != nil && !m.trusted() {
+	if m.db != nil && !m.trusted(time.Now(), s.clock.wall()) {
 		return errNotRenewed
 	}
 	return nil
@@ -461,9 +464,8 @@ func (s *Store) MayClaim() error {
 // trusted reports whether the last renewal is less than claimTrust ago. The monotonic clock
 // may stand still while a machine sleeps, and the wall clock may be set: the longer time of
 // the two counts.
-func (m *membership) trusted() bool {
-	now := time.Now()
-	return now.Sub(m.renewed) < claimTrust && now.Round(0).Sub(m.renewed.Round(0)) < claimTrust
+func (m *membership) trusted(mono, wall time.Time) bool {
+	return mono.Sub(m.renewed) < claimTrust && wall.Round(0).Sub(m.wall.Round(0)) < claimTrust
 }
 
 // AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen
@@ -474,7 +476,7 @@ func (s *Store) AwaitRenewal() {
 	m := &s.membership
 	for range 2 {
 		m.mu.Lock()
-		ok, ended := m.db == nil || m.trusted() || m.failed.After(m.renewed), m.ended
+		ok, ended := m.db == nil || m.trusted(time.Now(), s.clock.wall()) || m.failed.After(m.renewed), m.ended
 		m.mu.Unlock()
 		if ok {
 			return

@@ -76,17 +76,19 @@ func TestTrustEnds(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, c := range []struct {
-		renewed time.Time
-		want    bool
+		mono, wall time.Duration // since the renewal
+		want       bool
 	}{
-		{now, true},
-		{now.Add(-2 * time.Second), true},
-		{now.Add(-claimTrust), false},
-		{now.Round(0).Add(-claimTrust), false},
+		{0, 0, true},
+		{2 * time.Second, 2 * time.Second, true},
+		{claimTrust, claimTrust, false},
+		{claimTrust, 0, false},
+		{0, claimTrust, false},
+		{0, -time.Hour, true}, // set back
 	} {
-		m := membership{renewed: c.renewed}
-		if got := m.trusted(); got != c.want {
-			t.Errorf("trusted %v after %v", got, now.Sub(c.renewed))
+		m := membership{renewed: now, wall: now.Round(0)}
+		if got := m.trusted(now.Add(c.mono), now.Round(0).Add(c.wall)); got != c.want {
+			t.Errorf("trusted %v after %v, by the wall clock %v", got, c.mono, c.wall)
 		}
 	}
 }

@@ -225,6 +225,11 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 	}
 	err = s.update(ctx, "drop a day", func(c *writeTx) (err error) {
 		keep, err = c.dropTables(day, now, s.opt.Retention)
+		for _, w := range weights {
+			if !keep {
+				c.free(w.Alias, w.Bytes)
+			}
+		}
 		return err
 	})
 	if err != nil || keep {
@@ -232,7 +237,6 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 	}
 	for _, w := range weights {
 		events += w.Events
-		s.storage.add(w.Alias, -w.Bytes)
 		s.retentionCounts.bytes.Add(w.Bytes)
 	}
 	s.retentionCounts.days.Add(1)

@@ -166,12 +166,16 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "start", func() error { return s.raiseIDs(ctx) })
 	p.planned(t, "sweep", func() error { _, err := s.sweep(ctx); return err })
 	p.planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
-	p.planned(t, "removal of an alias", func() error { _, _, err := s.removeOldest(ctx, 3, lastID, time.Time{}, 1, nil); return err })
+	p.planned(t, "removal of an alias", func() error {
+		left := int64(2)
+		_, err := s.removeOldest(ctx, 3, lastID, time.Time{}, func(*writeTx) (int64, error) { left--; return left, nil }, nil)
+		return err
+	})
 	p.planned(t, "orphans", func() error { _, _, err := s.orphansInPage(ctx, "payloads", relay.ID{}, middle); return err })
 	p.planned(t, "retention", func() error {
 		list, err := s.removalCandidates(ctx, 4, relay.ID{}, middle, now)
 		if err == nil {
-			_, _, err = s.remove(ctx, 4, list, now)
+			_, _, _, err = s.remove(ctx, 4, list, now, nil)
 		}
 		return err
 	})

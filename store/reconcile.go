@@ -35,15 +35,6 @@ func (s *Store) dropClaim(st *step) {
 	}
 }
 
-// reconcileLoop reconciles until ctx ends.
-func (s *Store) reconcileLoop(ctx context.Context) {
-	for pause(ctx, reconcileInterval) == nil {
-		if err := s.reconcile(ctx, s.now().Add(-reconcileAge)); err != nil && ctx.Err() == nil && s.reachable() == nil {
-			s.log.Warn("claims cannot be compared with what runs; tried again in two seconds", "err", err)
-		}
-	}
-}
-
 // reconcile compares the claims of this node with the attempts that it runs, and ends those that
 // it claimed before a time and that nobody runs: they were left by a step whose outcome could not
 // be stored, or by an answer of the database that was lost. It does nothing while steps wait in

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql/driver"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -196,52 +197,69 @@ func (q session) loadSizes(list []removalCandidate) error {
 	return nil
 }
 
+// bytesLeft says in each transaction of a removal how many bytes it is to free still; nil = all.
+type bytesLeft func(*writeTx) (int64, error)
+
 // removeOldest removes the oldest removable events of an alias with ids before the one given, until
-// their bytes reach target, or none is left. It returns what it removed, also if it fails. Unless
+// nothing is left to free, or no event. It returns how many it removed, also if it fails. Unless
 // count is nil, retention removes them: their number is added to count.
-func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, now time.Time, target int64, count *atomic.Int64) (events int, freed int64, err error) {
+func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, now time.Time, left bytesLeft, count *atomic.Int64) (events int, err error) {
 	var after relay.ID
-	for freed < target {
+	for more := true; more; {
 		list, err := s.removalCandidates(ctx, alias, after, before, now)
 		if err != nil || len(list) == 0 {
-			return events, freed, err
+			return events, err
 		}
-		enough := 0
-		for sum := freed; enough < len(list) && sum < target; enough++ {
-			sum += list[enough].Bytes
-		}
-		after = list[enough-1].ID // some may stay, because they became held since
-		n, bytes, err := s.remove(ctx, alias, list[:enough], now)
-		events, freed = events+n, freed+bytes
+		after = list[len(list)-1].ID // some may stay, because they became held since
+		n, bytes := 0, int64(0)
+		n, bytes, more, err = s.remove(ctx, alias, list, now, left)
+		events += n
 		if count != nil {
 			count.Add(int64(n))
 			s.retentionCounts.bytes.Add(bytes)
 		}
 		if err != nil {
-			return events, freed, err
+			return events, err
 		}
 	}
-	return events, freed, nil
+	return events, nil
+}
+
+// fitting returns how many of the oldest events one transaction deletes: those that its budget of
+// rows allows, one at least, and no more than free the bytes.
+func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy bool) {
+	rows := list[0].cost()
+	bytes -= list[0].Bytes
+	for n = 1; n < len(list) && bytes > 0 && rows+list[n].cost() <= budget; n++ {
+		rows += list[n].cost()
+		bytes -= list[n].Bytes
+	}
+	return n, rows > budget
 }
 
 // remove deletes those events of one alias that are removable, in short transactions: some may
-// have become held since they were listed. Bodies that a crash or the end of ctx leaves behind are orphans, which
-// SweepOrphans deletes.
-func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time) (events int, freed int64, err error) {
+// have become held since they were listed. more is false when nothing was left to free. Bodies that a
+// crash or the end of ctx leaves behind are orphans, which SweepOrphans deletes.
+func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time, left bytesLeft) (events int, freed int64, more bool, err error) {
 	for len(list) > 0 {
 		var gone []removalCandidate
-		some, heavy := 0, false
+		some, heavy, enough := 0, false, false
 		took, err := s.removalTx(ctx, "remove events", func(c *writeTx, budget int) (err error) {
-			rows := list[0].cost()
-			for some = 1; some < len(list) && rows+list[some].cost() <= budget; some++ {
-				rows += list[some].cost()
+			target := int64(math.MaxInt64)
+			if left != nil {
+				if target, err = left(c); err != nil {
+					return err
+				}
 			}
-			heavy = rows > budget
+			if enough = target <= 0; enough {
+				return nil
+			}
+			some, heavy = fitting(list, budget, target)
 			gone, err = c.removeEvents(alias, list[:some], now, heavy)
 			return err
 		})
-		if err != nil {
-			return events, freed, err
+		if err != nil || enough {
+			return events, freed, false, err
 		}
 		bytes := int64(0)
 		var ids, parted []relay.ID
@@ -252,19 +270,18 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 				parted = append(parted, d.ID)
 			}
 		}
-		s.storage.add(alias, -bytes)
 		list, events, freed = list[some:], events+len(gone), freed+bytes
 		if err = s.afterRemoval(ctx, took); err != nil { // ctx has ended
-			return events, freed, err
+			return events, freed, false, err
 		}
 		if heavy {
 			err = s.removeOrphanRows(ctx, orphanPayloads, ids)
 		}
 		if err = cmp.Or(err, s.removeOrphanRows(ctx, orphanParts, parted)); err != nil {
-			return events, freed, err
+			return events, freed, false, err
 		}
 	}
-	return events, freed, nil
+	return events, freed, true, nil
 }
 
 // removeEvents deletes the rows of those events that are removable and, unless heavy is set,
@@ -291,6 +308,9 @@ func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Ti
 	gone = slices.DeleteFunc(slices.Clone(list), func(d removalCandidate) bool { return !slices.Contains(deleted, d.ID) })
 	if err := c.loadSizes(gone); err != nil {
 		return nil, err
+	}
+	for _, d := range gone {
+		c.free(alias, d.Bytes)
 	}
 	tables := []string{`attempts`, `queue`, `shares`, `event_marks`, `payloads`}
 	if heavy {
@@ -345,7 +365,6 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err != nil {
 		return err
 	}
-	s.storage.add(e.AliasID, -list[0].Bytes)
 	ctx = context.WithoutCancel(ctx)
 	if heavy {
 		err = s.removeOrphanRows(ctx, orphanPayloads, []relay.ID{id})
@@ -393,15 +412,23 @@ const (
 	orphanAge     = 24 * time.Hour
 	sweepInterval = 24 * time.Hour
 	orphanPage    = 500
+	// orphanAgeSpool is the age while a spool was stored in part, whose rest may be in a data dir
+	// that nobody serves now.
+	orphanAgeSpool = 30 * 24 * time.Hour
 )
 
 // SweepOrphans deletes bodies that have no event although their id is a day old at the time
 // now: the request broke off, the relay was killed, or a removal failed. It returns how many
-// bodies it deleted. The serving process does this at its start and once a day.
+// bodies it deleted. It deletes none while steps wait in a spool: the events of old bodies may be
+// among them.
 func (s *Store) SweepOrphans(ctx context.Context, now time.Time) (total int, err error) {
-	before := lowestID(now.Add(-orphanAge))
 	for _, table := range []orphanTable{orphanParts, orphanPayloads} {
 		for after := (relay.ID{}); ; {
+			age, err := s.orphanAge(ctx) // of each page: a spool may begin to fill meanwhile
+			if err != nil || age == 0 {
+				return total, err
+			}
+			before := lowestID(now.Add(-age))
 			page, orphans, err := s.orphansInPage(ctx, table.name, after, before)
 			if err != nil {
 				return total, err
@@ -422,6 +449,23 @@ func (s *Store) SweepOrphans(ctx context.Context, now time.Time) (total int, err
 	s.retentionCounts.orphans.Add(int64(total))
 	s.log.Info("orphaned parts of bodies removed", "bodies", total)
 	return total, s.vacuum(ctx)
+}
+
+// orphanAge is the age of an id from which on a body without an event is an orphan; 0 = none is now.
+func (s *Store) orphanAge(ctx context.Context) (time.Duration, error) {
+	waits, err := s.spoolWaits(ctx)
+	if err != nil || waits {
+		return 0, err
+	}
+	age := orphanAge
+	err = s.view(ctx, "look for spools", func(q session) error {
+		partly, err := q.exists(`SELECT 1 FROM spool_marks LIMIT 1`) // a spool that is stored in full leaves none
+		if partly {
+			age = orphanAgeSpool
+		}
+		return err
+	})
+	return age, err
 }
 
 // orphansInPage reads the next event ids of a table, and which of these events do not

@@ -63,7 +63,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 				t.Fatal(err)
 			}
 			end(2)
-			n, freed, err := s.remove(t.Context(), alias.ID, list, s.now())
+			n, freed, _, err := s.remove(t.Context(), alias.ID, list, s.now(), nil)
 			if left := s.storage.total(); err != nil || n != 1 || left != 0 {
 				t.Errorf("%d events of %d bytes were removed (%v), and %d bytes are still counted", n, freed, err, left)
 			}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"math"
 	"sync/atomic"
 	"time"
 )
@@ -13,10 +12,9 @@ import (
 // Intervals of retention. Each alias is checked often enough that an event is deleted at
 // most max(5 s, retention/100) after it expired.
 const (
-	retentionInterval    = time.Second
 	maxRetentionInterval = time.Hour
 	auditLife            = 400 * 24 * time.Hour
-	auditRows            = 100_000 // rows kept at most, whatever their age
+	auditRows            = 2000 // entries of one action of one account that are kept, whatever their age
 	expiredRows          = 200
 )
 
@@ -52,24 +50,6 @@ func (p retentionSchedule) forget(now time.Time) {
 	maps.DeleteFunc(p, func(_ int64, last retentionRun) bool { return now.Sub(last.next) > maxRetentionInterval })
 }
 
-// retentionLoop removes expired events until ctx ends.
-func (s *Store) retentionLoop(ctx context.Context, jumps clockJumps) {
-	next := retentionSchedule{}
-	failing := false
-	for pause(ctx, retentionInterval) == nil {
-		now := s.now()
-		if jumps.recentJump(now) || !s.holdsLease(ctx, leaseRetention) {
-			continue
-		}
-		_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return next.due(now, id, span) })
-		next.forget(now)
-		if err != nil && ctx.Err() == nil && !failing && !s.spool.Down.Load() {
-			s.log.Warn("old events cannot be removed now; tried again each second", "err", err)
-		}
-		failing = err != nil
-	}
-}
-
 // retain removes the events that are older than the retention of their alias at the time now,
 // of the aliases that are due, and returns how many.
 func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64, span time.Duration) bool) (int, error) {
@@ -92,7 +72,7 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 			continue
 		}
 		before := now.Add(-span)
-		n, _, err := s.removeOldest(ctx, a.ID, lowestID(before), now, math.MaxInt64, &s.retentionCounts.expired)
+		n, err := s.removeOldest(ctx, a.ID, lowestID(before), now, nil, &s.retentionCounts.expired)
 		if n > 0 {
 			s.log.Info("old events removed", "alias", a.Name, "events", n, "before", before.UTC().Format(time.RFC3339))
 		}
@@ -126,7 +106,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		{`kept_names`, `name`, `until`, now, expiredRows},
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
 	} {
-		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? LIMIT ?)`, t.table, t.key, t.at)
+		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? ORDER BY %[2]s LIMIT ?)`, t.table, t.key, t.at)
 		if err := s.deleteInBatches(ctx, t.table, t.limit, query, micros(t.before), t.limit); err != nil {
 			return err
 		}
@@ -134,10 +114,31 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 	return s.trimAudit(ctx, auditRows)
 }
 
-// trimAudit deletes the oldest rows of the audit log beyond keep.
+// trimAudit deletes the oldest entries of the audit log beyond keep of one action of one account: nobody
+// can push out what others did, nor, by doing one thing again and again, what else the account did.
 func (s *Store) trimAudit(ctx context.Context, keep int) error {
-	return s.deleteInBatches(ctx, "audit", expiredRows, `DELETE FROM audit WHERE id IN (SELECT id FROM audit
-		WHERE id <= (SELECT id FROM audit ORDER BY id DESC LIMIT 1 OFFSET ?) ORDER BY id LIMIT ?)`, keep, expiredRows)
+	type share struct {
+		account int64
+		action  string
+	}
+	full, err := readRows(ctx, s, "count audit", func(r *share) []any { return []any{&r.account, &r.action} },
+		`SELECT account_id, action FROM audit GROUP BY account_id, action HAVING COUNT(*) > ?`, keep)
+	if err != nil {
+		return err
+	}
+	for _, f := range full {
+		var last int64 // of those that go
+		if err := s.view(ctx, "count audit", func(q session) error {
+			return q.get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
+		}); err != nil {
+			return err
+		}
+		if err := s.deleteInBatches(ctx, "audit", expiredRows, `DELETE FROM audit WHERE id IN (SELECT id FROM audit
+			WHERE account_id = ? AND action = ? AND id <= ? ORDER BY id LIMIT ?)`, f.account, f.action, last, expiredRows); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // deleteInBatches executes a statement until it deletes fewer rows than limit.

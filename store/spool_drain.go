@@ -128,7 +128,7 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 	d := newDrainer(s, p)
 	for ctx.Err() == nil {
 		done, err := d.round(ctx)
-		p.Down.Store(err != nil)
+		p.Down.Store(err != nil && !done)
 		switch {
 		case done:
 			var changes []relay.Change
@@ -137,18 +137,33 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 			}
 			s.outbox.put(changes)
 			s.tellNodes(changes)
-			// The file of the spool is removed durably, so that its marks are not needed any more.
-			prefix := s.spoolID + "/"
-			err := s.execute(ctx, "remove marks of the spool", `DELETE FROM spool_marks WHERE SUBSTR(spool, 1, ?) = ?`, len(prefix), prefix)
-			if err != nil && ctx.Err() == nil && unavailable(err) == "" {
-				s.log.Debug("marks of the spool were not removed", "err", err)
+			if err == nil { // the file is removed durably, so that its marks are not needed any more
+				d.removeMarks(ctx)
 			}
 			return nil
 		case err != nil:
+			if s.running() == nil && unavailable(err) != "" {
+				d.logThrottled("postgres does not take what waits in the spool; this node serves once it is stored", err)
+			}
 			_ = pause(ctx, drainPause)
 		}
 	}
 	return ctx.Err()
+}
+
+// removeMarks removes the marks that this run has moved, best effort. Others may be those of a copy of
+// this data dir that is served elsewhere.
+func (d *drainer) removeMarks(ctx context.Context) {
+	if len(d.marks) == 0 {
+		return
+	}
+	err := d.s.update(ctx, "remove marks of the spool", func(c *writeTx) error {
+		_, err := c.execIn(`DELETE FROM spool_marks WHERE spool IN (?)`, slices.Sorted(maps.Keys(d.marks)))
+		return err
+	})
+	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
+		d.s.log.Debug("marks of the spool were not removed", "err", err)
+	}
 }
 
 // drainer is one run of drain.
@@ -158,12 +173,14 @@ type drainer struct {
 	limit   int               // steps of one batch
 	aliases map[int64]bool    // aliases whose queues changed
 	foreign map[relay.ID]bool // events of other databases, see splitForeign
+	marks   map[string]bool   // names of the marks that it has moved
+	aside   map[int64]bool    // numbers of the steps that it has put aside
 	often   rate.Sometimes    // for the log
 }
 
 func newDrainer(s *Store, p *spool.Spool) *drainer {
 	return &drainer{
-		s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}, often: rate.Sometimes{Interval: logInterval},
+		s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}, marks: map[string]bool{}, aside: map[int64]bool{}, often: rate.Sometimes{Interval: logInterval},
 	}
 }
 
@@ -180,21 +197,23 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 		if err := d.s.reconnect(ctx); err != nil {
 			return false, err
 		}
-		return d.p.MarkEmpty(), nil
+		return d.p.MarkEmpty()
 	}
 	var steps []*step
-	var refused []spool.Refused
+	var refused []refusedStep
 	for i := range rows {
 		decoded, err := rows[i].Step()
 		if err != nil {
-			d.p.Log.Error("a step of the spool cannot be read; it stays in the data dir", "file", spool.RefusedFile, "step", rows[i].Seq, "err", err)
-			refused = append(refused, spool.Refused{Reason: err.Error(), Data: rows[i].Data})
+			refused = append(refused, refusedStep{rows[i].Seq, spool.Refused{Reason: err.Error(), Data: rows[i].Data}})
 			continue
 		}
 		steps = append(steps, &step{Step: *decoded, spooled: rows[i].Seq})
 	}
-	foreign, err := d.write(ctx, rows, steps)
+	err = d.write(ctx, rows, steps, refused)
 	switch {
+	case errors.As(err, new(*asideError)):
+		d.logThrottled("what cannot be stored of the spool cannot be kept aside either", err)
+		return false, err
 	case err == nil:
 		d.limit = min(drainSteps, 2*d.limit)
 	case len(rows) > 1:
@@ -206,20 +225,66 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 	case !isDataError(err) || len(steps) == 0:
 		return false, d.logServerError(err)
 	default:
-		d.p.Log.Error("a step of the spool cannot be stored; it stays in the data dir", "file", spool.RefusedFile, "event", steps[0].ID.String(), "err", err)
-		refused = append(refused, spool.Refuse(&steps[0].Step, err.Error()))
-	}
-	for _, st := range foreign {
-		refused = append(refused, spool.Refuse(&st.Step, "its alias is not in this database"))
-	}
-	if len(refused) > 0 {
-		if err := spool.Quarantine(d.p.Dir, refused); err != nil {
+		if err := d.setAside(append(refused, refuse(steps[0], err.Error()))); err != nil {
 			d.logThrottled("what cannot be stored of the spool cannot be kept aside either", err)
 			return false, err
 		}
 	}
 	d.p.Advance(rows)
 	return false, nil
+}
+
+// refusedStep is a step of the spool that is not stored.
+type refusedStep struct {
+	seq int64
+	spool.Refused
+}
+
+func refuse(st *step, reason string) refusedStep {
+	return refusedStep{st.spooled, spool.Refuse(&st.Step, reason)}
+}
+
+// asideError says why steps could not be put aside.
+type asideError struct{ error }
+
+// setAside durably keeps steps that are not stored in a file for the operator, each of them once.
+// Only then they may leave the spool.
+func (d *drainer) setAside(steps []refusedStep) error {
+	var news []spool.Refused
+	for _, st := range steps {
+		if !d.aside[st.seq] {
+			news = append(news, st.Refused)
+		}
+	}
+	if len(news) == 0 {
+		return nil
+	}
+	if err := spool.Quarantine(d.p.Dir, news); err != nil {
+		return &asideError{err}
+	}
+	for _, st := range steps {
+		if !d.aside[st.seq] {
+			d.aside[st.seq] = true
+			d.p.Log.Error("a step of the spool cannot be stored; it stays in the data dir, until you remove it",
+				"file", spool.RefusedFile, "step", st.seq, "event", st.Event, "kind", st.Kind, "err", st.Reason)
+		}
+	}
+	return nil
+}
+
+// withoutEffect returns the steps of a batch that changed nothing: those of aliases that are not in this
+// database, and those that ended with an error. The end of an attempt that another node has taken over
+// is none of them.
+func withoutEffect(known, foreign []*step) (list []refusedStep) {
+	for _, st := range foreign {
+		list = append(list, refuse(st, "its alias is not in this database"))
+	}
+	for _, st := range known {
+		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
+			list = append(list, refuse(st, st.err.Error()))
+		}
+	}
+	return list
 }
 
 // reconnect opens the connection of the committer again if it broke, so that the next steps
@@ -251,15 +316,15 @@ func (d *drainer) logThrottled(what string, err error) {
 }
 
 // write makes a batch durable: the parts of bodies before the rows that refer to them, and the
-// mark, all in one transaction. It returns the steps of events whose alias is not in this
-// database.
-func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step) (foreign []*step, err error) {
+// mark, all in one transaction. What had no effect, and what could not be read, is put aside before
+// the mark says that it is done.
+func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, unread []refusedStep) error {
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
 	name, last := d.s.spoolID+"/"+rows[0].Node, rows[len(rows)-1].Seq
 	target := &writeTarget{db: d.s.write, node: rows[0].Node, former: rows[0].Former, name: d.s.NodeName(), replaying: true}
-	var known []*step
+	d.marks[name] = true
 	changes, err := d.s.inBatch(try, target, func(w *writer) error {
 		// Steps up to the mark are in the database: they are not stored again when the result of the
 		// commit was lost, or the process was killed right after it. That would bring back what
@@ -277,21 +342,23 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step) (f
 		if len(news) < len(steps) { // the result of their commit was lost, so they were never published
 			w.publish(relay.Change{Kind: relay.ChangeMissed})
 		}
-		if known, foreign, err = d.splitForeign(w, news); err != nil {
+		known, foreign, err := d.splitForeign(w, news)
+		if err != nil {
 			return err
 		}
 		if err := d.s.putSteps(w, known); err != nil {
 			return err
 		}
+		if last > mark {
+			if err := d.setAside(append(unread, withoutEffect(known, foreign)...)); err != nil {
+				return err
+			}
+		}
 		w.do(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)
 		return nil
 	})
 	if err != nil {
-		return nil, err
-	}
-	if len(foreign) > 0 {
-		d.p.Log.Warn("events of aliases that are not in this database are left out; they stay in the data dir, until you remove them",
-			"file", spool.RefusedFile, "steps", len(foreign))
+		return err
 	}
 	// Changes of queues are published at the end: a count would miss the steps that are still in
 	// the spool.
@@ -303,13 +370,8 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step) (f
 	})
 	d.s.outbox.put(changes)
 	d.s.tellNodes(changes)
-	for _, st := range known {
-		if st.err != nil && !errors.Is(st.err, relay.ErrFenced) {
-			d.s.log.Warn("a step of the spool had no effect", "event", st.ID.String(), "kind", st.Kind, "err", st.err)
-		}
-	}
 	d.s.recordBatch(len(steps), time.Since(began))
-	return foreign, nil
+	return nil
 }
 
 // splitForeign leaves out the new events whose alias is not in the database: it was removed

@@ -46,7 +46,7 @@ func writeNext(t *testing.T, d *drainer, limit int) {
 		}
 		steps = append(steps, &step{Step: *st, spooled: rows[i].Seq})
 	}
-	if _, err := d.write(t.Context(), rows, steps); err != nil {
+	if err := d.write(t.Context(), rows, steps, nil); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -17,17 +18,17 @@ import (
 
 const (
 	// unevictableFor is how long an alias that had nothing to evict is not tried again.
-	unevictableFor   = time.Second
-	evictionInterval = time.Second
-	countWait        = time.Second // for the first count of a start
-	toldAtOnce       = 1000        // aliases in one changeStorage
+	unevictableFor = time.Second
+	countWait      = time.Second // for the first count of a start
+	toldAtOnce     = 1000        // aliases in one changeStorage
 )
 
 // changeStorage is the kind of a revision that tells the other nodes of a Postgres what this
-// node added to the storage of aliases, less what it removed: "ALIAS:BYTES,…" as Credential. On
-// both engines it tells those that serve what a command beside them has removed.
-// What a node stored in the second before it was killed is not told; the next start of each
-// node counts anew.
+// node added to the storage of aliases, and what it removed: "ALIAS:BYTES,…" as Credential. On
+// both engines it tells those that serve what a command beside them has removed. A removal is told
+// in its own transaction, so that no node removes something for bytes that another one has
+// removed already. What a node stored in the second before it was killed is not told; the next start of
+// each node counts anew.
 const changeStorage relay.ChangeKind = "storage"
 
 // storageUsage is how many bytes each alias has stored, as known by the serving process. It is
@@ -36,12 +37,12 @@ const changeStorage relay.ChangeKind = "storage"
 type storageUsage struct {
 	limit    int64         // bytes of one alias; 0 = no limit
 	shared   bool          // there may be other nodes
-	since    int64         // revision from which on changeStorage is not in the first count
 	evicting chan struct{} // holds a token while an alias is being evicted
 
 	mu      sync.Mutex
 	aliases map[int64]*aliasUsage // those that have bytes
 	counted bool
+	heard   int64 // newest revision that is in the count
 }
 
 type aliasUsage struct {
@@ -76,9 +77,8 @@ func (k *storageUsage) change(alias, bytes, untold int64) {
 	}
 }
 
-// excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. It
-// includes a margin, so that not every request has to wait for an eviction. evictable is false
-// when that is more than an alias may have, or nothing could be evicted a moment ago.
+// excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. evictable
+// is false when that is more than an alias may have, or nothing could be evicted a moment ago.
 func (k *storageUsage) excess(alias, need int64) (bytes int64, evictable bool) {
 	if k.limit <= 0 {
 		return 0, true
@@ -92,7 +92,18 @@ func (k *storageUsage) excess(alias, need int64) (bytes int64, evictable bool) {
 	if !k.counted || a.bytes+need <= k.limit {
 		return 0, true
 	}
-	return a.bytes + need - k.limit + min(k.limit/64, 16<<20), need <= k.limit && time.Since(a.full) >= unevictableFor
+	return a.bytes + need - k.limit, need <= k.limit && time.Since(a.full) >= unevictableFor
+}
+
+// surplus is how many bytes an eviction that has begun still has to free so that need more bytes
+// fit. It includes a margin, so that not every request has to wait for an eviction.
+func (k *storageUsage) surplus(alias, need int64) int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if a := k.aliases[alias]; a != nil && k.counted {
+		return a.bytes + need - k.limit + min(k.limit/64, 16<<20)
+	}
+	return 0
 }
 
 // overLimit lists the aliases that have more than they may.
@@ -164,7 +175,7 @@ func (s *Store) countStorage(ctx context.Context) error {
 		return s.fault("count stored bytes", err)
 	}
 	q := session{ctx, tx, &s.d, &s.clock}
-	if err := q.get(&k.since, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query takes the snapshot
+	if err := q.get(&k.heard, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query takes the snapshot
 		_ = tx.Rollback()
 		return s.fault("count stored bytes", err)
 	}
@@ -232,9 +243,37 @@ func (s *Store) tellStorage(ctx context.Context) {
 	}
 }
 
-// heardStorage counts what another node has told by a revision.
-func (k *storageUsage) heardStorage(revision int64, text string) {
-	if revision <= k.since {
+// tellFreed has a transaction tell what it removes, where others count that too.
+func (s *Store) tellFreed(c *writeTx) {
+	beside := s.stop == nil // a command; the server knows the limit
+	if len(c.freed) == 0 || !beside && (!s.d.isPostgres || s.storage.limit <= 0) {
+		return
+	}
+	text := []string{}
+	for _, alias := range slices.Sorted(maps.Keys(c.freed)) {
+		text = append(text, fmt.Sprintf("%d:%d", alias, -c.freed[alias]))
+	}
+	for some := range slices.Chunk(text, toldAtOnce) {
+		c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: changeStorage, Credential: strings.Join(some, ",")})
+	}
+}
+
+// free notes that a transaction removes bytes of an alias from its storage.
+func (c *writeTx) free(alias, bytes int64) {
+	if c.freed == nil {
+		c.freed = map[int64]int64{}
+	}
+	c.freed[alias] += bytes
+}
+
+// hear counts what a revision of another process tells, unless it was counted before. The
+// revisions come in the order of their numbers.
+func (k *storageUsage) hear(revision int64, text string) {
+	k.mu.Lock()
+	news := revision > k.heard
+	k.heard = max(k.heard, revision)
+	k.mu.Unlock()
+	if !news {
 		return
 	}
 	for alias, bytes := range parseCounts(text) {
@@ -242,23 +281,56 @@ func (k *storageUsage) heardStorage(revision int64, text string) {
 	}
 }
 
-// evictionLoop evicts from aliases that have more than they may, until ctx ends.
-func (s *Store) evictionLoop(ctx context.Context) {
-	for last := int64(0); pause(ctx, evictionInterval) == nil; {
-		for _, alias := range s.storage.overLimit() {
-			s.evict(ctx, alias, 0)
+// hearFrom counts what is told after a revision, after a failover that has lost later ones.
+func (k *storageUsage) hearFrom(revision int64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.heard = revision
+}
+
+// surplusOf is surplus in a transaction that evicts from an alias. Other nodes may do that too:
+// the transaction waits until theirs have ended, and counts what they have removed.
+func (s *Store) surplusOf(c *writeTx, alias, need int64) (int64, error) {
+	k := &s.storage
+	if c.d.isPostgres {
+		c.lockText("evict", strconv.FormatInt(alias, 10))
+		k.mu.Lock()
+		heard := k.heard
+		k.mu.Unlock()
+		type told struct {
+			id           int64
+			origin, text string
 		}
-		if n := s.retentionCounts.evicted.Load(); n != last {
-			last = n
-			if err := s.vacuum(ctx); err != nil && ctx.Err() == nil {
-				s.log.Warn("free pages cannot be given back", "err", err)
+		rows, err := rowsOf(c.session, func(r *told) []any { return []any{&r.id, &r.origin, &r.text} },
+			`SELECT id, origin, credential FROM revisions WHERE id > ? AND kind = ? ORDER BY id`, heard, string(changeStorage))
+		if err != nil {
+			return 0, err
+		}
+		for _, r := range rows {
+			if r.origin != s.origin {
+				k.hear(r.id, r.text)
 			}
 		}
 	}
+	return k.surplus(alias, need), c.err
+}
+
+// evictOverLimit evicts from the aliases that have more than they may. vacuumed is how many events
+// were evicted when it last gave space back.
+func (s *Store) evictOverLimit(ctx context.Context, vacuumed *int64) error {
+	for _, alias := range s.storage.overLimit() {
+		s.evict(ctx, alias, 0)
+	}
+	n := s.retentionCounts.evicted.Load()
+	if n == *vacuumed {
+		return nil
+	}
+	*vacuumed = n
+	return s.vacuum(ctx)
 }
 
 // evict removes the oldest events of an alias that need not be kept, until need more bytes
-// fit. Only one alias at a time is evicted from.
+// fit. This process evicts from one alias at a time.
 func (s *Store) evict(ctx context.Context, alias, need int64) {
 	k := &s.storage
 	select {
@@ -267,16 +339,16 @@ func (s *Store) evict(ctx context.Context, alias, need int64) {
 		return
 	}
 	defer func() { <-k.evicting }()
-	target, evictable := k.excess(alias, need)
-	if !evictable {
+	if excess, evictable := k.excess(alias, need); excess == 0 || !evictable {
 		return
 	}
-	_, freed, err := s.removeOldest(ctx, alias, lastID, s.now(), target, &s.retentionCounts.evicted)
+	most := func(c *writeTx) (int64, error) { return s.surplusOf(c, alias, need) }
+	_, err := s.removeOldest(ctx, alias, lastID, s.now(), most, &s.retentionCounts.evicted)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("old events of a full alias cannot be removed", "alias", alias, "err", err)
 	}
-	if err == nil && freed < target { // nothing is left that can be evicted
-		if excess, _ := k.excess(alias, need); excess > 0 {
+	if err == nil {
+		if excess, _ := k.excess(alias, need); excess > 0 { // nothing is left that can be evicted
 			k.mu.Lock()
 			defer k.mu.Unlock()
 			if a := k.aliases[alias]; a != nil {

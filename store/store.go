@@ -115,6 +115,7 @@ type Store struct {
 	storage         storageUsage
 	disk            disk
 	clock           clock
+	jumps           jumpWatch
 	retentionCounts retentionCounts
 
 	retainMu  sync.Mutex

@@ -248,7 +248,7 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(rows) == 0 {
-					p.MarkEmpty()
+					_, _ = p.MarkEmpty()
 					continue
 				}
 				for i := range rows {
@@ -274,7 +274,7 @@ func TestStepsOutlivePowerLoss(t *testing.T) {
 					t.Fatal(err)
 				}
 				if len(rows) == 0 {
-					again.MarkEmpty()
+					_, _ = again.MarkEmpty()
 					break
 				}
 				for i := range rows {

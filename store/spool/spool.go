@@ -163,10 +163,10 @@ func (p *Spool) open() (*table, error) {
 	if t := p.table.Load(); t != nil {
 		return t, nil
 	}
-	t, c, err := openTable(p.Dir, p.Limit, p.VFS)
+	t, c, err := openTable(p.Dir, p.Limit, p.stored, p.VFS)
 	if file.Damaged(err) {
 		if err = p.setAside(t, err); err == nil {
-			t, c, err = openTable(p.Dir, p.Limit, p.VFS)
+			t, c, err = openTable(p.Dir, p.Limit, p.stored, p.VFS)
 		}
 	}
 	if err != nil {
@@ -398,15 +398,16 @@ func (p *Spool) Advance(rows []Row) {
 }
 
 // MarkEmpty makes the spool inactive and removes its file when all steps are in the database;
-// false when some are not.
-func (p *Spool) MarkEmpty() bool {
+// empty is false when some are not. An error means that the file may still be there, also after a loss
+// of power: the marks in the database have to stay, which say that its steps are stored.
+func (p *Spool) MarkEmpty() (empty bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.Waiting.Load() > 0 {
-		return false
+		return false, nil
 	}
 	if t := p.table.Swap(nil); t != nil {
-		if err := t.remove(); err != nil {
+		if err = t.remove(); err != nil {
 			p.Log.Warn("the spool file cannot be removed; its steps are in postgres, and are not stored twice", "err", err)
 		}
 	}
@@ -416,7 +417,7 @@ func (p *Spool) MarkEmpty() bool {
 	p.rejected = nil
 	p.Active.Store(false)
 	p.Log.Info("the spool is empty: all of it is stored in postgres", "steps", p.steps, "after", time.Since(p.since).Round(time.Millisecond))
-	return true
+	return true, err
 }
 
 // Throttle delays a committer that has put bytes into the spool while the spool is being

@@ -59,7 +59,7 @@ func drainAll(t testing.TB, p *Spool, limit int) (got []int) {
 		}
 		p.Advance(rows)
 	}
-	if !p.MarkEmpty() || p.Active.Load() {
+	if empty, err := p.MarkEmpty(); !empty || err != nil || p.Active.Load() {
 		t.Fatal("not empty")
 	}
 	return got
@@ -321,7 +321,7 @@ func TestSpoolFileIsSetAsideWhileItIsDrained(t *testing.T) {
 	}
 	mustPut(t, p, chunkSteps(3, 2, 10))
 	p.Advance(rows)
-	if p.Waiting.Load() != 2 || p.MarkEmpty() {
+	if empty, _ := p.MarkEmpty(); p.Waiting.Load() != 2 || empty {
 		t.Errorf("%d steps wait", p.Waiting.Load())
 	}
 	if got := drainAll(t, p, 100); !slices.Equal(got, []int{3, 4}) {

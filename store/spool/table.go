@@ -113,9 +113,10 @@ type table struct {
 }
 
 // openTable opens the file in dir, and makes it when it is absent. limit bounds the file
-// with its log, except that the log may grow by one batch. vfs is the name of the
+// with its log, except that the log may grow by one batch. Steps up to the number stored are in the
+// database, and do not count where the file still has them. vfs is the name of the
 // file system of SQLite, "" for the usual one.
-func openTable(dir string, limit int64, vfs string) (t *table, c counts, err error) {
+func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts, err error) {
 	ctx := context.Background()
 	t = &table{path: filepath.Join(dir, fileName)}
 	defer func() {
@@ -159,7 +160,7 @@ func openTable(dir string, limit int64, vfs string) (t *table, c counts, err err
 		t.pages, err = t.write.Prepare(`SELECT page_count - freelist_count FROM pragma_page_count, pragma_freelist_count`)
 	}
 	if err == nil {
-		c, err = t.counts()
+		c, err = t.counts(stored)
 	}
 	return t, c, err
 }
@@ -205,8 +206,8 @@ type counts struct {
 	Bytes int64 `db:"bytes"`
 }
 
-func (t *table) counts() (c counts, err error) {
-	err = t.read.Get(&c, `SELECT COALESCE(MAX(seq), 0) AS last, COUNT(*) AS steps, COALESCE(SUM(`+rowSize+`), 0) AS bytes FROM steps`)
+func (t *table) counts(after int64) (c counts, err error) {
+	err = t.read.Get(&c, `SELECT COALESCE(MAX(seq), 0) AS last, COUNT(*) AS steps, COALESCE(SUM(`+rowSize+`), 0) AS bytes FROM steps WHERE seq > ?`, after)
 	return c, err
 }
 
@@ -293,7 +294,7 @@ func ReadLeft(dir string) (c Content, err error) {
 	if err != nil {
 		return c, err
 	}
-	counts, err := (&table{read: db}).counts()
+	counts, err := (&table{read: db}).counts(0)
 	c.Bytes = counts.Bytes
 	return c, errors.Join(err, db.Close())
 }

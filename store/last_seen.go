@@ -1,0 +1,51 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"time"
+)
+
+// mostStopped is how long a relay may have been stopped before its clock is doubted at the start.
+// An event must not be deleted early by more than that, so it is less where events are kept for less.
+const mostStopped = time.Hour
+
+// judgeClock judges the clock before the first loop that deletes what is too old: a machine may
+// start with a wrong one, and that of a Postgres that took over may differ from the one before.
+func (s *Store) judgeClock(ctx context.Context) error {
+	var seen, shortest int64
+	if err := s.view(ctx, "read when the store was used last", func(q session) error {
+		for _, query := range []string{
+			`SELECT COALESCE(MAX(received_at), 0) FROM (SELECT received_at FROM events ORDER BY id DESC LIMIT 1) x`,
+			`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM revisions ORDER BY id DESC LIMIT 1) x`,
+			`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM audit ORDER BY id DESC LIMIT 1) x`,
+			`SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`,
+		} {
+			var at int64
+			if err := q.get(&at, query); err != nil {
+				return err
+			}
+			seen = max(seen, at)
+		}
+		return q.get(&shortest, `SELECT COALESCE(MIN(retention_us), 0) FROM aliases WHERE retention_us > 0`)
+	}); err != nil {
+		return err
+	}
+	tolerance := mostStopped
+	for _, span := range []time.Duration{time.Duration(shortest) * time.Microsecond, s.opt.Retention} {
+		if span > 0 {
+			tolerance = min(tolerance, span)
+		}
+	}
+	ahead := s.jumps.begin(s.now(), fromMicros(seen), time.Duration(s.clock.offset.Load()), max(tolerance, maxClockDrift))
+	if ahead > 0 {
+		s.log.Info("the relay was stopped for long, or its clock is ahead: nothing that is too old is deleted for ten minutes", "ahead", ahead.Round(time.Second))
+	}
+	return nil
+}
+
+// noteSeen notes the time, so that the next start can tell a clock that is ahead.
+func (c *writeTx) noteSeen() {
+	c.do(`INSERT INTO meta (name, value) VALUES ('last_seen_us', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+		strconv.FormatInt(micros(c.now()), 10))
+}

@@ -1,0 +1,217 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"sync"
+	"time"
+
+	"relay"
+)
+
+// A loop is work that the store does by itself while it serves. loops is the only place that
+// says which there are, who does the work, how often, and when it must not be done.
+type loop struct {
+	name  string
+	who   runner
+	every time.Duration   // between two rounds; 0 = only when woken
+	again time.Duration   // before a round that was not or could not be done is tried again; 0 = every
+	soon  bool            // the first round does not wait
+	wake  <-chan struct{} // a round now, at this node whoever else does it; nil = never
+	when  condition
+	round func(context.Context) error
+	run   func(context.Context) // instead of round, for loops that are only woken
+}
+
+// runner is who does the work of a loop: every node, or the holder of the lease of this name. SQLite has
+// one node, which does everything.
+type runner string
+
+const everyNode runner = ""
+
+// condition is when the work of a loop may be done.
+type condition int
+
+const (
+	withDatabase condition = 1 << iota // the database answers
+	sureClock                          // the clock has not jumped ahead; see clockJumps
+	noSpool                            // no steps wait in the spool of any node that lives
+)
+
+const (
+	retentionInterval = time.Second
+	evictionInterval  = time.Second
+	leaseSweep        = 10 * time.Second
+	tidyInterval      = time.Hour
+	tidyAgain         = time.Minute
+)
+
+// loops lists all of them. last is the newest revision that was there before the start.
+func (s *Store) loops(last revisionMark) []loop {
+	schedule, evicted := retentionSchedule{}, int64(0)
+	list := []loop{
+		{name: "changes by others", who: everyNode, every: time.Second, wake: s.notices.poll, round: func(ctx context.Context) error {
+			last = s.pollRevisions(ctx, last)
+			if !s.d.isPostgres {
+				s.rounds.Add(1)
+			}
+			return nil
+		}},
+		{name: "free space of the disk", who: everyNode, every: time.Second, round: func(context.Context) error { s.disk.refresh(s); return nil }},
+		{name: "results written late", who: everyNode, every: time.Second, when: withDatabase, round: s.writeLate},
+		{name: "claims that nobody runs", who: everyNode, every: reconcileInterval, when: withDatabase, round: func(ctx context.Context) error {
+			return s.reconcile(ctx, s.now().Add(-reconcileAge))
+		}},
+		{name: "events that are too old", who: leaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context) error {
+			now := s.now()
+			_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return schedule.due(now, id, span) })
+			schedule.forget(now)
+			return err
+		}},
+		{name: "events of removed aliases", who: leaseTidy, every: tidyAgain, soon: true, wake: s.wakeCleaner, when: withDatabase, round: s.deleteRemovedAliases},
+		{name: "partitions of the days to come", who: leaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context) error {
+			return s.makePartitions(ctx, s.now())
+		}},
+		{name: "rows that have expired", who: leaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context) error {
+			return cmp.Or(s.dropExpired(ctx, s.now()), s.update(ctx, "note the time", func(c *writeTx) error { c.noteSeen(); return nil }))
+		}},
+		{name: "bodies without an event", who: leaseTidy, every: sweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context) error {
+			_, err := s.SweepOrphans(ctx, s.now())
+			return err
+		}},
+	}
+	if s.opt.MaxAliasStorage > 0 { // one without a limit must not keep the lease from those that have one
+		list = append(list, loop{name: "events beyond the storage of an alias", who: leaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
+			return s.evictOverLimit(ctx, &evicted)
+		}})
+	}
+	if s.checkpointer.db != nil {
+		list = append(list, loop{name: "log of SQLite", who: everyNode, run: s.checkpointLoop})
+	}
+	if s.spool.Enabled() {
+		list = append(list, loop{name: "spool of this node", who: everyNode, run: s.drainLoop})
+	}
+	if s.d.isPostgres {
+		list = append(list,
+			loop{name: "dead nodes", who: everyNode, run: s.sweepLoop},
+			// A node may claim in the moment in which it is swept.
+			loop{name: "claims of dead nodes", who: leaseClaims, every: leaseSweep, when: withDatabase, round: s.sweepLeft})
+	}
+	return list
+}
+
+// startLoops runs the loops until ctx ends.
+func (s *Store) startLoops(ctx context.Context, last revisionMark) {
+	for _, l := range s.loops(last) {
+		if l.run != nil {
+			s.wait.Go(func() { l.run(ctx) })
+		} else {
+			s.wait.Go(func() { s.runLoop(ctx, &l) })
+		}
+	}
+}
+
+func (s *Store) runLoop(ctx context.Context, l *loop) {
+	first := l.every
+	if l.soon {
+		first = 0
+	}
+	timer := time.NewTimer(first)
+	defer timer.Stop()
+	failing := false
+	for {
+		woken := false
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.wake:
+			woken = true
+		case <-timer.C:
+		}
+		done, err := s.runRound(ctx, l, woken)
+		if err != nil && ctx.Err() == nil && !failing && !s.spool.Down.Load() {
+			s.log.Warn("work of the store cannot be done now; it is tried again", "work", l.name, "err", err)
+		}
+		failing = err != nil
+		switch {
+		case woken:
+		case done || l.again == 0:
+			timer.Reset(l.every)
+		default:
+			timer.Reset(l.again)
+		}
+	}
+}
+
+// runRound does the work of a loop once, if this node is to do it now. woken: whoever holds the lease.
+func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, err error) {
+	jumped := s.jumps.recentJump(s.now) // watched all the time, also where it does not matter
+	switch {
+	case l.when&withDatabase != 0 && s.reachable() != nil,
+		l.when&sureClock != 0 && jumped,
+		l.who != everyNode && !woken && !s.holdsLease(ctx, string(l.who)):
+		return false, nil
+	case l.when&noSpool != 0:
+		if !s.membership.steadyFor(spoolTold) {
+			return false, nil
+		}
+		if waits, err := s.spoolWaits(ctx); err != nil || waits {
+			return false, err
+		}
+	}
+	err = l.round(ctx)
+	return err == nil, err
+}
+
+// writeLate writes what could not be written before, or need not be written at once.
+func (s *Store) writeLate(ctx context.Context) error {
+	s.flushWriteBehind(ctx)
+	s.flushRefused(ctx)
+	s.tellStorage(ctx)
+	_ = s.endLateCalls(ctx) // tried again in a second
+	return nil
+}
+
+// sweepLeft ends the claims of nodes that are gone.
+func (s *Store) sweepLeft(ctx context.Context) error {
+	n, err := s.sweep(ctx)
+	if err == nil && n > 0 {
+		s.log.Warn("attempts of a dead node are marked interrupted", "attempts", n)
+	}
+	return err
+}
+
+// jumpWatch is clockJumps for several loops.
+type jumpWatch struct {
+	mu sync.Mutex
+	clockJumps
+}
+
+func (w *jumpWatch) recentJump(now func() time.Time) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.clockJumps.recentJump(now())
+}
+
+// spoolTold is how long a node must have seen the beats of all others before it relies on what they
+// tell of their spools: after the database was away they come back one after the other.
+const spoolTold = 10 * time.Second
+
+// steadyFor reports whether this node has renewed its beat without a gap for a time. On SQLite there is no other node.
+func (m *membership) steadyFor(d time.Duration) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.db == nil || !m.steady.IsZero() && m.renewed.Sub(m.steady) >= d
+}
+
+// spoolWaits reports whether steps wait in the spool of this node or, as far as they have told, of another one.
+func (s *Store) spoolWaits(ctx context.Context) (waits bool, err error) {
+	if s.spool.Active.Load() || !s.d.isPostgres {
+		return s.spool.Active.Load(), nil
+	}
+	err = s.view(ctx, "look for spools", func(q session) error {
+		waits, err = q.exists(`SELECT 1 FROM nodes WHERE spool_steps > 0 AND state <> ?`, relay.NodeDead)
+		return err
+	})
+	return waits, err
+}

@@ -1,0 +1,433 @@
+package store
+
+import (
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/pgtest"
+	"relay/store/spool"
+)
+
+// cluster is a number of nodes of one Postgres.
+type cluster struct {
+	*testing.T
+	nodes []*Store
+	alias int64
+	heard []*atomic.Int64 // changes that each node has heard
+}
+
+func newCluster(t *testing.T, nodes int, o Options) *cluster {
+	t.Helper()
+	c := &cluster{T: t}
+	for range nodes {
+		o.DataDir = t.TempDir()
+		s, heard := openMigrated(t, o), &atomic.Int64{}
+		s.SetRunning(func() map[relay.AttemptRef]bool { return nil })
+		if err := s.Serve(t.Context(), func(list []relay.Change) { heard.Add(int64(len(list))) }); err != nil {
+			t.Fatal(err)
+		}
+		c.nodes, c.heard = append(c.nodes, s), append(c.heard, heard)
+	}
+	return c
+}
+
+func (c *cluster) withAlias() *cluster {
+	c.Helper()
+	s, ctx := c.nodes[0], c.Context()
+	if _, err := s.CreateAccount(ctx, relay.System(), "alice", false); err != nil {
+		c.Fatal(err)
+	}
+	a, err := s.CreateAlias(ctx, relay.System(), "hooks", "alice")
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.alias = a.ID
+	return c
+}
+
+// add stores n events with a body of a size that arrived at a time and are in a state.
+func (c *cluster) add(n, size int, at time.Time, state string) (ids []relay.ID) {
+	c.Helper()
+	s := c.nodes[0]
+	var tickets []*relay.Ticket
+	for i := range n {
+		arrived := at.Add(time.Duration(i) * time.Millisecond)
+		id, ms := s.NewID(), arrived.UnixMilli()
+		binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))
+		binary.BigEndian.PutUint16(id[4:], uint16(ms))
+		e := &relay.Event{
+			ID: id, AliasID: c.alias, ReceivedAt: arrived, State: state, Method: "POST", Target: []byte("/"),
+			Request:  relay.Message{Body: relay.Body{Data: make([]byte, size), Size: int64(size), State: relay.BodyComplete}},
+			Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: state, ReceivedAt: arrived, StartedAt: arrived}},
+		}
+		for i := range e.Request.Body.Data { // what cannot be compressed
+			e.Request.Body.Data[i] = byte(i * i >> 3)
+		}
+		ids, tickets = append(ids, id), append(tickets, s.Accept(e))
+	}
+	for _, ticket := range tickets {
+		if err := wait(ticket); err != nil {
+			c.Fatal(err)
+		}
+	}
+	return ids
+}
+
+func (c *cluster) exec(query string, args ...any) {
+	c.Helper()
+	if err := c.nodes[0].execute(c.Context(), "", query, args...); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func (c *cluster) count(query string) (n int) {
+	c.Helper()
+	if err := c.nodes[0].read.Get(&n, query); err != nil {
+		c.Fatal(err)
+	}
+	return n
+}
+
+// loopCases say for each loop what it finds and how its result shows.
+var loopCases = map[string]struct {
+	prepare func(*cluster)
+	result  string // a query
+}{
+	"changes by others": {func(c *cluster) {
+		c.exec(`INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (1, 'other', 'alias', 7, 0, 0, '')`)
+	}, `SELECT COUNT(*) FROM revisions WHERE origin = 'other'`},
+	"free space of the disk": {func(*cluster) {}, `SELECT 1`},
+	"results written late": {func(c *cluster) {
+		c.nodes[0].NoteLogin(relay.Actor{Kind: relay.ActorSSH, Account: 1, Credential: "key_1"}, "192.0.2.1:1")
+	}, `SELECT COUNT(*) FROM audit WHERE action = 'login.ssh'`},
+	"claims that nobody runs": {func(c *cluster) {
+		id := c.add(1, 10, time.Now().Add(-time.Hour), relay.StateDelivering)[0]
+		c.exec(`UPDATE attempts SET from_queue = 1, started_at = 1 WHERE event_id = ?`, id)
+	}, `SELECT 10 * COUNT(*) + SUM(state) FROM attempts`}, // two: interrupted, and queued again
+	"claims of dead nodes": {func(c *cluster) {
+		id := c.add(1, 10, time.Now(), relay.StateDelivering)[0]
+		c.exec(`UPDATE attempts SET claim_node = 'gone', from_queue = 1 WHERE event_id = ?`, id)
+	}, `SELECT 10 * COUNT(*) + SUM(state) FROM attempts`},
+	"events that are too old": {func(c *cluster) {
+		old := c.add(40, 10, time.Now().Add(-48*time.Hour), relay.StateQueued)
+		c.exec(`DELETE FROM queue`)
+		c.exec(`UPDATE attempts SET state = 2`)
+		c.exec(`UPDATE events SET state = 2`)
+		c.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, 1, '', '')`, c.alias, old[3])
+		c.add(3, 10, time.Now(), relay.StateQueued)
+	}, `SELECT COUNT(*) FROM events`},
+	"events beyond the storage of an alias": {func(c *cluster) {
+		c.add(120, 20<<10, time.Now().Add(-time.Hour), relay.StateDelivering)
+		c.exec(`UPDATE attempts SET state = 2`)
+		c.exec(`UPDATE events SET state = 2`)
+	}, `SELECT COUNT(*) FROM events`},
+	"events of removed aliases": {func(c *cluster) {
+		c.add(20, 10, time.Now(), relay.StateQueued)
+		if err := c.nodes[0].RemoveAlias(c.Context(), relay.System(), "hooks"); err != nil {
+			c.Fatal(err)
+		}
+	}, `SELECT COUNT(*) FROM events`},
+	"partitions of the days to come": {func(c *cluster) {
+		c.exec(`DROP TABLE ` + tables("", pastDay(time.Now().UTC().AddDate(0, 0, 2)).of("")))
+	}, `SELECT COUNT(*) FROM pg_inherits WHERE inhparent = 'events'::regclass`},
+	"rows that have expired": {func(c *cluster) {
+		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT 1, 'x', 7, 7, 'x', '', '' FROM generate_series(1, 500)`)
+		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 8, 8, 'x', '', '' FROM generate_series(1, ?)`, micros(time.Now()), auditRows+100)
+	}, `SELECT COUNT(*) FROM audit WHERE action = 'x'`},
+	"bodies without an event": {func(c *cluster) {
+		for _, age := range []time.Duration{time.Hour, 48 * time.Hour} {
+			c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, lowestID(time.Now().Add(-age)))
+		}
+	}, `SELECT COUNT(*) FROM body_chunks`},
+}
+
+// Each loop leaves the same, whether one node does its work or three do it in the same moment, as
+// may happen around the end of a lease.
+func TestLoopsOnSeveralNodes(t *testing.T) {
+	t.Parallel()
+	for _, l := range (&Store{d: postgresDialect, opt: Options{MaxAliasStorage: 1}, spool: spool.New(spool.Options{Limit: 1})}).loops(revisionMark{}) {
+		if l.run != nil {
+			continue // woken by what is theirs alone: the spool of a node, its log, its look at another node
+		}
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			given, known := loopCases[l.name]
+			if !known {
+				t.Fatal("loopCases does not say what the loop does")
+			}
+			results := map[int]int{}
+			for _, n := range []int{1, 3} {
+				c := newCluster(t, n, Options{URL: pgtest.URL(t), MaxAliasStorage: 1 << 20, Retention: 24 * time.Hour}).withAlias()
+				given.prepare(c)
+				c.allAtOnce(l.name)
+				results[n] = c.count(given.result)
+			}
+			if results[1] != results[3] {
+				t.Errorf("one node leaves %d, three leave %d", results[1], results[3])
+			}
+			t.Logf("%s: %d", given.result, results[1])
+		})
+	}
+}
+
+// allAtOnce does the work of a loop at each node, whoever holds the lease.
+func (c *cluster) allAtOnce(name string) {
+	c.Helper()
+	begin := make(chan struct{})
+	var ended sync.WaitGroup
+	for _, s := range c.nodes {
+		last, err := s.lastRevision(c.Context())
+		if err != nil {
+			c.Fatal(err)
+		}
+		for _, l := range s.loops(last) {
+			if l.name != name {
+				continue
+			}
+			ended.Go(func() {
+				<-begin
+				if err := l.round(c.Context()); err != nil {
+					c.Errorf("%s: %v", name, err)
+				}
+			})
+		}
+	}
+	close(begin)
+	ended.Wait()
+}
+
+// A rolling restart with a lower limit: three nodes find that an alias has more than it may. They
+// leave as much as one of them does alone, and never less than a body below the limit.
+func TestEvictionOnSeveralNodes(t *testing.T) {
+	t.Parallel()
+	const limit, size = 1 << 20, 20 << 10
+	for _, n := range []int{1, 3} {
+		o := Options{URL: pgtest.URL(t)}
+		before := newCluster(t, 1, o).withAlias()
+		before.add(200, size, time.Now().Add(-time.Hour), relay.StateDelivering)
+		before.exec(`UPDATE attempts SET state = 2`)
+		before.exec(`UPDATE events SET state = 2`)
+		// The loops of the new nodes wait for this one, which has no limit.
+		before.exec(`INSERT INTO leases (name, holder, until) VALUES ('eviction', ?, ?)`, before.nodes[0].NodeID(), micros(time.Now().Add(time.Hour)))
+		o.MaxAliasStorage = limit
+		c := newCluster(t, n, o)
+		stored := func() int { return c.count(`SELECT SUM(` + payloadBytes + `) FROM payloads`) }
+		for _, s := range c.nodes {
+			for s.storage.total() < 200*size { // it counts in the background
+				<-time.After(10 * time.Millisecond)
+			}
+		}
+		c.allAtOnce("events beyond the storage of an alias")
+		if left := stored(); left > limit {
+			t.Errorf("%d nodes left %d bytes, the limit is %d", n, left, limit)
+		}
+		for _, s := range c.nodes { // and where a request needs room
+			_ = s.Capacity(c.nodes[0].aliasOf(t), size, time.Second)
+		}
+		if left := stored(); left < limit-limit/64-3*size {
+			t.Errorf("%d nodes left %d bytes of %d", n, left, limit)
+		}
+	}
+}
+
+func (s *Store) aliasOf(t *testing.T) (id int64) {
+	t.Helper()
+	if err := s.read.Get(&id, `SELECT id FROM aliases`); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// Bodies whose events wait in a spool are no orphans, however old they are: neither while this or
+// another node has steps, nor while a spool was stored in part.
+func TestOrphansWaitForSpools(t *testing.T) {
+	t.Parallel()
+	s, _ := servedOnPostgres(t)
+	now := time.Now()
+	c := &cluster{T: t, nodes: []*Store{s}}
+	for _, age := range []time.Duration{25 * time.Hour, 31 * 24 * time.Hour} {
+		c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, lowestID(now.Add(-age)))
+	}
+	swept := func(when string, want int) {
+		t.Helper()
+		if n, err := s.SweepOrphans(t.Context(), now); err != nil || n != want {
+			t.Errorf("%s: %d bodies were swept, want %d (%v)", when, n, want, err)
+		}
+	}
+	s.spool.Active.Store(true)
+	swept("own spool", 0)
+	s.spool.Active.Store(false)
+	c.exec(`INSERT INTO nodes (` + nodeColumns + `) SELECT 'other', 'other', '', '', '', 1, 1, 1, 1, 'serving', 5, 0, '', ''`)
+	swept("spool of another node", 0)
+	c.exec(`UPDATE nodes SET spool_steps = 0 WHERE id = 'other'`)
+	c.exec(`INSERT INTO spool_marks (spool, step) VALUES ('gone/1', 3)`)
+	swept("a spool that was stored in part", 1)
+	c.exec(`DELETE FROM spool_marks`)
+	swept("no spool", 1)
+}
+
+// The loops ask the clock: an event is not deleted by one that is ahead, neither when it jumps while
+// they run, nor when the relay starts with it.
+func TestLoopsDoubtTheClock(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"sqlite", "postgres"} {
+		for _, when := range []string{"at the start", "while it runs"} {
+			t.Run(engine+" "+when, func(t *testing.T) {
+				t.Parallel()
+				var ahead atomic.Int64
+				o := Options{DataDir: t.TempDir(), Retention: 30 * 24 * time.Hour}
+				if engine == "postgres" {
+					o.URL = pgtest.URL(t)
+				}
+				o.Now = func() time.Time { return time.Now().Round(0).Add(time.Duration(ahead.Load())) }
+				begin := func() *Store {
+					s := openMigrated(t, o)
+					if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+						t.Fatal(err)
+					}
+					return s
+				}
+				s := begin()
+				c := (&cluster{T: t, nodes: []*Store{s}}).withAlias()
+				c.add(1, 10, time.Now().Add(-time.Minute), relay.StateDelivering)
+				c.exec(`UPDATE attempts SET state = 2`)
+				c.exec(`UPDATE events SET state = 2`)
+				if when == "at the start" {
+					if err := s.Close(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ahead.Store(int64(31 * 24 * time.Hour))
+				if when == "at the start" {
+					s = begin()
+					c.nodes[0] = s
+				}
+				for _, l := range s.loops(revisionMark{}) {
+					if l.when&sureClock == 0 {
+						continue
+					}
+					for range 2 {
+						if done, err := s.runRound(t.Context(), &l, true); done || err != nil {
+							t.Errorf("%s: done %v, %v", l.name, done, err)
+						}
+					}
+				}
+				if n := c.count(`SELECT COUNT(*) FROM events`); n != 1 {
+					t.Error("the event is gone")
+				}
+				ahead.Store(0) // put right: nothing is in doubt any more
+				for _, l := range s.loops(revisionMark{}) {
+					if l.when&sureClock != 0 && l.when&noSpool == 0 {
+						if done, err := s.runRound(t.Context(), &l, true); !done {
+							t.Errorf("%s with the right clock: %v", l.name, err)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// What a start says of its clock, by what the store has seen and by the clock of Postgres.
+func TestClockAtStart(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	for _, c := range []struct {
+		seen               time.Duration // before now
+		database, tolerant time.Duration
+		doubted            bool
+	}{
+		{0, 0, time.Hour, false},
+		{59 * time.Minute, 0, time.Hour, false},
+		{61 * time.Minute, 0, time.Hour, true},
+		{11 * time.Minute, 0, 10 * time.Minute, true},
+		{-time.Hour, 0, time.Hour, false},
+		{0, 2 * time.Minute, time.Hour, true},
+		{0, -2 * time.Minute, time.Hour, false},
+		{0, 30 * time.Second, time.Hour, false},
+	} {
+		var l clockJumps
+		l.begin(now, now.Add(-c.seen), c.database, c.tolerant)
+		if got := l.recentJump(time.Now()); got != c.doubted {
+			t.Errorf("%+v: doubted is %v", c, got)
+		}
+	}
+	var l clockJumps
+	if l.begin(now, time.Time{}, 0, time.Hour); l.recentJump(time.Now()) {
+		t.Error("an empty store doubts the clock")
+	}
+}
+
+// The newest revision that a node has read may be deleted because of its age before the node reads
+// the next one. That is no failover.
+func TestTidyingIsNoFailover(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	heard := func() (kinds []string) {
+		last, err := s.lastRevision(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		const row = `INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (?, 'other', 'alias', ?, 0, 0, '')`
+		if err := s.execute(t.Context(), "", row, micros(time.Now()), 9); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.dropExpired(t.Context(), time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		s.outbox.serve(func(list []relay.Change) {
+			for _, c := range list {
+				kinds = append(kinds, string(c.Kind))
+			}
+		})
+		if newest := s.pollRevisions(t.Context(), last); newest.id != last.id+1 {
+			t.Errorf("read up to %d, not %d", newest.id, last.id+1)
+		}
+		<-s.outbox.put([]relay.Change{{Kind: "end"}})
+		return kinds
+	}
+	old := time.Now().Add(-2 * revisionLife)
+	if err := s.execute(t.Context(), "", `INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (?, 'other', 'alias', 1, 0, 0, '')`, micros(old)); err != nil {
+		t.Fatal(err)
+	}
+	if kinds := strings.Join(heard(), " "); kinds != "alias end" {
+		t.Errorf("heard %q", kinds)
+	}
+}
+
+// No account pushes out of the audit log what others did, nor, by one thing, what else it did.
+func TestAuditIsSharedByAccount(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	c := &cluster{T: t, nodes: []*Store{s}}
+	add := func(account, rows int, action string) {
+		c.exec(`WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+			INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', ?, 1, ?, '', '' FROM k`, rows, micros(time.Now()), account, action)
+	}
+	add(1, 3, "user.add")
+	add(2, 3, "token.add")
+	for _, action := range []string{"replay", "alias.set", "share.use"} {
+		add(2, 3*auditRows, action)
+	}
+	add(1, 2, "alias.set")
+	if err := s.dropExpired(t.Context(), time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]int{
+		`account_id = 1`: 5,
+		`account_id = 2 AND action = 'token.add'`:  3,
+		`account_id = 2 AND action = 'replay'`:     auditRows,
+		`account_id = 2 AND action = 'alias.set'`:  auditRows,
+		`account_id = 2 AND action <> 'token.add'`: 3 * auditRows,
+	} {
+		if n := c.count(`SELECT COUNT(*) FROM audit WHERE ` + query); n != want {
+			t.Errorf("%s: %s", query, fmt.Sprintf("%d entries, want %d", n, want))
+		}
+	}
+}
