@@ -155,6 +155,7 @@ const (
 	streamGrace = 250 * time.Millisecond // from the begin of a stop to the end of streams and long polls
 	lingerGrace = 250 * time.Millisecond // for unfinished heads and lingering closes after the last request
 	cutGrace    = 2 * time.Second        // for captures to record that they were cut
+	connGrace   = 800 * time.Millisecond // for connections that were closed to end; more than lingerGrace
 
 	handoverGrace = 500 * time.Millisecond // for connections accepted just before a handover
 )
@@ -165,7 +166,8 @@ var errOverdue = errors.New("requests were still running when the time to stop r
 // Shutdown stops gracefully: new requests are answered 503 stopping, idle connections
 // are closed, and running requests may finish until ctx ends. Requests that still run
 // then are cut, and the error says so. The listeners stay open until the last request
-// has finished. A second call waits for the same end.
+// has finished. Shutdown ends cutGrace and connGrace after ctx at the latest. A second call waits
+// for the same end.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.beginStop()
 	var err error
@@ -197,9 +199,27 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	}
 	s.handoff.Close()
 	s.closeRemaining(err != nil)
-	s.wg.Wait()
+	if !s.awaitConns() {
+		s.log.Warn("connections did not end although they were closed", "connections", s.Stats().Connections)
+	}
 	s.cancel()
 	return err
+}
+
+// awaitConns waits for the goroutines of the connections, at most for connGrace: one may wait for
+// something else than its closed socket.
+func (s *Server) awaitConns() bool {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.wg.Wait()
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(connGrace):
+		return false
+	}
 }
 
 // Drain makes /readyz answer 503 while everything is still served, so that balancers send

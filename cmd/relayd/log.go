@@ -57,8 +57,10 @@ func notWritten(lines int64) string {
 
 // closeOutputs has the last lines written, within a bound.
 func (c *program) closeOutputs() {
-	c.errs.close()
-	c.out.close()
+	var outputs sync.WaitGroup // each has a bound of its own
+	outputs.Go(c.errs.close)
+	outputs.Go(c.out.close)
+	outputs.Wait()
 }
 
 // registerOutputs adds the metrics of stdout and stderr.

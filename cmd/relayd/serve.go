@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -42,34 +44,127 @@ func (a *app) Stop() error {
 		a.server.StopAccepting()
 	}
 	a.sshServer.Announce()
+	steps := &stopSteps{log: a.log}
+	cut := a.drainRequests(ctx, steps)
+	end := steps.endOf(ctx)
 	if a.acme != nil {
-		a.acme.Stop()
+		steps.run("certificates", end, a.acme.Stop)
 	}
-	var draining errgroup.Group
-	draining.Go(func() error { return a.server.Shutdown(ctx) })
-	draining.Go(func() error { return a.delivery.Close(ctx) })
-	overdue := draining.Wait()
-	a.accessLog.close()
+	steps.run("access log", end, a.accessLog.close)
+	steps.run("admin listener", end, func() { _ = a.admin.Close() })
+	closed := make(chan error, 1)
+	steps.run("store", end, func() { closed <- a.store.Close() })
+	var err error
+	select {
+	case err = <-closed:
+	default:
+	}
+	if len(steps.late) > 0 {
+		err = errors.Join(err, fmt.Errorf("the stop was not in order: %s had not ended in time", strings.Join(steps.late, ", ")))
+	}
+	if cut != nil {
+		a.log.Warn("stopped with requests cut", "err", cut)
+		return errors.Join(fmt.Errorf("the time to stop in order ran out after %s: requests were cut and are kept as interrupted", drain), err)
+	}
+	if err == nil {
+		a.log.Info("stopped")
+	}
+	return err
+}
 
-	// Tunnels are closed last, because running requests need them, within the rest of the
-	// drain time, but at least a second, so that their clients can be told.
+// Times of a stop after the drain time, which is the end of ctx. Together with the last lines of
+// the log they are less than five seconds, whatever peers, pipes and the database do.
+const (
+	stopGrace    = 3800 * time.Millisecond // for all steps
+	requestGrace = 3 * time.Second         // for requests that were cut to be stored
+	sshGrace     = 500 * time.Millisecond  // from the cut of requests to that of SSH connections
+)
+
+// drainRequests lets the running requests end, until ctx does, and then closes the SSH
+// connections. It returns an error if requests had to be cut.
+//
+// Tunnels are closed last, because running requests need them, within the rest of the drain time,
+// but at least a second, so that their clients can be told. They are closed soon after the drain
+// time in any case: a request may wait for nothing but its tunnel.
+func (a *app) drainRequests(ctx context.Context, steps *stopSteps) error {
+	ended := make(chan error, 1)
+	go func() {
+		var requests errgroup.Group
+		requests.Go(func() error { return a.server.Shutdown(ctx) })
+		requests.Go(func() error { return a.delivery.Close(ctx) })
+		ended <- requests.Wait()
+	}()
+	late := make(chan struct{}) // closed sshGrace after ctx has ended
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(sshGrace, func() { close(late) }) })()
+	var cut error
 	left := 15 * time.Second
-	if deadline, ok := ctx.Deadline(); ok {
-		left = max(time.Until(deadline), time.Second)
+	select {
+	case cut = <-ended:
+		ended = nil
+		if deadline, ok := ctx.Deadline(); ok {
+			left = max(time.Until(deadline), time.Second)
+		}
+	case <-late:
+		left = 0
 	}
 	last, done := context.WithTimeout(context.Background(), left)
 	defer done()
-	if err := a.sshServer.Shutdown(last); err != nil {
-		a.log.Warn("ssh connections were cut", "err", err)
+	steps.run("ssh connections", time.Now().Add(left+stopGrace), func() {
+		if err := a.sshServer.Shutdown(last); err != nil {
+			a.log.Warn("ssh connections were cut", "err", err)
+		}
+	})
+	if ended == nil {
+		return cut
 	}
-	_ = a.admin.Close()
-	err := a.store.Close()
-	if overdue != nil {
-		a.log.Warn("stopped with requests cut", "err", overdue)
-		return errors.Join(fmt.Errorf("the time to stop in order ran out after %s: requests were cut and are kept as interrupted", drain), err)
+	deadline, _ := ctx.Deadline() // there is one, for ctx has ended
+	select {
+	case cut = <-ended:
+		return cut
+	case <-time.After(time.Until(deadline.Add(requestGrace))):
+		steps.tooLate("requests")
+		return errors.New("requests did not end")
 	}
-	a.log.Info("stopped")
-	return err
+}
+
+// stopSteps runs the steps of a stop. One that does not end in time is left alone and named, and
+// the next one runs.
+type stopSteps struct {
+	log  *slog.Logger
+	late []string
+}
+
+// endOf returns when the last step has to be over: stopGrace after the drain time, but each step
+// gets some time where the steps before needed it all.
+func (s *stopSteps) endOf(ctx context.Context) time.Time {
+	const least = stopGrace - requestGrace
+	end := time.Now().Add(stopGrace)
+	if deadline, ok := ctx.Deadline(); ok && ctx.Err() != nil {
+		end = deadline.Add(stopGrace)
+	}
+	if soon := time.Now().Add(least); end.Before(soon) {
+		return soon
+	}
+	return end
+}
+
+// run runs a step and waits for its end, until a time at the latest.
+func (s *stopSteps) run(name string, until time.Time, step func()) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		step()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(time.Until(until)):
+		s.tooLate(name)
+	}
+}
+
+func (s *stopSteps) tooLate(name string) {
+	s.late = append(s.late, name)
+	s.log.Warn("a step of the stop does not end; the stop goes on without it", "step", name)
 }
 
 // moveClients sends the SSH clients to the other nodes, if there are any, while everything
@@ -88,28 +183,64 @@ func (a *app) moveClients(ctx context.Context) {
 	a.sshServer.Move(ctx)
 }
 
-// abandon closes what a failed Start has opened.
+// abandon closes what a failed Start has opened, within stopGrace.
 func (a *app) abandon() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()
+	steps, end := &stopSteps{log: a.log}, time.Now().Add(stopGrace)
 	if a.server != nil {
-		_ = a.server.Shutdown(now)
-		_ = a.delivery.Close(now)
-		_ = a.sshServer.Shutdown(now)
+		steps.run("requests", end, func() {
+			_ = a.server.Shutdown(now)
+			_ = a.delivery.Close(now)
+		})
+		steps.run("ssh connections", end, func() { _ = a.sshServer.Shutdown(now) })
 		_ = a.admin.Close()
 	}
 	if a.acme != nil {
-		a.acme.Stop()
+		steps.run("certificates", end, a.acme.Stop)
 	}
 	for _, ln := range []net.Listener{a.httpLn, a.httpsLn, a.sshLn, a.adminLn} {
 		if ln != nil {
 			_ = ln.Close()
 		}
 	}
-	a.accessLog.close()
+	steps.run("access log", end, a.accessLog.close)
 	if a.store != nil {
-		_ = a.store.Close()
+		steps.run("store", end, func() { _ = a.store.Close() })
 	}
+}
+
+// startWithin starts the relay, and its first account exists then. When ctx ends it waits
+// stopGrace at most: a database that does not answer holds each of its calls for seconds.
+func (a *app) startWithin(ctx context.Context, list []*setting) (greeting *summary, served bool, err error) {
+	type result struct {
+		greeting *summary
+		served   bool
+		err      error
+	}
+	started := make(chan result, 1)
+	go func() {
+		if err := a.Start(ctx); err != nil {
+			started <- result{err: err}
+			return
+		}
+		greeting, err := a.firstStart(ctx, list)
+		started <- result{greeting, true, err}
+	}()
+	var r result
+	select {
+	case r = <-started:
+	case <-ctx.Done():
+		select {
+		case r = <-started:
+		case <-time.After(stopGrace):
+			return nil, false, errors.New("stopped during the start, which had not ended in time: the database does not answer")
+		}
+	}
+	if r.err != nil && ctx.Err() != nil && !r.served {
+		r.err = nil // stopped while it waited to serve
+	}
+	return r.greeting, r.served, r.err
 }
 
 // greetingWait is how long the greeting waits for the lines of the log before it.
@@ -125,13 +256,10 @@ drain time ran out and requests were cut. A second signal ends it at once.`,
 	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, _ []string) error {
 		c.useOutputs(cfg)
 		a := newApp(c, cfg)
-		if err := a.Start(ctx); err != nil {
-			if ctx.Err() != nil {
-				return nil // stopped while it waited to serve
-			}
+		greeting, served, err := a.startWithin(ctx, list)
+		if !served {
 			return err
 		}
-		greeting, err := a.firstStart(ctx, list)
 		if err == nil {
 			c.errs.drain(greetingWait) // on a terminal the greeting comes last
 			fmt.Fprint(c.stdout, greeting)
