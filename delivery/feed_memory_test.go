@@ -32,6 +32,10 @@ func TestFeedFromMemory(t *testing.T) {
 		},
 		func(*local) {}, // closed without an answer
 		func(*local) { time.Sleep(20 * time.Millisecond) },
+		func(l *local) { // the page of Django, later than its event is stored
+			time.Sleep(60 * time.Millisecond)
+			l.Write("HTTP/1.1 400 Bad Request\r\nContent-Length: 14\r\n\r\nDisallowedHost")
+		},
 	}
 	ids := map[relay.ID]bool{}
 	for _, answer := range answers {

@@ -59,12 +59,18 @@ func (f *newEvent) stored() relay.Event {
 	if a != nil {
 		e.LastReceivedAt, e.AttemptCount, e.Error = storedTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
 		if f.ended() {
-			e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, hostRefusedBy(a)
-			e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
+			setOutcome(&e, a)
 		}
 	}
 	e.Error = storedFault(e.Error)
 	return e
+}
+
+// setOutcome copies to an event what its row repeats of its last attempt, which has ended, but for
+// state, error and blocker, which the event may have for itself.
+func setOutcome(e *relay.Event, a *relay.Attempt) {
+	e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, hostRefusedBy(a)
+	e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
 }
 
 // ended reports whether the first attempt has ended.
@@ -328,18 +334,26 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	return &e, attemptSnapshot(a, node)
 }
 
-// endSnapshot gives an attempt that ended in a later batch than its event came: of a live
-// request, because nothing else is known of the others.
-func endSnapshot(st *step, row *attemptRow, node string) func() (*relay.Event, *relay.Attempt) {
+// endChange is what to publish of an attempt that ended in a later batch than its event came: of a
+// live request with what is known of it in memory.
+func endChange(st *step, row *attemptRow, node string) relay.Change {
+	c := relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.ID, N: st.Attempt.N}
 	if row.Kind != original || row.FromQueue != 0 || st.State != "" || st.Attempt.StartedAt.IsZero() {
-		return nil
+		return c
 	}
 	received := fromMicros(row.ReceivedAt)
-	return func() (*relay.Event, *relay.Attempt) {
+	c.Snapshot = func() (*relay.Event, *relay.Attempt) {
 		a := *st.Attempt
 		a.Kind, a.ReceivedAt, a.Actor, a.Released = relay.KindOriginal, received, "", false
 		return nil, attemptSnapshot(&a, node)
 	}
+	c.Ended = func(begun *relay.Event) *relay.Event {
+		e, a := *begun, st.Attempt
+		e.State, e.Error, e.Blocker = a.State, storedFault(a.Error), upgradeBlocker(a, e.Blocker)
+		setOutcome(&e, a)
+		return &e
+	}
+	return c
 }
 
 // attemptSnapshot gives an attempt as it is read, without its body; nil where its heads are

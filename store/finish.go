@@ -147,7 +147,7 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 func (w *writer) afterFinish(st *step, row *attemptRow) error {
 	a := st.Attempt
 	w.addUsage(row.AliasID, attemptStoredSize(a))
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.ID, N: a.N, Snapshot: endSnapshot(st, row, w.target.name)})
+	w.publish(endChange(st, row, w.target.name))
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
 		return w.requeue(row)

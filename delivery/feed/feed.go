@@ -189,30 +189,17 @@ func (f *Feed) withSnapshot(c relay.Change) change {
 	}
 	if c.Snapshot != nil {
 		out.event, out.attempt = c.Snapshot()
-		out.Snapshot = nil
 	}
 	begun, _ := f.running.Get(c.Event)
 	f.running.Remove(c.Event)
 	switch {
 	case out.event != nil && out.event.State == relay.StateDelivering:
 		f.running.Add(c.Event, out.event)
-	case out.event == nil && out.attempt != nil && begun != nil && begun.AttemptCount == c.N:
-		out.event = afterEnd(begun, out.attempt)
+	case out.event == nil && c.Ended != nil && begun != nil && begun.AttemptCount == c.N:
+		out.event = c.Ended(begun)
 	}
+	out.Snapshot, out.Ended = nil, nil
 	return out
-}
-
-// afterEnd returns an event as the store writes it when its only attempt has ended.
-func afterEnd(begun *relay.Event, a *relay.Attempt) *relay.Event {
-	e := *begun
-	e.State, e.Error, e.Status, e.HasLatency = a.State, a.Error, a.Status, a.HasTiming
-	if a.HasTiming {
-		e.Latency = a.Timing.Latency()
-	}
-	if e.Blocker == "" && a.ResponseState == relay.ResponseUpgraded {
-		e.Blocker = relay.BlockedUpgraded
-	}
-	return &e
 }
 
 // noteMissed notes that an item of the alias was left out, for viewers that come back. When too
