@@ -301,10 +301,20 @@ func TestResyncHasTheIDOfTheLastItemItStandsFor(t *testing.T) {
 	})
 }
 
-// rightsStore calls during, once, after it has read the aliases of an actor.
+// rightsStore calls during, once, after it has read the aliases of an actor, and checked after it has
+// found a credential valid.
 type rightsStore struct {
 	*memStore
-	during func()
+	during, checked func()
+}
+
+func (s *rightsStore) StillValid(ctx context.Context, who relay.Actor) error {
+	err := s.memStore.StillValid(ctx, who)
+	if f := s.checked; f != nil {
+		s.checked = nil
+		f()
+	}
+	return err
 }
 
 func (s *rightsStore) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
@@ -354,6 +364,58 @@ func TestSubscribeWithRevokedCredential(t *testing.T) {
 		time.Sleep(time.Second)
 		_, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
 		b.want("error", err, relay.ErrNotFound)
+	})
+}
+
+// The credential may also end after it was checked, and before the viewer is one of those that are
+// looked at when rights change.
+func TestCredentialRevokedWhileSubscribing(t *testing.T) {
+	for _, when := range []string{"behind its check", "behind its aliases"} {
+		s := &rightsStore{}
+		run(t, always("hello", ok), func(b *fixture) {
+			revoke := func() {
+				b.s.invalid = true
+				b.d.Publish([]relay.Change{{Kind: relay.ChangeAccount, Account: 1}})
+				time.Sleep(time.Second)
+			}
+			if s.checked = revoke; when == "behind its aliases" {
+				s.checked, s.during = nil, revoke
+			}
+			sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorUser}, 0, "")
+			if err != nil {
+				return // it may be refused at once as well
+			}
+			defer sub.Close()
+			ctx, cancel := timeout(3 * time.Second)
+			defer cancel()
+			_, err = sub.Next(ctx)
+			b.want(when, err, relay.ErrNotFound)
+		}, func(b *fixture) { s.memStore, b.opt.Store = b.s, s })
+	}
+}
+
+// A token that is limited to one alias sees no other one in the live feed, also after another alias
+// has changed.
+func TestTokenOfOneAliasSeesNoOther(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		sub, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
+		b.want("error", err, nil)
+		defer sub.Close()
+		for range 2 { // made, and changed
+			b.newAlias(8, "other")
+			time.Sleep(time.Second)
+			in, _ := b.inbound(post)
+			in.Alias, _ = b.d.Alias("other")
+			b.want("answer", code(b.d.Capture(context.Background(), in)), "202")
+			b.send(post)
+			ctx, cancel := timeout(3 * time.Second)
+			items, err := sub.Next(ctx)
+			cancel()
+			b.want("error", err, nil)
+			for _, i := range items {
+				b.want("alias of "+i.Name, i.Alias, int64(7))
+			}
+		}
 	})
 }
 

@@ -185,6 +185,11 @@ func (r *Registry) Each(f func(*Alias)) {
 func (r *Registry) put(a *relay.Alias) *Alias {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	return r.set(a)
+}
+
+// set does what put does. The caller holds mu.
+func (r *Registry) set(a *relay.Alias) *Alias {
 	o := r.owners[a.Owner]
 	if o == nil {
 		o = &owner{overflow: semaphore.NewWeighted(overflowPerAccount)}
@@ -201,16 +206,24 @@ func (r *Registry) put(a *relay.Alias) *Alias {
 	}
 	st.owner.Store(o)
 	st.alias.Store(a)
-	r.labels[a.Name] = st
+	// Ids rise. An alias with a lower id than that of its label was removed, and its label given to
+	// another one, since a was read.
+	if has := r.labels[a.Name]; has == nil || has.ID < a.ID {
+		r.labels[a.Name] = st
+	}
 	return st
 }
 
-// Find returns an alias that the registry may not contain yet.
+// Find returns an alias that the registry may not contain yet. a may be older than what the
+// registry contains.
 func (r *Registry) Find(a *relay.Alias) *Alias {
-	if st := r.ByID(a.ID); st != nil {
+	r.mu.Lock()
+	if st := r.ids[a.ID]; st != nil {
+		r.mu.Unlock()
 		return st
 	}
-	st := r.put(a)
+	st := r.set(a)
+	r.mu.Unlock()
 	r.ReadTunnel(a.ID)
 	r.ReadAgain(a.ID) // a may be outdated, and its alias removed
 	return st

@@ -67,3 +67,51 @@ func TestNewAliasIsKnownBeforeItsTunnelIsRead(t *testing.T) {
 		t.Errorf("asked before it is known: %v, afterwards: %v", early, asked)
 	}
 }
+
+// A request that was read for an alias which was removed meanwhile took the label from the alias
+// that has it now: that one was unknown for as long as it did not change.
+func TestOutdatedAliasDoesNotTakeTheLabel(t *testing.T) {
+	r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
+	old := &relay.Alias{ID: 1, Name: "hook", Owner: 1}
+	r.put(old)
+	r.remove(1)
+	now := r.put(&relay.Alias{ID: 2, Name: "hook", Owner: 2})
+	r.Find(old)
+	if r.ByLabel("hook") != now {
+		t.Error("the label is that of the removed alias")
+	}
+	r.remove(1) // it was read again
+	if r.ByLabel("hook") != now {
+		t.Error("the label is gone with the removed alias")
+	}
+	r.Find(&relay.Alias{ID: 2, Name: "hook", Owner: 1}) // from before it was handed on
+	if now.alias.Load().Owner != 2 {
+		t.Error("an older value replaced the one that the registry has")
+	}
+	r.remove(2)
+	if r.ByLabel("hook") != nil || len(r.owners) != 0 {
+		t.Errorf("%v and %d owners are left", r.ByLabel("hook"), len(r.owners))
+	}
+	if next := r.put(&relay.Alias{ID: 3, Name: "hook", Owner: 1}); r.ByLabel("hook") != next {
+		t.Error("a new alias does not get the label")
+	}
+}
+
+// What the store said of a tunnel before this node changed it undoes nothing.
+func TestOutdatedRecordOfATunnel(t *testing.T) {
+	r := New(Options{
+		NewDispatcher: func(*Alias) Dispatcher { return nil }, Store: thisNode{},
+		Remote: func(relay.TunnelRecord) relay.RemoteTunnel { panic("an outdated record was applied") },
+	})
+	st := r.put(&relay.Alias{ID: 1, Name: "hook", Owner: 1})
+	before := st.tunnelVersion
+	st.tunnelVersion++
+	r.applyTunnel(st, before, &relay.TunnelRecord{Alias: 1, Node: "other", State: relay.TunnelOnline})
+	if st.tunnel() != nil {
+		t.Error("the alias has the tunnel of the other node")
+	}
+}
+
+type thisNode struct{ Store }
+
+func (thisNode) NodeID() string { return "here" }
