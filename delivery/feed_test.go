@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -417,6 +418,77 @@ func TestTokenOfOneAliasSeesNoOther(t *testing.T) {
 			}
 		}
 	})
+}
+
+// heldStore holds reads of the heads of attempts until hold is closed.
+type heldStore struct {
+	*memStore
+	hold chan struct{}
+	held atomic.Int64
+}
+
+func (s *heldStore) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
+	s.held.Add(1)
+	defer s.held.Add(-1)
+	select {
+	case <-s.hold:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return s.memStore.AttemptHeads(ctx, refs)
+}
+
+// The items of all aliases were made one after the other: three answers with heads of 126 KiB kept
+// the next event of another account from its live view for a minute. Those of one alias keep their
+// order, and come after all that is read for them.
+func TestSlowItemsOfAnAliasDelayNoOther(t *testing.T) {
+	huge := "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-Big: " + strings.Repeat("x", 100<<10) + "\r\n\r\nok"
+	s := &heldStore{}
+	run(t, always("hello", huge), func(b *fixture) {
+		ctx := context.Background()
+		s.hold = make(chan struct{})
+		b.newAlias(8, "other")
+		slow, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 7, "")
+		b.want("error", err, nil)
+		defer slow.Close()
+		quick, err := b.d.Subscribe(ctx, relay.Actor{Account: 1, Kind: relay.ActorUser}, 8, "")
+		b.want("error", err, nil)
+		defer quick.Close()
+		for range 10 {
+			b.send(post)
+			time.Sleep(100 * time.Millisecond)
+		}
+		b.want("reads that are held", s.held.Load(), int64(1))
+		in, _ := b.inbound(post)
+		in.Alias, _ = b.d.Alias("other")
+		b.want("answer", code(b.d.Capture(ctx, in)), "202")
+		began := time.Now()
+		items, err := quick.Next(ctx)
+		b.want("error", err, nil)
+		b.want("item", items[0].Name, "event")
+		b.want("soon", time.Since(began) <= 200*time.Millisecond, true)
+		close(s.hold)
+		last := ""
+		for ended := 0; ended < 10; {
+			short, cancel := timeout(3 * time.Second)
+			items, err := slow.Next(short)
+			cancel()
+			if err != nil {
+				b.want("error", err, nil)
+				break
+			}
+			for _, i := range items {
+				if i.Name == "resync" {
+					ended = 10
+				}
+				if i.Name == "attempt" {
+					ended++
+				}
+				b.want("order", i.ID > last || len(i.ID) > len(last), true)
+				last = i.ID
+			}
+		}
+	}, func(b *fixture) { s.memStore, b.opt.Store = b.s, s })
 }
 
 // newAlias makes another alias of the account 1 in the store, and publishes that.

@@ -29,7 +29,7 @@ const (
 	// ones, so items are bounded in bytes too.
 	ringBytes      = 8 << 20          // of the items kept
 	pendingBytes   = 1 << 20          // of the items that wait for one viewer, but for one larger item
-	roundBytes     = 4 << 20          // of the items that one round makes, and one item more
+	encoders       = 4                // aliases whose items are encoded at the same time
 	accountViewers = 256              // viewers of one account
 	readTimeout    = 10 * time.Second // for what one round reads
 	roundChanges   = 500              // changes that one round reads, of one alias at most pendingItems
@@ -75,8 +75,10 @@ type Options struct {
 	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
 }
 
-// Feed tells viewers what happened. One goroutine reads and encodes each change once, and
-// only while somebody may see it. The methods are safe for concurrent use.
+// Feed tells viewers what happened. Each change is read and encoded once, and only while somebody
+// may see it. One goroutine reads what viewers may see; the items of each alias are encoded beside
+// it, one after the other, so that an alias with large ones delays no other. The methods are safe
+// for concurrent use.
 type Feed struct {
 	Options
 	boot string // starts every id, so that those of another run are known as foreign
@@ -85,8 +87,11 @@ type Feed struct {
 	changes []change
 	count   map[int64]int                      // alias -> how many of changes are of it
 	left    map[int64]bool                     // aliases of which changes were left out since the last round
+	busy    map[int64]bool                     // aliases whose items are encoded now
+	any     bool                               // the rights of all viewers are to be read again
 	running *lru.Cache[relay.ID, *relay.Event] // new events whose first attempt is under way
 	wake    chan struct{}
+	places  chan struct{} // one for each alias that is encoded
 	viewers map[*viewer]bool
 	closed  error  // what viewers get since Close; nil = open
 	rights  uint64 // raised by each change after which somebody may have lost or gained rights
@@ -127,6 +132,8 @@ func New(o Options) *Feed {
 		viewers: map[*viewer]bool{},
 		count:   map[int64]int{},
 		left:    map[int64]bool{},
+		busy:    map[int64]bool{},
+		places:  make(chan struct{}, encoders),
 		missed:  map[int64]uint64{},
 		running: running,
 	}
@@ -151,8 +158,9 @@ func (f *Feed) Put(changes ...relay.Change) {
 		switch {
 		case c.Kind == relay.ChangeTunnel, c.Kind == relay.ChangeMissed: // told by Tunnel and MissAll
 			continue
-		case c.Kind == relay.ChangeAccount:
-		case c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
+		case c.Kind == relay.ChangeAccount, c.Kind == relay.ChangeAlias && len(f.viewers) > 0:
+			f.putRights(c)
+			continue
 		case f.left[c.Alias]:
 			continue
 		// While rights are to be read, it is not known who sees the alias.
@@ -169,9 +177,26 @@ func (f *Feed) Put(changes ...relay.Change) {
 	f.wakeRun()
 }
 
+// putRights takes a change of rights. Beyond roundChanges it stands for the rights of all viewers,
+// and those of its alias read their data again. The caller holds mu.
+func (f *Feed) putRights(c relay.Change) {
+	switch {
+	case len(f.changes) < roundChanges:
+		f.count[c.Alias]++
+		f.changes = append(f.changes, change{Change: c})
+		return
+	case c.Alias != 0:
+		f.left[c.Alias] = true
+	}
+	if !f.any {
+		f.any = true
+		f.changes = append(f.changes, change{Change: relay.Change{Kind: relay.ChangeAlias}}, change{Change: relay.Change{Kind: relay.ChangeAccount}})
+	}
+}
+
 // wakeRun makes Run begin a round if there is something to tell. The caller holds mu.
 func (f *Feed) wakeRun() {
-	if len(f.changes) == 0 {
+	if len(f.changes) == 0 && len(f.left) == 0 {
 		return
 	}
 	select {
@@ -250,6 +275,8 @@ func (f *Feed) watched(alias int64) bool {
 func (f *Feed) Run(ctx context.Context) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
+	var encoding sync.WaitGroup
+	defer encoding.Wait()
 	for {
 		select {
 		case <-f.wake:
@@ -261,15 +288,20 @@ func (f *Feed) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		f.round(ctx)
+		for _, tell := range f.round(ctx) {
+			encoding.Go(func() { tell(ctx) })
+		}
 		pause.Reset(roundPause)
 	}
 }
 
-func (f *Feed) round(ctx context.Context) {
+// round takes the changes that wait, and applies those of rights. It returns what encodes the items
+// of each alias and passes them on. What is of an alias whose items are still being encoded waits
+// for a later round, so that the items of an alias keep their order.
+func (f *Feed) round(ctx context.Context) (tell []func(context.Context)) {
 	f.mu.Lock()
 	changes, left, rights := f.changes, f.left, f.rights
-	f.changes, f.left = nil, map[int64]bool{}
+	f.changes, f.left, f.any = nil, map[int64]bool{}, false
 	clear(f.count)
 	f.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -280,7 +312,73 @@ func (f *Feed) round(ctx context.Context) {
 		f.known = rights
 		f.mu.Unlock()
 	}
-	f.deliver(f.items(ctx, told, left), left)
+	told, left = f.putBack(told, left)
+	told = leaveOut(coalesce(told), left)
+	events, err := f.events(ctx, told)
+	byAlias := map[int64][]change{}
+	for _, c := range told {
+		if err != nil {
+			left[c.Alias] = true
+		} else {
+			byAlias[c.Alias] = append(byAlias[c.Alias], c)
+		}
+	}
+	f.mu.Lock()
+	for alias := range left {
+		f.miss(alias)
+		delete(byAlias, alias)
+	}
+	for alias := range byAlias {
+		f.busy[alias] = true
+	}
+	f.mu.Unlock()
+	for alias, changes := range byAlias {
+		tell = append(tell, func(ctx context.Context) { f.tell(ctx, alias, changes, events) })
+	}
+	return tell
+}
+
+// putBack puts back what is of an alias whose items are being encoded, and returns the rest.
+func (f *Feed) putBack(told []change, left map[int64]bool) ([]change, map[int64]bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var back, now []change
+	for _, c := range told {
+		if !f.busy[c.Alias] {
+			now = append(now, c)
+			continue
+		}
+		if c.Kind == relay.ChangeAlias {
+			c.Kind = relay.ChangeQueue // its rights have been applied
+		}
+		back = append(back, c)
+		f.count[c.Alias]++
+	}
+	f.changes = append(back, f.changes...)
+	for alias := range left {
+		if f.busy[alias] {
+			f.left[alias] = true
+			delete(left, alias)
+		}
+	}
+	return now, left
+}
+
+// tell encodes the items of one alias and passes them on.
+func (f *Feed) tell(ctx context.Context, alias int64, changes []change, events map[relay.ID]*relay.Event) {
+	f.places <- struct{}{}
+	defer func() { <-f.places }()
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	items, all := f.items(ctx, changes, events)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.deliver(items)
+	if !all {
+		f.miss(alias)
+	}
+	delete(f.busy, alias)
+	f.wakeRun()
 }
 
 // access ends the viewers that have lost their rights, and returns the changes that the others
@@ -373,11 +471,8 @@ func (f *Feed) catchUp(v *viewer, before map[int64]bool, err error) {
 	}
 }
 
-// deliver numbers the items and passes each one to the viewers that may see it. left are the
-// aliases with changes that have no item.
-func (f *Feed) deliver(items []relay.FeedItem, left map[int64]bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+// deliver numbers the items and passes each one to the viewers that may see it. The caller holds mu.
+func (f *Feed) deliver(items []relay.FeedItem) {
 	for i := range items {
 		f.seq++
 		record.CompleteItem(&items[i], f.id(f.seq))
@@ -392,9 +487,6 @@ func (f *Feed) deliver(items []relay.FeedItem, left map[int64]bool) {
 	f.ring = slices.Delete(f.ring, 0, over)
 	for v := range f.viewers {
 		v.give(items)
-	}
-	for alias := range left {
-		f.miss(alias)
 	}
 }
 

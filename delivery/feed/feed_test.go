@@ -51,8 +51,32 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 		t.Errorf("%d changes wait, %d were read, %d items wait", len(f.changes), snapshots, len(busy.pending))
 	}
 	changes := leaveOut(coalesce(f.changes), f.left)
-	f.deliver(nil, f.left)
+	for alias := range f.left {
+		f.miss(alias)
+	}
 	if len(changes) != 1 || changes[0].Alias != 2 || !isResync(busy.pending) || len(quiet.pending) > 0 {
 		t.Errorf("%d changes are told, resync %v, of the other alias %d", len(changes), isResync(busy.pending), len(quiet.pending))
+	}
+}
+
+// However many changes of rights come while a round reads for up to ten seconds, a bounded number
+// waits. What is left out is told as one change of all, and the viewers of its aliases read again.
+func TestChangesOfRightsAreBounded(t *testing.T) {
+	f := New(Options{})
+	v := &viewer{f: f, all: true, ready: make(chan struct{}, 1)}
+	f.viewers[v] = true
+	for i := range int64(20_000) {
+		f.Put(relay.Change{Kind: relay.ChangeAlias, Alias: i + 1}, relay.Change{Kind: relay.ChangeAccount, Account: i + 1})
+	}
+	if len(f.changes) > roundChanges+2 {
+		t.Errorf("%d changes wait", len(f.changes))
+	}
+	var all, any bool
+	for _, c := range f.changes {
+		any = any || c.Kind == relay.ChangeAccount && c.Account == 0
+		all = all || c.Kind == relay.ChangeAlias && c.Alias == 0
+	}
+	if !all || !any || !f.left[20_000] {
+		t.Errorf("rights of all aliases %v, of all accounts %v, of the last alias %v", all, any, f.left[20_000])
 	}
 }

@@ -10,53 +10,49 @@ import (
 	"relay/record"
 )
 
-// items reads and encodes each changed event, attempt, tunnel or alias once, ordered by its last
-// change. It adds to left the aliases with changes that are too many for viewers, that could
-// not be read, or that came after roundBytes, and leaves out all changes of an alias in left.
-func (f *Feed) items(ctx context.Context, changes []change, left map[int64]bool) (items []relay.FeedItem) {
-	changes = leaveOut(coalesce(changes), left)
-	leave := func(changes []change) {
-		for i := range changes {
-			left[changes[i].Alias] = true
-		}
-	}
+// events reads the events that have changed, as far as the changes do not have them.
+func (f *Feed) events(ctx context.Context, changes []change) (map[relay.ID]*relay.Event, error) {
 	var ids []relay.ID
-	rows := map[relay.ID]*relay.Event{}
+	events := map[relay.ID]*relay.Event{}
 	for _, c := range changes {
 		switch {
 		case c.Kind != relay.ChangeEvent:
 		case c.event != nil:
-			rows[c.Event] = c.event
+			events[c.Event] = c.event
 		default:
 			ids = append(ids, c.Event)
 		}
 	}
-	if len(ids) > 0 {
-		list, err := f.Store.Summaries(ctx, ids)
-		if err != nil {
-			f.Log.Warn("changes not read for the live feed", "error", err)
-			leave(changes)
-			return nil
-		}
-		for i := range list {
-			rows[list[i].ID] = &list[i]
-		}
+	if len(ids) == 0 {
+		return events, nil
 	}
-	r, size := reading{f: f, changes: changes, events: rows, positions: map[int64]map[relay.AttemptRef]int{}}, 0
+	list, err := f.Store.Summaries(ctx, ids)
+	if err != nil {
+		f.Log.Warn("changes not read for the live feed", "error", err)
+		return nil, err
+	}
+	for i := range list {
+		events[list[i].ID] = &list[i]
+	}
+	return events, nil
+}
+
+// items reads and encodes each changed event, attempt, tunnel or alias of one alias once, ordered by
+// its last change. all is false where a change could not be read, or came after more bytes than
+// wait for a viewer.
+func (f *Feed) items(ctx context.Context, changes []change, events map[relay.ID]*relay.Event) (items []relay.FeedItem, all bool) {
+	r, size := reading{f: f, changes: changes, events: events}, 0
 	for i := range changes {
 		item, err := r.item(ctx, i)
-		switch {
-		case err != nil:
-			leave(changes[i : i+1])
-		case item.Data != nil:
+		if err != nil || size > pendingBytes {
+			return items, false
+		}
+		if item.Data != nil {
 			items = append(items, item)
 		}
-		if size += len(item.Data); size > roundBytes {
-			leave(changes[i+1:])
-			return items
-		}
+		size += len(item.Data)
 	}
-	return items
+	return items, true
 }
 
 // leaveOut takes out the changes of the aliases in left, and of those, which it adds, that have
@@ -80,12 +76,12 @@ func leaveOut(changes []change, left map[int64]bool) []change {
 // response head.
 const headsAtOnce = 4
 
-// reading makes items of the changes of one round.
+// reading makes items of the changes of one alias.
 type reading struct {
 	f         *Feed
 	changes   []change
 	events    map[relay.ID]*relay.Event
-	positions map[int64]map[relay.AttemptRef]int // in the queues of aliases, read once for all changes
+	positions map[relay.AttemptRef]int // in the queue of the alias, read once for all changes
 }
 
 // readAttempts reads the attempt of change i and those of the next changes.
@@ -110,21 +106,20 @@ func (r *reading) readAttempts(ctx context.Context, i int) error {
 // position returns the position of a changed attempt in the queue of its alias, which is
 // numbered once for all attempts that have changed.
 func (r *reading) position(ctx context.Context, changed *change) (int, error) {
-	alias := changed.Alias
-	if r.positions[alias] == nil {
+	if r.positions == nil {
 		var refs []relay.AttemptRef
 		for i := range r.changes {
-			if c := &r.changes[i]; c.Kind == relay.ChangeAttempt && c.Alias == alias {
+			if c := &r.changes[i]; c.Kind == relay.ChangeAttempt {
 				refs = append(refs, c.ref())
 			}
 		}
-		positions, err := r.f.Store.QueuePositions(ctx, alias, refs)
+		positions, err := r.f.Store.QueuePositions(ctx, changed.Alias, refs)
 		if err != nil {
 			return 0, err
 		}
-		r.positions[alias] = positions
+		r.positions = positions
 	}
-	return r.positions[alias][changed.ref()], nil
+	return r.positions[changed.ref()], nil
 }
 
 // summary returns the summary of an event that has changed, nil if the event is gone.

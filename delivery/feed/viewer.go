@@ -63,7 +63,7 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 	}
 	f.viewers[v] = true
 	if f.rights != rights { // what was learnt may be outdated, and only viewers are looked at again
-		f.changes = append(f.changes, change{Change: relay.Change{Kind: relay.ChangeAccount, Account: who.Account}})
+		f.putRights(relay.Change{Kind: relay.ChangeAccount, Account: who.Account})
 		f.wakeRun()
 	}
 	items, known := f.since(lastID, v)
