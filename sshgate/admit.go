@@ -214,13 +214,16 @@ func (srv *Server) forget(c *conn) {
 	srv.mu.Unlock()
 	defer srv.limiter.Release(&c.slot) // last: the penalty is there once the connection is not counted any more
 	c.mu.Lock()
-	in, result := c.loggedIn, c.result
+	in, result, tried := c.loggedIn, c.result, c.tried
 	c.mu.Unlock()
 	if in {
 		return
 	}
 	if result == resultRefused {
 		srv.metrics.refused.Add(1)
+	}
+	if (result == resultRefused || result == resultTimeout) && tried.err != "" {
+		srv.tellRefused(c, tried)
 	}
 	srv.metrics.logins.WithLabelValues(loginResults[result].name).Inc()
 	cost := loginResults[result].penalty

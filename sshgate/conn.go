@@ -73,6 +73,7 @@ type conn struct {
 	dead            bool          // the socket is closed: no new goroutines
 	loggedIn        bool
 	result          loginResult // why nobody has logged in
+	tried           refusal     // what was tried meanwhile, for the operator
 	loginDeadline   time.Time   // when the time for the login is over
 	draining        bool
 	moves           bool          // the client follows NoticeMoving

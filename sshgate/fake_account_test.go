@@ -90,6 +90,12 @@ func (f *fakeStore) Aliases(_ context.Context, who relay.Actor) ([]relay.Alias, 
 
 func (f *fakeStore) NoteLogin(relay.Actor, string) {}
 
+func (f *fakeStore) NoteRefusedLogin(keys, detail string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.refusedLogins = append(f.refusedLogins, keys+" "+detail)
+}
+
 func (f *fakeStore) NoteRefusedForward(account int64, x relay.RefusedForward) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -33,11 +33,14 @@ type fakeStore struct {
 	subs     map[*fakeSub]bool
 	events   map[relay.ID]*relay.Event
 	refused  map[int64][]relay.RefusedForward // forwards, by account
-	queued   map[int64]int
-	slow     chan struct{} // if set, ClaimAlias waits for it
-	waiting  map[string]*fakeEnrolment
-	changed  func([]relay.Change) // gets the ends of enrolments
-	pending  chan struct{}        // gets a value when a replay begins, which then waits for the end of its context
+
+	refusedLogins []string
+
+	queued  map[int64]int
+	slow    chan struct{} // if set, ClaimAlias waits for it
+	waiting map[string]*fakeEnrolment
+	changed func([]relay.Change) // gets the ends of enrolments
+	pending chan struct{}        // gets a value when a replay begins, which then waits for the end of its context
 }
 
 func newFakeStore() *fakeStore {

@@ -148,6 +148,7 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 		l.failures++
 	}
 	if method != "none" {
+		l.c.noteTry(meta.User(), err)
 		// A proven key that nobody approved, a store that does not answer and a reached limit
 		// cost the source nothing.
 		result := resultRefused
@@ -192,7 +193,9 @@ func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 // refuse notes what is wrong with a key. It is said only when no further try is
 // allowed, or likely: the next key of the same agent may be the right one.
 func (l *login) refuse(key ssh.PublicKey, what string) error {
-	why := "key " + ssh.FingerprintSHA256(key) + " " + what
+	fingerprint := ssh.FingerprintSHA256(key)
+	l.c.noteKey(fingerprint)
+	why := "key " + fingerprint + " " + what
 	if !slices.Contains(l.refused, why) {
 		l.refused = append(l.refused, why)
 	}

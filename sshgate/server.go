@@ -29,7 +29,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay"
-	"relay/record"
 	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
@@ -120,6 +119,7 @@ type Server struct {
 	rejecting *semaphore.Weighted // taken by each connection that is told why it is rejected
 
 	rejected, acceptErrors rate.Sometimes // for the log
+	failures               *failures
 
 	shell    shell.Config
 	moving   atomic.Bool   // see Move
@@ -157,6 +157,7 @@ func New(o Options) *Server {
 
 		rejected:     rate.Sometimes{Interval: logInterval},
 		acceptErrors: rate.Sometimes{Interval: logInterval},
+		failures:     newFailures(),
 		listeners:    map[net.Listener]struct{}{},
 		conns:        map[*conn]struct{}{},
 	}
@@ -171,14 +172,12 @@ func New(o Options) *Server {
 	srv.revalidator = &revalidator{srv: srv, due: scope{}}
 	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
 	srv.acceptor = &gliderlabs.Server{
-		Version:              strings.TrimPrefix(serverVersion, "SSH-2.0-"),
-		ConnCallback:         srv.admit,
-		ServerConfigCallback: srv.config,
-		ConnectionFailedCallback: func(_ net.Conn, err error) {
-			srv.o.Log.Debug("ssh connection ended before login", "err", record.SafeTextMax(err.Error(), 300))
-		},
-		ChannelHandlers: map[string]gliderlabs.ChannelHandler{"default": srv.channel},
-		RequestHandlers: map[string]gliderlabs.RequestHandler{"default": srv.request},
+		Version:                  strings.TrimPrefix(serverVersion, "SSH-2.0-"),
+		ConnCallback:             srv.admit,
+		ServerConfigCallback:     srv.config,
+		ConnectionFailedCallback: srv.connectionFailed,
+		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": srv.channel},
+		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": srv.request},
 	}
 	for _, key := range slices.Backward(o.HostKeys) { // of one type the last one that is added is used
 		srv.acceptor.HostSigners = append(srv.acceptor.HostSigners, key)
@@ -411,6 +410,9 @@ type Accounts interface {
 	// NoteLogin keeps in the audit log that somebody came in by a proven key from the
 	// address remote. It never blocks.
 	NoteLogin(who relay.Actor, remote string)
+	// NoteRefusedLogin keeps in the audit log that keys, by their fingerprints, were refused.
+	// It never blocks.
+	NoteRefusedLogin(keys, detail string)
 	// NoteRefusedForward keeps for the dashboard that a remote forward was refused to an
 	// account, and NoteAllowedForward forgets those of a bind address. They never block.
 	NoteRefusedForward(account int64, x relay.RefusedForward)

@@ -44,6 +44,15 @@ func (s *Store) NoteLogin(who relay.Actor, remote string) {
 	})
 }
 
+// NoteRefusedLogin records in the audit log that keys of nobody were refused, at most once an hour
+// for the same keys. It does not block; the entry is written within seconds.
+func (s *Store) NoteRefusedLogin(keys, detail string) {
+	at := s.now()
+	s.later.add("refused "+keys, loginInterval, func(c *writeTx) error {
+		return c.auditAt(at, relay.Actor{Kind: relay.ActorSSH, Name: "unknown"}, 0, "login.refused", keys, detail)
+	})
+}
+
 // NoteTakeover records in the audit log that a tunnel took an alias from another one, at
 // most once a minute for each alias. It does not block; the entry is written within
 // seconds.

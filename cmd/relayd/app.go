@@ -112,6 +112,9 @@ func (a *app) Start(ctx context.Context) (err error) {
 		a.serveHTTP()
 	}
 	a.log.Info("serving", "store", a.store.Describe())
+	if file := unusedDatabase(a.cfg); file != "" {
+		a.log.Warn("a file of sqlite lies in the data dir and is not used; move it away once nobody needs what is in it", "file", file)
+	}
 	if err := saveSiteFile(a.cfg, a.site); err != nil { // as on a full disk, on which requests are still served or refused
 		a.log.Warn("the addresses are not kept for operator commands, which need them as flags", "err", err)
 	}

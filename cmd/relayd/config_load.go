@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,11 +27,19 @@ type sources struct {
 	getenv func(string) string
 	file   string // --config; "" = none
 	system string // file of the packaged service; "" = none
+
+	// credentials are where systemd has the secrets of that service, with %s for the name of a
+	// setting. A command of root beside the service reads them there, because only the service
+	// gets them from systemd.
+	credentials []string
 }
 
 // systemConfig is the file of the packaged service. Without --config, it is used by every
 // command that nothing tells where the store is, if the person may read it.
 const systemConfig = "/etc/relayd/relayd.yaml"
+
+// systemCredentials are those of the packaged service.
+var systemCredentials = []string{"/run/credentials/relayd.service/%s", "/etc/credstore/relayd.%s"}
 
 // configFile returns the path of the configuration file, "" = none.
 func (src sources) configFile() string {
@@ -49,6 +58,11 @@ func (src sources) configFile() string {
 	}
 	_ = f.Close()
 	return src.system
+}
+
+// ofService tells whether the settings are those of the packaged service.
+func (src sources) ofService() bool {
+	return src.system != "" && filepath.Clean(src.configFile()) == src.system
 }
 
 // load builds the Config: flag, then environment, then file, then default. The
@@ -101,6 +115,14 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 		path, origin = filepath.Join(dir, s.name), "credential "+s.name
 		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			path = ""
+		}
+	case path == "" && s.secret && src.ofService():
+		for _, pattern := range slices.Backward(src.credentials) {
+			file := fmt.Sprintf(pattern, s.name)
+			if f, err := os.Open(file); err == nil {
+				_ = f.Close()
+				path, origin = file, file
+			}
 		}
 	}
 	if path != "" {
@@ -161,7 +183,7 @@ func (c *Config) check(list []*setting, getenv func(string) string) (faults erro
 	refuse(acme && c.ACMEDNS == "rfc2136" && server != nil, "acme-dns-server", "acme-dns rfc2136 needs the server to update, such as 192.0.2.53:53")
 	refuse(acme && c.ACMEDNS == "command" && command != nil, "acme-dns-command", fmt.Sprintf("acme-dns command needs a program: %v", command))
 	refuse(c.ACMECA != "" && (err != nil || ca.Scheme != "https" || ca.Host == ""), "acme-ca",
-		"expected the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory")
+		fmt.Sprintf("%q is not the https URL of a directory, such as https://acme-v02.api.letsencrypt.org/directory", c.ACMECA))
 	return faults
 }
 
@@ -215,7 +237,7 @@ func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*
 		}
 	}
 	return func() (Config, []*setting, error) {
-		return load(sources{flags: given, getenv: c.getenv, file: *file, system: systemConfig})
+		return load(sources{flags: given, getenv: c.getenv, file: *file, system: systemConfig, credentials: systemCredentials})
 	}
 }
 

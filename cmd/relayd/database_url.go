@@ -74,7 +74,7 @@ var ignored = strings.Fields(`channel_binding gssencmode gssdelegation gsslib kr
 	pool_min_conns pool_max_conn_lifetime pool_max_conn_idle_time pool_health_check_period default_query_exec_mode
 	max min idle_timeout idleTimeoutMillis max_connections connectTimeout connection_timeout loginTimeout socketTimeout tcpKeepAlive
 	keepalives keepalives_idle keepalives_interval keepalives_count tcp_user_timeout replication_timeout
-	serverVersion charset encoding reconnect targetServerType workaround schema currentSchema ssl ApplicationName`)
+	sslpassword sslkeylogfile serverVersion charset encoding reconnect targetServerType workaround schema currentSchema ssl ApplicationName`)
 
 // driverParameters are those that the driver knows, and the settings of a session that people give.
 var driverParameters = func() map[string]bool {
@@ -111,7 +111,7 @@ var parameterRules = func() map[string]parameterRule {
 	change("ApplicationName", "application_name", nil)
 	const unsupported = "relayd cannot keep what it demands"
 	rules["gssencmode"] = parameterRule{known: true, refused: unsupported, only: "require"}
-	for _, name := range []string{"require_auth", "requirepeer", "sslcrl", "sslcrldir", "sslpassword", "sslkeylogfile"} {
+	for _, name := range []string{"require_auth", "requirepeer", "sslcrl", "sslcrldir"} {
 		rules[name] = parameterRule{known: true, refused: unsupported}
 	}
 	return rules

@@ -73,9 +73,16 @@ func (c *program) runChecks(ctx context.Context, cfg Config) []relay.Finding {
 	for _, file := range files {
 		list = append(list, checkHostKey(file))
 	}
-	list = append(list, c.checkStore(ctx, cfg)...)
+	if err := checkServedStore(cfg); err != nil {
+		reason, fix := hintOf(err)
+		return append(list, finding("served store", relay.VerdictFail, fix, "%s", reason)) // the rest would be about the wrong one
+	}
+	stored, served := c.checkStore(ctx, cfg)
+	list = append(list, stored...)
 	list = append(list, checkSpool(cfg)...)
-	list = append(list, checkListeners(ctx, cfg)...)
+	listeners := checkListeners(ctx, cfg)
+	list = append(list, listeners...)
+	list = append(list, checkWhichStore(cfg, listeners, served)...)
 	if cfg.TLS == "files" {
 		list = append(list, checkCertFiles(cfg))
 	} else if cfg.TLS == "acme" && cfg.DatabaseURL == "" {
@@ -95,7 +102,8 @@ func finding(check, verdict, fix, format string, args ...any) relay.Finding {
 	return f
 }
 
-func (c *program) checkStore(ctx context.Context, cfg Config) []relay.Finding {
+// checkStore checks the store. served is whether a server has it, or that is not known.
+func (c *program) checkStore(ctx context.Context, cfg Config) (list []relay.Finding, served bool) {
 	s, err := c.openStore(ctx, cfg, true)
 	if err != nil {
 		fix := "start relayd serve once, or pass the --data-dir or --database-url of the server"
@@ -108,20 +116,22 @@ func (c *program) checkStore(ctx context.Context, cfg Config) []relay.Finding {
 		case inside == nil:
 			fix = "do as the reason says, then run relayd doctor again"
 		}
-		return []relay.Finding{finding("store", relay.VerdictFail, fix, "%s", userMessage(err))}
+		return []relay.Finding{finding("store", relay.VerdictFail, fix, "%s", userMessage(err))}, true
 	}
 	defer s.Close()
-	list := s.Examine(ctx)
+	list = s.Examine(ctx)
 	if list[0].Verdict == relay.VerdictFail {
-		return list // there are no tables to look at
+		return list, true // there are no tables to look at
 	}
+	nodes, err := s.Nodes(ctx)
+	served = err != nil || slices.ContainsFunc(nodes, func(n relay.Node) bool { return n.State != relay.NodeDead })
 	if cfg.DatabaseURL != "" && len(hostKeyFiles(cfg)) == 0 {
 		list = append(list, checkSharedKey(ctx, s))
 	}
 	if cfg.DatabaseURL != "" && cfg.TLS == "acme" {
 		list = append(list, checkSharedCertificate(ctx, s, cfg))
 	}
-	return append(list, checkQueues(ctx, s, cfg))
+	return append(list, checkQueues(ctx, s, cfg)), served
 }
 
 // checkSharedKey is about the host key that all nodes share by the database.
@@ -180,6 +190,9 @@ func checkHostKey(file string) relay.Finding {
 	return passed(check, "%s, %04o", ssh.FingerprintSHA256(key.PublicKey()), info.Mode().Perm())
 }
 
+// relayAnswers begins the finding of a listener behind which a relay is.
+const relayAnswers = "a relay answers at "
+
 // checkListeners: each port is free, or it is a relay that answers there.
 func checkListeners(ctx context.Context, cfg Config) (list []relay.Finding) {
 	if known, ok := loadSiteFile(cfg); ok { // no site was given: the addresses of the last server count
@@ -216,7 +229,7 @@ func checkListeners(ctx context.Context, cfg Config) (list []relay.Finding) {
 		var refused *net.OpError
 		switch {
 		case answer == nil:
-			list = append(list, passed(l.flag, "a relay answers at %s", l.addr))
+			list = append(list, passed(l.flag, relayAnswers+"%s", l.addr))
 			continue
 		case errors.Is(err, syscall.EACCES) && errors.Is(answer, syscall.ECONNREFUSED):
 			list = append(list, finding(l.flag, relay.VerdictWarn, "start relayd with the right to it (CAP_NET_BIND_SERVICE), as the packaged service does",

@@ -59,7 +59,10 @@ func run(ctx context.Context, args []string, getenv func(string) string, stdout,
 		c.report("%s", line)
 	}
 	// A setting or a name that cannot be is a mistake in the arguments, as it is for relay and ssh.
-	if wrong != nil || relay.AsError(err).Code == relay.CodeValidationFailed {
+	if wrong != nil {
+		return wrong.Exit
+	}
+	if relay.AsError(err).Code == relay.CodeValidationFailed {
 		return cli.ExitUsage
 	}
 	return cli.ExitFailure

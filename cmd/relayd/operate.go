@@ -41,6 +41,9 @@ func (c *program) operate(cmd *cobra.Command, do action) *cobra.Command {
 // SQLite file has to be there in any case, so that a wrong --data-dir is noticed.
 func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
 	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, args []string) (err error) {
+		if err := checkServedStore(cfg); err != nil {
+			return err
+		}
 		s, err := c.openStore(ctx, cfg, filled || cfg.DatabaseURL == "")
 		if err != nil {
 			return err

@@ -22,12 +22,17 @@ type siteFile struct {
 	SSHAddr     string `json:"sshAddr"`     // what people dial
 	SSHListener string `json:"sshListener"` // "" in the file of an earlier version
 	HTTPAddr    string `json:"httpAddr"`    // of the listener; "" = off
+
+	// Store is where the server keeps its data, without secrets, so that no command works on another
+	// store that happens to lie there.
+	Store storePlace `json:"store"`
 }
 
 // saveSiteFile writes the file atomically.
 func saveSiteFile(cfg Config, site relay.Site) error {
 	text, err := json.Marshal(siteFile{
 		BaseURL: site.Base.String(), AliasDomain: site.AliasDomain, SSHAddr: site.SSHAddr, SSHListener: cfg.SSHAddr, HTTPAddr: cfg.HTTPAddr,
+		Store: placeOf(cfg),
 	})
 	if err != nil {
 		return err

@@ -27,6 +27,9 @@ read the file before you pass it on. Run it as root or as the user that runs rel
 		Example: "  relayd support relay-support.txt",
 	}
 	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, args []string) error {
+		if err := checkServedStore(cfg); err != nil {
+			return err
+		}
 		report := c.supportReport(ctx, cfg, list)
 		if args[0] == "-" {
 			_, err := c.stdout.Write(report)

@@ -48,6 +48,7 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	key := relay.Actor{Account: b.bob.Account, Kind: relay.ActorSSH, Name: "bob", Credential: "key_1"}
 	for range 3 {
 		b.NoteLogin(key, "192.0.2.8:1")
+		b.NoteRefusedLogin("SHA256:unknown", "from 192.0.2.9:1 as root")
 		b.NoteTakeover(b.hooks, relay.TunnelInfo{User: "alice"}, relay.TunnelInfo{Account: b.bob.Account, User: "bob"})
 	}
 
@@ -59,6 +60,16 @@ func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 		rows, err = b.Audit(ctx, b.alice, 0)
 		return err == nil && slices.ContainsFunc(rows, func(e relay.AuditEntry) bool { return e.Action == "alias.takeover" })
 	})
+	strangers := func(e relay.AuditEntry) bool { return e.Action == "login.refused" }
+	if slices.ContainsFunc(rows, strangers) {
+		t.Error("an account reads of a stranger's login")
+	}
+	all, err := b.Audit(ctx, relay.System(), 1000)
+	b.must(err)
+	all = slices.DeleteFunc(all, func(e relay.AuditEntry) bool { return !strangers(e) })
+	if len(all) != 1 || all[0].Actor != "ssh:unknown" || all[0].Target != "SHA256:unknown" || all[0].Detail != "from 192.0.2.9:1 as root" {
+		t.Errorf("a stranger's login: %+v", all)
+	}
 	for _, want := range []string{
 		"user:bob replay " + id.String() + " attempt 2", "user:alice replay-queued hooks 1 events", "user:alice cancel " + waiting.String() + " ",
 		"share share.use " + share.ID + " " + id.String(), "share replay " + id.String() + " attempt 3",

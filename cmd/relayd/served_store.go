@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"relay"
+	"relay/cli"
+)
+
+// storePlace is where a relayd keeps its data. It has no secret.
+type storePlace struct {
+	Engine string   `json:"engine"` // sqlite or postgres; "" = not known
+	Places []string `json:"places"` // host and database of each address of one Postgres; with SQLite the file
+}
+
+// placeOf returns the place of the store that settings name.
+func placeOf(cfg Config) storePlace {
+	if cfg.DatabaseURL == "" {
+		return storePlace{"sqlite", []string{filepath.Join(cfg.DataDir, databaseFile)}}
+	}
+	return storePlace{"postgres", slices.Compact([]string{databasePlace(cfg.DatabaseURL), databasePlace(cfg.DatabaseDirectURL)})}
+}
+
+// databaseFile is the file of SQLite in the data dir.
+const databaseFile = "relay.db"
+
+// databasePlace returns the host and the database of an address, in one spelling.
+func databasePlace(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return ""
+	}
+	q := u.Query()
+	host, p := cmp.Or(q.Get("host"), u.Hostname(), "localhost"), cmp.Or(q.Get("port"), u.Port(), "5432")
+	if relay.IsLoopback(host) {
+		host = "localhost"
+	}
+	return net.JoinHostPort(strings.ToLower(host), p) + "/" + cmp.Or(q.Get("dbname"), strings.TrimPrefix(u.Path, "/"), u.User.Username())
+}
+
+func (p storePlace) String() string { return p.Engine + " " + strings.Join(p.Places, " or ") }
+
+// same tells whether two places are one. The file of SQLite may have moved with its folder.
+func (p storePlace) same(other storePlace) bool {
+	return p.Engine == other.Engine && (p.Engine == "sqlite" ||
+		slices.ContainsFunc(p.Places, func(place string) bool { return slices.Contains(other.Places, place) }))
+}
+
+// servedPlace returns where the last server of a data dir keeps its data.
+func servedPlace(dataDir string) (place storePlace, known bool) {
+	var file siteFile
+	text, err := os.ReadFile(filepath.Join(dataDir, siteFileName))
+	if err != nil || json.Unmarshal(text, &file) != nil {
+		return storePlace{}, false
+	}
+	return file.Store, file.Store.Engine != ""
+}
+
+// checkServedStore refuses to work on another store than that of the server of the data dir. A
+// setting that only the unit of a service has would else lead a command to a file of former days,
+// on which it succeeds and changes nothing.
+func checkServedStore(cfg Config) error {
+	served, known := servedPlace(cfg.DataDir)
+	mine := placeOf(cfg)
+	if !known || served.same(mine) {
+		return nil
+	}
+	missing := "give this command the same --database-url (RELAY_DATABASE_URL, or RELAY_DATABASE_URL_FILE with the path of a file)"
+	if served.Engine == "sqlite" {
+		missing = "leave out --database-url (RELAY_DATABASE_URL)"
+	}
+	return cli.Errorf(cli.ExitFailure, "the server of %s keeps its data in %s, and this command would work on %s",
+		cfg.DataDir, served, mine).WithHint("%s; if the server is to serve the other one from now on, start it so once", missing)
+}
+
+// errNotServed is the reason of the finding below.
+const errNotServed = "a relay answers on this machine, and no server has this store: what operator commands change here, it does not see"
+
+// unusedDatabase returns the file of SQLite that lies in the data dir unused, "" = none.
+func unusedDatabase(cfg Config) string {
+	file := filepath.Join(cfg.DataDir, databaseFile)
+	if _, err := os.Stat(file); cfg.DatabaseURL == "" || err != nil {
+		return ""
+	}
+	return file
+}
+
+// checkWhichStore reports whether the store of the settings is the one that is served.
+func checkWhichStore(cfg Config, list []relay.Finding, served bool) (more []relay.Finding) {
+	answers := slices.ContainsFunc(list, func(f relay.Finding) bool { return strings.HasPrefix(f.Reason, relayAnswers) })
+	if answers && !served {
+		more = append(more, finding("served store", relay.VerdictFail,
+			"give relayd doctor the settings of that server (--config, --database-url, --data-dir)", errNotServed))
+	}
+	if file := unusedDatabase(cfg); file != "" {
+		more = append(more, finding("unused store", relay.VerdictWarn,
+			"move it away once nobody needs what is in it", "%s of SQLite is there, and the store is %s", file, placeOf(cfg)))
+	}
+	return more
+}
+
+// hintOf returns the text of a usage error with its hint, for a finding.
+func hintOf(err error) (reason, fix string) {
+	var e *cli.Error
+	if errors.As(err, &e) {
+		return e.Error(), e.Hint
+	}
+	return fmt.Sprint(err), ""
+}
