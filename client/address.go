@@ -77,7 +77,7 @@ func (a *address) apply(path, name, home string, say func(string)) {
 	}
 	var conf *ssh_config.Config
 	if err == nil {
-		conf, err = ssh_config.Decode(bytes.NewReader(content))
+		conf, err = ssh_config.Decode(bytes.NewReader(relay.DecodeText(content)))
 	}
 	if err != nil {
 		say("warning: " + path + " is not used: " + err.Error())

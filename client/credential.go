@@ -2,6 +2,7 @@ package client
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"relay"
 	"relay/cli"
 )
 
@@ -121,13 +123,19 @@ func writePrivate(path string, text []byte) (err error) {
 	return os.Rename(file.Name(), path)
 }
 
+const maxTokenInput = 4096 // bytes of the line with a token
+
 // ReadToken reads a text that holds nothing but a token.
 func ReadToken(r io.Reader) (string, error) {
-	text, err := bufio.NewReader(io.LimitReader(r, 4096)).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
+	input := bufio.NewReaderSize(r, maxTokenInput)
+	line, err := input.ReadSlice('\n')                           // no more: a person may type it at a terminal
+	if err == nil && bytes.HasPrefix(line, []byte("\xff\xfe")) { // UTF-16: the other byte of the line end follows
+		line = append(slices.Clone(line), 0)
+	}
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return "", err
 	}
-	token := strings.TrimSpace(text)
+	token := strings.TrimSpace(string(relay.DecodeText(line)))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return "", cli.Errorf(cli.ExitUsage, "there is no token on standard input").
 			WithHint("relay login URL --with-token < FILE")

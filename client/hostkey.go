@@ -69,7 +69,7 @@ func (h *hostKeys) load() (err error) {
 		if file == h.own && h.expected != nil {
 			text = replaceKeys(text, h.expected.addr, h.expected.keys)
 		}
-		unmarked := relay.WithoutByteOrderMark(text)
+		unmarked := relay.DecodeText(text)
 		asTheyAre = asTheyAre && len(unmarked) == len(text)
 		number := 0
 		for line := range bytes.Lines(unmarked) {

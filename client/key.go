@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
+	"relay"
 	"relay/cli"
 )
 
@@ -191,6 +192,7 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
+	text = relay.DecodeText(text)
 	signer, err := ssh.ParsePrivateKey(text)
 	if locked, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
 		signer, err = k.lockedKey(file, text, locked.PublicKey)
@@ -214,7 +216,7 @@ func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh
 		if err != nil {
 			return nil, err
 		}
-		if public, _, _, _, err = ssh.ParseAuthorizedKey(line); err != nil {
+		if public, _, _, _, err = ssh.ParseAuthorizedKey(relay.DecodeText(line)); err != nil {
 			return nil, err
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -12,6 +11,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
+	"relay"
 	"relay/record"
 )
 
@@ -34,8 +34,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	content = bytes.TrimPrefix(content, []byte("\ufeff")) // of editors on Windows; the parser takes it for a part of the first key
-	tree, err := parser.ParseBytes(content, 0)
+	tree, err := parser.ParseBytes(relay.DecodeText(content), 0)
 	if err != nil {
 		return nil, syntaxError(path, err)
 	}

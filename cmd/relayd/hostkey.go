@@ -54,7 +54,7 @@ func readHostKey(file string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := ssh.ParsePrivateKey(text)
+	key, err := ssh.ParsePrivateKey(relay.DecodeText(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; name a private key without a passphrase", file, err)
 	}

@@ -19,3 +19,25 @@ func TestInitialAdminKeysThatAreNone(t *testing.T) {
 		}
 	}
 }
+
+// TestKeyFilesWithAByteOrderMark: editors on Windows put it in front of a text, PowerShell writes
+// UTF-16; the text may be of several files.
+func TestKeyFilesWithAByteOrderMark(t *testing.T) {
+	t.Parallel()
+	const one = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGrfK4cH0Yk2zYkVvWqk0nH0Q4cP4Lr4Qy8x9mE7b8tD alice@laptop"
+	const two = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGrfK4cH0Yk2zYkVvWqk0nH0Q4cP4Lr4Qy8x9mE7b8tE bob"
+	wide := "\xff\xfe"
+	for _, r := range one + "\r\n" {
+		wide += string(r) + "\x00"
+	}
+	for text, want := range map[string]int{"\ufeff" + one: 1, "\ufeff" + one + "\r\n\ufeff" + two + "\r\n": 2, "\ufeff# nobody\n" + one: 1, wide: 1} {
+		keys, err := readKeyFile(write(t, "keys", text))
+		if err != nil || len(keys) != want || keys[0].name != "alice@laptop" {
+			t.Errorf("%q: %+v, %v", text, keys, err)
+		}
+	}
+	c, _, err := load(sources{getenv: env("RELAY_DATABASE_URL_FILE", write(t, "url", "\ufeffpostgres://relay@db/relay\r\n"))})
+	if err != nil || c.DatabaseURL != "postgres://relay@db/relay" {
+		t.Errorf("%q, %v", c.DatabaseURL, err)
+	}
+}

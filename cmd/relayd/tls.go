@@ -69,7 +69,7 @@ func acmeRoots(file string) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if !pool.AppendCertsFromPEM(text) {
+	if !pool.AppendCertsFromPEM(relay.DecodeText(text)) {
 		return nil, fmt.Errorf("--acme-ca-root: %s holds no PEM certificate", file)
 	}
 	return pool, nil

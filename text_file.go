@@ -1,0 +1,35 @@
+package relay
+
+import (
+	"bytes"
+	"encoding/binary"
+	"unicode/utf16"
+)
+
+// Marks in front of a text that say how its characters are coded.
+var (
+	markUTF8     = []byte("\xef\xbb\xbf")
+	markUTF16Low = []byte("\xff\xfe") // the low byte of each unit first, as programs on Windows write it
+	markUTF16Big = []byte("\xfe\xff")
+)
+
+// DecodeText returns the text of a file or an input that a person made, in UTF-8 and without the
+// byte order mark that editors and PowerShell on Windows put in front of it. The mark is no part of
+// a key, a token or a setting, and their parsers do not know it.
+func DecodeText(text []byte) []byte {
+	switch {
+	case bytes.HasPrefix(text, markUTF16Low):
+		return decodeUTF16(text[2:], binary.LittleEndian)
+	case bytes.HasPrefix(text, markUTF16Big):
+		return decodeUTF16(text[2:], binary.BigEndian)
+	}
+	return bytes.TrimPrefix(text, markUTF8)
+}
+
+func decodeUTF16(text []byte, order binary.ByteOrder) []byte {
+	units := make([]uint16, len(text)/2)
+	for i := range units {
+		units[i] = order.Uint16(text[2*i:])
+	}
+	return []byte(string(utf16.Decode(units)))
+}
