@@ -6,7 +6,9 @@ import (
 	"errors"
 	"net"
 	"os"
+	"os/user"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +31,12 @@ const (
 // address is the SSH address of the relay and the user name to log in with.
 type address struct {
 	host, port, user string
-	identities       []string // IdentityFile of ~/.ssh/config, expanded
+	// Of ~/.ssh/config, expanded:
+	identities     []string // IdentityFile
+	identityFiles  bool     // there is such a line, also one that says none: the default keys are not tried
+	identitiesOnly bool     // IdentitiesOnly
+	agent          *string  // IdentityAgent; nil = that of the environment, "" = none
+	addKeys        string   // AddKeysToAgent
 }
 
 func (a address) String() string { return net.JoinHostPort(a.host, a.port) }
@@ -101,17 +108,51 @@ func (a *address) apply(path, name, home string, say func(string)) {
 		}
 	}
 	for _, file := range all("IdentityFile") {
-		if file != "" && !strings.EqualFold(file, "none") {
-			a.identities = append(a.identities, expandPath(file, home, a.host))
+		if file == "" {
+			continue
 		}
+		a.identityFiles = true
+		if !strings.EqualFold(file, "none") {
+			a.identities = append(a.identities, a.expandPath(file, home))
+		}
+	}
+	a.identitiesOnly = strings.EqualFold(all("IdentitiesOnly")[0], "yes")
+	a.addKeys = strings.ToLower(all("AddKeysToAgent")[0])
+	if v := unquoted(all("IdentityAgent")[0]); v != "" && v != "SSH_AUTH_SOCK" {
+		switch name, isVariable := strings.CutPrefix(v, "$"); {
+		case strings.EqualFold(v, "none"):
+			v = ""
+		case isVariable && !strings.HasPrefix(v, "${"):
+			v = os.Getenv(name)
+		default:
+			v = a.expandPath(v, home)
+		}
+		a.agent = &v
 	}
 }
 
-func expandPath(path, home, host string) string {
+func unquoted(s string) string {
+	if len(s) > 1 && s[0] == '"' && s[len(s)-1] == '"' {
+		return s[1 : len(s)-1]
+	}
+	return s
+}
+
+// variable is a variable of the environment in a path of ~/.ssh/config.
+var variable = regexp.MustCompile(`\$\{[A-Za-z_][A-Za-z0-9_]*\}`)
+
+// expandPath expands a path of ~/.ssh/config; see TOKENS in ssh_config(5).
+func (a *address) expandPath(path, home string) string {
+	path = unquoted(path)
 	if rest, ok := strings.CutPrefix(path, "~/"); ok {
 		path = filepath.Join(home, rest)
 	}
-	path = strings.NewReplacer("%%", "%", "%d", home, "%h", host).Replace(path)
+	path = variable.ReplaceAllStringFunc(path, func(v string) string { return os.Getenv(v[2 : len(v)-1]) })
+	local := ""
+	if u, err := user.Current(); err == nil {
+		local = u.Username
+	}
+	path = strings.NewReplacer("%%", "%", "%d", home, "%h", a.host, "%p", cmp.Or(a.port, defaultPort), "%r", cmp.Or(a.user, defaultUser), "%u", local).Replace(path)
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(home, ".ssh", path)
 	}

@@ -112,7 +112,16 @@ func (d *Dialer) prepare() {
 	if d.approve != nil {
 		d.where.user = linkUser
 	}
-	d.keys = &keyring{identity: d.Identity, agent: d.Agent, prompter: d.Prompter, say: d.Say, files: d.where.identities}
+	d.keys = &keyring{
+		identity: d.Identity, agent: d.Agent, prompter: d.Prompter, say: d.Say,
+		files: d.where.identities, onlyFiles: d.where.identitiesOnly, addKeys: d.where.addKeys,
+	}
+	if d.where.agent != nil {
+		d.keys.agent = *d.where.agent
+	}
+	if d.where.identityFiles {
+		return
+	}
 	for _, name := range []string{"id_ed25519", "id_ecdsa", "id_rsa"} {
 		d.keys.files = append(d.keys.files, filepath.Join(d.Home, ".ssh", name))
 	}

@@ -37,6 +37,8 @@ type keyring struct {
 	identity     string   // --identity: this key and no other
 	agent        string   // socket of the ssh-agent, or ""
 	files        []string // key files that are tried after the agent; missing ones are skipped
+	onlyFiles    bool     // of the agent's keys only those of the files are tried
+	addKeys      string   // AddKeysToAgent: "", no, yes, ask, confirm, or a time; what was opened by a passphrase is added
 	prompter     Prompter
 	say          func(string)
 	agentTimeout time.Duration // for the agent to list its keys; 0 = agentTimeout
@@ -72,19 +74,29 @@ func (k *keyring) signers() (list []ssh.Signer, done func(), err error) {
 		}
 		return []ssh.Signer{signer}, done, nil
 	}
-	list, done = k.agentKeys()
-	for _, file := range k.files {
-		signer, err := k.open(file)
-		switch {
-		case errors.Is(err, os.ErrNotExist):
+	held, done := k.agentKeys()
+	var own []ssh.Signer
+	for _, file := range k.files { // the agent's keys of the files come first, because a server takes few tries
+		public, signer, err := k.openHalf(file)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		is := func(s ssh.Signer) bool {
+			return public != nil && bytes.Equal(s.PublicKey().Marshal(), public.Marshal())
+		}
+		switch at := slices.IndexFunc(held, is); {
+		case at >= 0:
+			list, held = append(list, held[at]), slices.Delete(held, at, at+1)
 		case err != nil:
 			k.warn("the key " + file + " is not used: " + err.Error())
-		case !slices.ContainsFunc(list, func(s ssh.Signer) bool {
-			return bytes.Equal(s.PublicKey().Marshal(), signer.PublicKey().Marshal())
-		}):
-			list = append(list, signer)
+		case signer != nil && !slices.ContainsFunc(list, is) && !slices.ContainsFunc(own, is):
+			own = append(own, signer)
 		}
 	}
+	if !k.onlyFiles {
+		list = append(list, held...)
+	}
+	list = append(list, own...)
 	if len(list) == 0 {
 		done()
 		return nil, func() {}, cli.Errorf(cli.ExitRefused, "there is no SSH key to log in with").
@@ -207,6 +219,28 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 	return signer, nil
 }
 
+// openHalf returns the public half of a key file, and the key unless only the public half is there:
+// the agent may have the rest. Both may come with the reason why the file cannot be used.
+func (k *keyring) openHalf(file string) (ssh.PublicKey, ssh.Signer, error) {
+	signer, err := k.open(file)
+	if err == nil {
+		return signer.PublicKey(), signer, nil
+	}
+	for _, name := range []string{file, file + ".pub"} {
+		text, readErr := os.ReadFile(name)
+		if readErr != nil {
+			continue
+		}
+		if public, _, _, _, parseErr := ssh.ParseAuthorizedKey(relay.DecodeText(text)); parseErr == nil {
+			if name == file || errors.Is(err, os.ErrNotExist) {
+				err = nil
+			}
+			return public, nil, err
+		}
+	}
+	return nil, nil, err
+}
+
 func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh.Signer, error) {
 	if k.prompter == nil {
 		return nil, errors.New("it is encrypted and there is no terminal to ask for its passphrase; add it to an ssh-agent")
@@ -269,13 +303,70 @@ func (l *lockedSigner) open() error {
 		if err != nil {
 			return cli.Errorf(cli.ExitRefused, "no passphrase for the key %s", l.file)
 		}
-		signer, err := ssh.ParsePrivateKeyWithPassphrase(l.text, pass)
+		raw, err := ssh.ParseRawPrivateKeyWithPassphrase(l.text, pass)
+		if err != nil {
+			continue
+		}
+		signer, err := ssh.NewSignerFromKey(raw)
 		if err != nil {
 			continue
 		}
 		if l.opened, _ = signer.(ssh.AlgorithmSigner); l.opened != nil {
+			l.ring.addToAgent(raw, l.file)
 			return nil
 		}
 	}
 	return wrong
+}
+
+// addToAgent adds a key that was opened by a passphrase to the agent, where AddKeysToAgent of
+// ~/.ssh/config asks for it: yes, ask, confirm, a time, or confirm and a time (ssh_config(5)).
+func (k *keyring) addToAgent(raw any, file string) {
+	key := agent.AddedKey{PrivateKey: raw, Comment: file}
+	words := strings.Fields(k.addKeys)
+	switch {
+	case k.agent == "" || len(words) == 0 || words[0] == "no":
+		return
+	case words[0] == "ask":
+		if k.prompter == nil || !k.prompter.Confirm("add the key "+file+" to the ssh-agent?") {
+			return
+		}
+	case words[0] == "confirm":
+		key.ConfirmBeforeUse = true
+	}
+	if last := words[len(words)-1]; last != "yes" && last != "ask" && last != "confirm" {
+		lifetime, err := sshTime(last)
+		if err != nil {
+			k.warn("AddKeysToAgent of ~/.ssh/config is not used: " + err.Error())
+			return
+		}
+		key.LifetimeSecs = uint32(lifetime / time.Second)
+	}
+	conn, err := net.DialTimeout("unix", k.agent, cmp.Or(k.agentTimeout, agentTimeout))
+	if err == nil {
+		_ = conn.SetDeadline(time.Now().Add(cmp.Or(k.agentTimeout, agentTimeout)))
+		err = agent.NewClient(conn).Add(key)
+		conn.Close()
+	}
+	if err != nil {
+		k.warn("the key " + file + " was not added to the ssh-agent: " + err.Error())
+	}
+}
+
+// sshTime reads a time of ssh_config(5): seconds, or numbers with units such as 1h30m or 2d.
+func sshTime(text string) (time.Duration, error) {
+	total, number, digits := time.Duration(0), time.Duration(0), 0
+	units := map[rune]time.Duration{'s': time.Second, 'm': time.Minute, 'h': time.Hour, 'd': 24 * time.Hour, 'w': 7 * 24 * time.Hour}
+	for _, r := range strings.ToLower(text) {
+		unit, isUnit := units[r]
+		switch {
+		case r >= '0' && r <= '9' && digits < 9:
+			number, digits = number*10+time.Duration(r-'0'), digits+1
+		case isUnit && digits > 0:
+			total, number, digits = total+number*unit, 0, 0
+		default:
+			return 0, errors.New(text + " is no time")
+		}
+	}
+	return total + number*time.Second, nil
 }
