@@ -10,9 +10,9 @@ import (
 // Budget had no space. The channel was closed and its unread bytes were dropped.
 var ErrOverBudget = errors.New("no buffer space for what the peer sent")
 
-// Budget bounds the memory for bytes that peers have sent and that were not read yet,
-// such as the responses of fast local servers to slow callers. One account may use at
-// most a quarter. A nil Budget bounds nothing. A Budget is safe for concurrent use.
+// Budget bounds the memory for bytes that wait for a peer: what peers have sent and was not read
+// yet, such as the responses of fast local servers to slow callers, and answers that were built
+// for peers who do not take them. One account may use at most a quarter. A nil Budget bounds nothing. A Budget is safe for concurrent use.
 type Budget struct {
 	limit, perAccount int64
 
@@ -79,6 +79,14 @@ func (b *Budget) Release(account, n int64) {
 	}
 }
 
+// Share returns how many bytes one account may hold at most.
+func (b *Budget) Share() int64 {
+	if b == nil {
+		return math.MaxInt64
+	}
+	return b.perAccount
+}
+
 // BudgetStats are the figures of a Budget.
 type BudgetStats struct {
 	Used     int64 // bytes
@@ -96,3 +104,32 @@ func (b *Budget) Stats() BudgetStats {
 	defer b.mu.Unlock()
 	return BudgetStats{Used: b.used, Limit: b.limit, Accounts: len(b.accounts), Refused: b.refused}
 }
+
+// Hold is what one user of a Budget has reserved in all. It is safe for concurrent use.
+type Hold struct {
+	Budget  *Budget
+	Account int64
+
+	mu   sync.Mutex
+	held int64
+}
+
+// Set makes it n bytes. The error is overloaded when there is no space for them; what was held
+// before stays held then. More than an account may ever hold is taken for all that it may: a
+// large answer is built while the account holds nothing else.
+func (h *Hold) Set(n int64) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n = min(n, h.Budget.Share())
+	switch {
+	case n < h.held:
+		h.Budget.Release(h.Account, h.held-n)
+	case !h.Budget.Reserve(h.Account, n-h.held):
+		return Overloaded("the relay holds as many bytes as it may for answers that were not read; read them, or try again in a moment")
+	}
+	h.held = n
+	return nil
+}
+
+// Release gives all back.
+func (h *Hold) Release() { _ = h.Set(0) }

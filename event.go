@@ -80,6 +80,31 @@ type Event struct {
 // ShownAttempts is how many of its newest attempts are read with an event, besides the first.
 const ShownAttempts = 20
 
+// HeldBytes returns how many bytes of heads and bodies are in memory.
+func (e *Event) HeldBytes() int64 {
+	n := e.Request.heldBytes() + HeldBytes(e.Attempts)
+	if e.Ended != nil {
+		n += e.Ended.heldBytes()
+	}
+	return n
+}
+
+// HeldBytes returns how many bytes of heads and bodies attempts have in memory.
+func HeldBytes(attempts []Attempt) (n int64) {
+	for i := range attempts {
+		n += attempts[i].heldBytes()
+	}
+	return n
+}
+
+func (a *Attempt) heldBytes() int64 {
+	n := a.Response.heldBytes() + int64(len(a.SentHead))
+	for _, head := range a.Interim {
+		n += int64(len(head))
+	}
+	return n
+}
+
 // LastEnded returns the last attempt that ended, nil for none.
 func (e *Event) LastEnded() *Attempt {
 	if e.Ended != nil {

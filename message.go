@@ -65,3 +65,5 @@ type Message struct {
 	// event that are read together may have a bounded number of bytes.
 	HeadOmitted bool
 }
+
+func (m *Message) heldBytes() int64 { return int64(len(m.Head) + len(m.Lines) + len(m.Body.Data)) }

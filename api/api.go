@@ -41,6 +41,9 @@ type Options struct {
 	Log      *slog.Logger // nil = nothing is logged
 	Version  string       // of the program, named as the maker of exported files
 	Limits   *Limits      // shared with the dashboard and the SSH server
+	// Budget has the bytes of answers while they are built, and while nobody takes them; nil = they
+	// have no bound.
+	Budget *relay.Budget
 
 	HostKeys []relay.HostKey       // what the SSH side shows, for clients that pin them
 	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none

@@ -51,7 +51,7 @@ func (s *server) addEventRoutes() {
 	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveList}.on("GET /events", "list-events", "Events, newest first"), s.listEvents)
 	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(record.MaxBody)}.on("GET /events/{id}", "get-event", "The whole record of an event"),
 		func(_ context.Context, c *requestInfo, _ *noInput) (*record.Event, error) {
-			return s.eventRecord(c.event, nil)
+			return s.eventRecord(c, c.event, nil)
 		})
 	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveRequest}.on("GET /events/{id}/attempts", "list-attempts",
 		"Attempts of an event, newest first; the record of the event has the first and the newest 20"), s.listAttempts)
@@ -66,7 +66,8 @@ func (s *server) addEventRoutes() {
 			if err := s.Deliver.Cancel(ctx, c.who, c.event.ID); err != nil {
 				return nil, err
 			}
-			return s.eventRecord(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
+			e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
+			return s.eventRecord(c, e, err)
 		})
 	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveDiff}.on("GET /diff", "get-diff", "What changed between two responses or two requests"),
 		func(ctx context.Context, c *requestInfo, in *diffInput) (*record.Diff, error) {
@@ -74,12 +75,22 @@ func (s *server) addEventRoutes() {
 		})
 }
 
-// eventRecord gives the record of an event that was read whole without an error.
-func (s *server) eventRecord(e *relay.Event, err error) (*record.Event, error) {
+// eventRecord gives the record of an event that was read without an error, and reserves the
+// bytes that it holds until it is written.
+func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record.Event, error) {
+	if err == nil {
+		err = c.answer.Hold(e.HeldBytes())
+	}
 	if err != nil {
 		return nil, err
 	}
-	return record.Of(e, s.Site, time.Now()), nil
+	rec := record.Of(e, s.Site, time.Now())
+	rec.Fit(min(record.MaxJSON, s.Budget.Share()))
+	*e = relay.Event{ID: e.ID} // its bodies stand in the record now
+	if err := c.answer.Hold(rec.Weight()); err != nil {
+		return nil, err
+	}
+	return rec, nil
 }
 
 // attemptsInput selects a page of attempts.
@@ -90,7 +101,15 @@ type attemptsInput struct {
 
 func (s *server) listAttempts(ctx context.Context, c *requestInfo, in *attemptsInput) (record.List[record.Attempt], error) {
 	attempts, err := s.Events.Attempts(ctx, c.who, c.event.ID, relay.AttemptPage{Before: in.Before, Limit: in.Limit, MaxBody: record.MaxBody})
-	return record.AttemptsOf(attempts), err
+	if err == nil {
+		err = c.answer.Hold(relay.HeldBytes(attempts))
+	}
+	if err != nil {
+		return record.List[record.Attempt]{}, err
+	}
+	list := record.AttemptsOf(attempts)
+	record.FitAttempts(list, min(record.MaxJSON, s.Budget.Share()))
+	return list, c.answer.Hold(record.AttemptsWeight(list.Data))
 }
 
 // diffInput names what is compared.
@@ -136,7 +155,8 @@ func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (
 	if err != nil {
 		return nil, err
 	}
-	return s.eventRecord(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
+	e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
+	return s.eventRecord(c, e, err)
 }
 
 func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*record.Page, error) {

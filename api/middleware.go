@@ -19,6 +19,7 @@ import (
 // requestInfo is what the checks of a request have found out, for its handler and the
 // log.
 type requestInfo struct {
+	answer   *relay.AnswerWriter      // for what is held until the answer is written
 	id       string                   // request id, in the log and in problems
 	header   http.Header              // of the answer
 	route    *route                   // nil when nothing matched
@@ -32,6 +33,7 @@ type requestInfo struct {
 	compared [2]record.Compared // what ?left= and ?right= of a comparison name
 	err      error              // what went wrong, for the log
 	waited   bool               // the call waited for an event or an attempt: its duration is no latency
+	large    *record.Event      // the answer of a replay, where it is not stored
 }
 
 type requestInfoKey struct{}
@@ -44,12 +46,22 @@ func requestInfoOf(ctx context.Context) *requestInfo {
 // ServeHTTP gives the request an id, answers requests that match no route, and logs one
 // line when the request is over.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	out := &responseRecorder{ResponseWriter: w}
+	answer := &relay.AnswerWriter{ResponseWriter: w, Budget: s.Budget}
+	out := &responseRecorder{ResponseWriter: answer}
 	h := out.Header()
-	c := &requestInfo{id: "req_" + strings.ToLower(rand.Text()[:20]), header: h}
+	c := &requestInfo{id: "req_" + strings.ToLower(rand.Text()[:20]), header: h, answer: answer}
+	answer.Refuse = func(w http.ResponseWriter, err *relay.Error) {
+		out.status = relay.Status(err.Code)
+		s.writeError(w, c, err)
+	}
 	began := time.Now()
 	defer func() {
 		broken := recover()
+		if broken == nil || out.status == 0 {
+			defer answer.Close()
+		} else {
+			answer.Abandon()
+		}
 		if broken != nil && broken != http.ErrAbortHandler {
 			s.Log.Error("api handler panicked", "request_id", c.id, "panic", broken, "stack", string(debug.Stack()))
 			if out.status == 0 { // else the panic goes on and breaks the connection
@@ -137,6 +149,7 @@ func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) (url.Valu
 		if err := s.authenticate(r, c); err != nil {
 			return nil, err
 		}
+		c.answer.Account = c.who.BufferAccount()
 		switch {
 		case !c.who.Scopes.Has(rt.scope):
 			return nil, relay.Errorf(relay.CodeForbidden, "this needs the scope %s", strings.Join(rt.scope.Names(), " "))

@@ -3,6 +3,7 @@ package api
 import (
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"reflect"
 	"strings"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"relay/record"
 )
 
 // newHuma makes the typed layer: no schema links in bodies, no documentation pages,
@@ -42,7 +45,15 @@ func init() { huma.ValidateStrictCasing = true }
 // for the validation, and the second decoding reports it where the schema allows null.
 func strictJSON() huma.Format {
 	return huma.Format{
-		Marshal: huma.DefaultJSONFormat.Marshal,
+		Marshal: func(w io.Writer, v any) error {
+			switch v := v.(type) { // those that have bodies
+			case *record.Event:
+				return record.WriteEvent(w, v)
+			case record.List[record.Attempt]:
+				return record.WriteAttempts(w, v)
+			}
+			return huma.DefaultJSONFormat.Marshal(w, v)
+		},
 		Unmarshal: func(data []byte, v any) error {
 			if !utf8.Valid(data) {
 				return errors.New("the body is not UTF-8")

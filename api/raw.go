@@ -116,6 +116,11 @@ func setDownloadHeaders(w http.ResponseWriter, name string) {
 // sendBytes sends stored bytes piece by piece. An answer that cannot be completed breaks
 // its connection, so that the client does not take the part for the whole.
 func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInfo, b *storedBytes) error {
+	if b.body.Stored > relay.InlineBody/4 || len(b.head) > relay.InlineBody/4 {
+		if err := c.answer.Hold(2*relay.BodyPart + int64(len(b.head))); err != nil {
+			return err
+		}
+	}
 	body, err := record.OpenBody(r.Context(), s.Events, c.event.ID, b.attempt, b.body)
 	if err != nil {
 		return err
@@ -141,6 +146,9 @@ func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInf
 	return nil
 }
 
+// exportCopies is how many times the bytes of an event are held at most while it is exported.
+const exportCopies = 4
+
 func (s *server) addExportRoute() {
 	formats := make([]any, 0, len(record.ExportFormats))
 	for _, f := range record.ExportFormats {
@@ -158,6 +166,10 @@ func (s *server) addExportRoute() {
 		}}},
 	}.on("GET /events/{id}/export", "export-event", "Export an event as a curl command, HAR, JSON, or a test that sends the exact bytes", 409, 413),
 		func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
+			// The file, its form before it was indented, and what both are made of.
+			if err := c.answer.Hold(exportCopies * c.event.HeldBytes()); err != nil {
+				return err
+			}
 			out, err := record.Export(c.event, r.URL.Query().Get("format"), s.Site, s.Version, time.Now())
 			if err != nil {
 				return err

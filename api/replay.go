@@ -62,10 +62,16 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		if err != nil {
 			return 0, nil, err
 		}
-		e = s.replayed(ctx, c, e, n)
-		return replayStatus(e, n), record.Of(e, s.Site, time.Now()), nil
+		told, full := withoutBodies(e), s.replayed(ctx, c, e, n)
+		status := replayStatus(full, n)
+		rec, err := s.eventRecord(c, full, nil)
+		if err != nil { // the replay was made, and the answer says so, if without bodies
+			rec = record.Of(told, s.Site, time.Now())
+		}
+		return status, rec, nil
 	}, func(ctx context.Context) (any, error) {
-		return s.eventRecord(s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody))
+		e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
+		return s.eventRecord(c, e, err)
 	})
 }
 
@@ -129,6 +135,16 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 		return nil, n, relay.ErrNotFound
 	}
 	return nil, n, errCredentialEnded
+}
+
+// withoutBodies returns a copy of an event without bodies.
+func withoutBodies(e *relay.Event) *relay.Event {
+	out := *e
+	out.Request.Body.Data, out.Attempts = nil, slices.Clone(e.Attempts)
+	for i := range out.Attempts {
+		out.Attempts[i].Response.Body.Data = nil
+	}
+	return &out
 }
 
 // replayed reads the event of a replay with its page of attempts, and with attempt n where others
@@ -200,8 +216,11 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	default:
 		status, answer, err = s.runOnce(r, c, key, run, again == nil)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case c.large != nil:
+		return writeJSON(w, status, c.large)
 	}
 	writeRaw(w, status, "application/json", answer)
 	return nil
@@ -223,13 +242,16 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, run func(c
 	return s.runCounted(ctx, c, run)
 }
 
-// runCounted counts the call and returns its answer; none with an error.
+// runCounted counts the call and returns its answer; none with an error. A record that is too
+// large to be stored is left in c.large.
 func (s *server) runCounted(ctx context.Context, c *requestInfo, run func(context.Context) (int, any, error)) (status int, answer []byte, err error) {
 	if err := s.Limits.Replay(c.who); err != nil {
 		return 0, nil, err
 	}
 	status, v, err := run(ctx)
-	if err == nil {
+	if rec, ok := v.(*record.Event); ok && rec.Weight() > maxStoredAnswer {
+		c.large = rec
+	} else if err == nil {
 		answer, err = json.Marshal(v)
 	}
 	if err != nil {

@@ -261,6 +261,12 @@ func pathParams(path string) []*huma.Param {
 
 // writeJSON writes an answer of a raw route.
 func writeJSON(w http.ResponseWriter, status int, v any) error {
+	if rec, ok := v.(*record.Event); ok {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_ = record.WriteEvent(w, rec)
+		return nil
+	}
 	body, err := json.Marshal(v)
 	if err != nil {
 		return fmt.Errorf("encode answer: %w", err)

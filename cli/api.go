@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"time"
 
 	"relay"
@@ -32,6 +33,11 @@ type API struct {
 	Connection
 	http      *http.Client
 	maxAnswer int64 // tests lower it
+
+	// Hold reserves memory for answers, n bytes in all, until Close, which calls it with 0. nil =
+	// they are held without a bound but maxAnswer.
+	Hold func(n int64) error
+	held int64
 
 	// TokenHint is the hint for a refused token; "" means the default one.
 	TokenHint string
@@ -93,6 +99,9 @@ func (a *API) Close() {
 	a.http.CloseIdleConnections()
 	if a.Link != nil {
 		_ = a.Link.Lose(nil)
+	}
+	if a.Hold != nil {
+		_ = a.Hold(0)
 	}
 }
 
@@ -221,8 +230,10 @@ func (a *API) Call(ctx context.Context, method, path string, body any) (json.Raw
 // read reads the body of an answer and closes it.
 func (a *API) read(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
 	defer resp.Body.Close()
-	answer, err := io.ReadAll(io.LimitReader(resp.Body, a.maxAnswer+1))
+	answer, err := a.readAll(io.LimitReader(resp.Body, a.maxAnswer+1))
 	switch {
+	case relay.AsError(err) != nil && relay.AsError(err).Code == relay.CodeOverloaded:
+		return nil, &Error{Exit: ExitFailure, Text: relay.AsError(err).Detail, Code: relay.CodeOverloaded, Transient: true}
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case err != nil:
@@ -231,6 +242,37 @@ func (a *API) read(ctx context.Context, resp *http.Response) (json.RawMessage, e
 		return nil, Errorf(ExitFailure, "the relay's answer is larger than %d MiB", a.maxAnswer>>20)
 	}
 	return answer, nil
+}
+
+// answerCopies is how many times an answer is held while it is decoded and printed.
+const answerCopies = 2
+
+// readAll is io.ReadAll that reserves what it reads.
+func (a *API) readAll(r io.Reader) ([]byte, error) {
+	if a.Hold == nil {
+		return io.ReadAll(r)
+	}
+	const least = 64 << 10
+	answer := make([]byte, 0, 4<<10)
+	for {
+		if len(answer) == cap(answer) {
+			grown := max(least, 2*cap(answer))
+			if err := a.Hold(a.held + answerCopies*int64(grown)); err != nil {
+				return nil, err
+			}
+			answer = slices.Grow(answer, grown-len(answer))
+		}
+		n, err := r.Read(answer[len(answer):cap(answer)])
+		if answer = answer[:len(answer)+n]; err != nil {
+			if cap(answer) > 4<<10 {
+				a.held += answerCopies * int64(cap(answer))
+			}
+			if err == io.EOF {
+				err = nil
+			}
+			return answer, err
+		}
+	}
 }
 
 // Get sends a GET request and decodes the answer.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -109,27 +110,48 @@ func (w *Printer) EventText(l record.Line) string {
 
 // Text writes several lines, each escaped but for the characters of keep.
 func (w *Printer) Text(s, keep string) error {
-	var b strings.Builder
+	b := bufio.NewWriterSize(w.Out, printedPiece)
 	for l := range strings.Lines(s) {
 		l = strings.TrimRight(l, "\r\n")
 		for at := strings.IndexAny(l, keep); at >= 0; at = strings.IndexAny(l, keep) {
-			b.WriteString(record.SafeText(l[:at]) + l[at:at+1])
+			_, _ = b.WriteString(record.SafeText(l[:at]) + l[at:at+1])
 			l = l[at+1:]
 		}
-		b.WriteString(record.SafeText(l) + "\n")
+		if _, err := b.WriteString(record.SafeText(l) + "\n"); err != nil {
+			return err
+		}
 	}
-	_, err := io.WriteString(w.Out, b.String())
-	return err
+	return b.Flush()
 }
+
+// printedPiece is how many bytes are escaped and written at once.
+const printedPiece = 32 << 10
 
 // JSON writes one JSON value on one line.
 func (w *Printer) JSON(raw []byte) error {
-	var line bytes.Buffer
-	if err := json.Compact(&line, raw); err != nil {
-		return fmt.Errorf("read the relay's answer: %w", err)
+	line := bytes.TrimSpace(raw)
+	if bytes.IndexByte(line, '\n') >= 0 { // else the relay has written it on one line
+		var compact bytes.Buffer
+		if err := json.Compact(&compact, raw); err != nil {
+			return fmt.Errorf("read the relay's answer: %w", err)
+		}
+		line = compact.Bytes()
+	} else if !json.Valid(line) {
+		return errors.New("read the relay's answer: it is no JSON")
 	}
-	_, err := io.WriteString(w.Out, record.SafeJSON(line.Bytes())+"\n")
-	return err
+	b := bufio.NewWriterSize(w.Out, printedPiece)
+	for len(line) > 0 {
+		n := min(printedPiece, len(line))
+		for n < len(line) && n > 1 && !utf8.RuneStart(line[n]) {
+			n--
+		}
+		if _, err := b.WriteString(record.SafeJSON(line[:n])); err != nil {
+			return err
+		}
+		line = line[n:]
+	}
+	_ = b.WriteByte('\n')
+	return b.Flush()
 }
 
 // Object writes a value as JSON on a line of its own.

@@ -50,6 +50,8 @@ type Options struct {
 	// such as "-i KEY -o IdentitiesOnly=yes"; user "" is a stranger; nil = nothing.
 	SSHFlags func(user string) string
 	Log      *slog.Logger // nil = nothing is logged
+	// Budget has the bytes of pages that nobody takes; nil = they have no bound.
+	Budget *relay.Budget
 }
 
 type pages struct {
@@ -81,7 +83,15 @@ func New(o Options) http.Handler {
 			h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		}
 		h.Set("Cache-Control", "no-store")
-		routes.ServeHTTP(w, r)
+		answer := &relay.AnswerWriter{ResponseWriter: w, Budget: p.Budget, Refuse: func(w http.ResponseWriter, err *relay.Error) {
+			page := p.explain(w, r, err)
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			w.WriteHeader(page.status)
+			_ = page.Render(r.Context(), w)
+		}}
+		defer answer.Abandon()
+		routes.ServeHTTP(answer, r)
+		answer.Close()
 	})
 }
 
@@ -392,6 +402,9 @@ func (p *pages) signedInOrElse(handle signedInHandler, stranger handler) http.Ha
 			return lookUpSecret(p, r, secret, p.Accounts.SessionOwner)
 		})
 		p.sweep(w, r)
+		if answer, ok := w.(*relay.AnswerWriter); ok && err == nil {
+			answer.Account = who.BufferAccount()
+		}
 		if err == nil {
 			view := viewer{
 				User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themes[0], FeedID: p.Deliver.FeedID(),

@@ -73,6 +73,7 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	out.Status, out.LatencyMs = nil, nil
 	ended := e.LastEnded()
 	if ended == nil {
+		out.Fit(MaxJSON)
 		return out
 	}
 	i := slices.IndexFunc(out.Attempts, func(a Attempt) bool { return a.Number == ended.N })
@@ -86,16 +87,19 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	if last.Response != nil {
 		out.Status = &last.Response.Status
 	}
+	out.Fit(MaxJSON)
 	return out
 }
 
-// AttemptsOf gives a page of attempts, bodies included.
+// AttemptsOf gives a page of attempts, bodies included, the most important ones first.
 func AttemptsOf(attempts []relay.Attempt) List[Attempt] {
 	data := make([]Attempt, 0, len(attempts))
 	for i := range attempts {
 		data = append(data, *OfAttempt(&attempts[i], true))
 	}
-	return ListOf(data)
+	list := ListOf(data)
+	FitAttempts(list, MaxJSON)
+	return list
 }
 
 // Summarise gives the summary of an event, also of one that was read for a list.

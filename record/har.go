@@ -32,8 +32,9 @@ func HAROf(e *relay.Event, site relay.Site, creator string) any {
 		attempts = []relay.Attempt{{ReceivedAt: e.ReceivedAt, Error: e.Error}}
 	}
 	entries := make([]object, len(attempts))
+	answers := AttemptsOf(attempts).Data
 	for i := range attempts {
-		a, sent := OfAttempt(&attempts[i], true), maps.Clone(request)
+		a, sent := &answers[i], maps.Clone(request)
 		if head := attempts[i].SentHead; len(head) > 0 {
 			sent["headers"], sent["headersSize"] = harPairs(headersOf(wire.Fields(head))), len(head)
 		}

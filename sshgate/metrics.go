@@ -123,7 +123,7 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	counter("relay_sshgate_peer_channels_total", channels, direction("out"), srv.peers.out.Load)
 	counter("relay_sshgate_peer_channels_total", channels, direction("in"), srv.peers.in.Load)
 	buffer := srv.o.Budget.Stats
-	gauge("relay_buffer_bytes", "Bytes reserved for what peers sent and nobody took yet.", nil, func() int { return int(buffer().Used) })
+	gauge("relay_buffer_bytes", "Bytes reserved for what peers sent, and for answers built for them, that nobody took yet.", nil, func() int { return int(buffer().Used) })
 	gauge("relay_buffer_limit_bytes", "Most bytes that may be reserved so.", nil, func() int { return int(buffer().Limit) })
 	counter("relay_buffer_refused_total", "Reservations refused, of new requests and of answers under way.", nil, func() int64 { return buffer().Refused })
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -224,12 +225,21 @@ func (s *session) run(command string) int {
 		return s.sayEnrolled(command)
 	}
 	s.ordered()
+	held := &relay.Hold{Budget: s.c.srv.o.Budget, Account: s.c.who.Account}
+	defer held.Release()
 	sh := &shell.Shell{
 		Config: &s.c.srv.shell, Session: s, Ctx: s.ctx, Who: s.c.who, Log: s.c.log,
-		Stdout: &s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys,
+		Stdout: &s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys, Hold: held.Set,
 	}
+	if strings.TrimSpace(command) == "" {
+		code := sh.Run(command)
+		s.stuck = sh.OutputStuck
+		return code
+	}
+	out, err := &commandOutput{s: s, to: sh.Stdout}, &commandOutput{s: s, to: sh.Stderr}
+	sh.Stdout, sh.Stderr = out, err
 	code := sh.Run(command)
-	s.stuck = sh.OutputStuck
+	s.stuck = sh.OutputStuck || out.stuck.Load() || err.stuck.Load()
 	return code
 }
 

@@ -219,12 +219,12 @@ func (a *app) wire() error {
 	a.limits = api.NewLimits(c.ReplayLimit, c.ShareReplayLimit)
 	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: version,
+		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: version, Budget: budget,
 	})
 	if err := a.wireSSH(budget, registry, apiHandler); err != nil {
 		return err
 	}
-	return a.wireHTTP(registry, a.baseSite(apiHandler))
+	return a.wireHTTP(registry, a.baseSite(apiHandler, budget))
 }
 
 // wireSSH creates the SSH server, and connects this relayd with the other nodes of its store.
@@ -312,11 +312,11 @@ func isAPIPath(p string) bool {
 
 // baseSite returns the handler of API and dashboard. The API gets unclean paths too, which
 // are 404 there: http.ServeMux would redirect them.
-func (a *app) baseSite(apiHandler http.Handler) http.Handler {
+func (a *app) baseSite(apiHandler http.Handler, budget *relay.Budget) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()), SSHFlags: a.sshFlags,
-		Enrolments: a.store,
+		Enrolments: a.store, Budget: budget,
 	})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPIPath(r.URL.Path) {

@@ -110,8 +110,8 @@ type Config struct {
 	MinRateGrace time.Duration `kind:"duration" flag:"min-rate-grace" default:"30s" help:"time before min-rate applies to a body" note:"off = min-rate never applies"`
 	// ResponseTimeout may be overruled by an alias.
 	ResponseTimeout time.Duration `kind:"duration" flag:"response-timeout" default:"60s" help:"first byte of the local response (504)"`
-	// BufferLimit bounds memory for what peers sent and nobody took yet.
-	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"bytes held in all for what peers sent and nobody took yet (503 overloaded)" note:"an account may hold a quarter; each answer that its caller takes too slowly counts 2.25 MiB, and a body under way beyond 16 KiB counts up to 256 KiB"`
+	// BufferLimit bounds memory for what peers sent, and what was built for them, that nobody took yet.
+	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"bytes held in all for what peers sent or asked for and nobody took yet (503 overloaded)" note:"an account may hold a quarter; each answer that its caller takes too slowly counts 2.25 MiB, and a body under way beyond 16 KiB counts up to 256 KiB"`
 	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH
 	// connections. A source is one IPv4 address or one IPv6 /64.
 	MaxConnections           int `kind:"count" flag:"max-connections" default:"10000" help:"SSH connections in all"`

@@ -75,7 +75,9 @@ func (s *Shell) front() *cli.Front {
 
 // api returns the API of the account of this session.
 func (s *Shell) api() *cli.API {
-	return cli.NewSSHAPI(s.Version, s.Site.SSHAddr, s.Session.OpenAPI, nil)
+	api := cli.NewSSHAPI(s.Version, s.Site.SSHAddr, s.Session.OpenAPI, nil)
+	api.Hold = s.Hold
+	return api
 }
 
 // root returns the commands of a session.

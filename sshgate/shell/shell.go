@@ -87,6 +87,8 @@ type Shell struct {
 	Stdout, Stderr io.Writer
 	Screen         *Screen
 	Keys           <-chan string // what ReadKeys has read
+	// Hold reserves memory for what a command prints; see cli.API.
+	Hold func(n int64) error
 
 	// OutputStuck says, after Run, that a write to Stdout still waits for the peer.
 	OutputStuck bool

@@ -1,0 +1,111 @@
+package relay
+
+import (
+	"net/http"
+)
+
+// freeAnswer is how many bytes of an answer are written without a reservation: the buffers of
+// a socket take as many from a peer who reads nothing.
+const freeAnswer = 64 << 10
+
+// AnswerWriter writes an answer that was built in memory. While the peer does not take it, its
+// bytes count in Budget; an answer for which there is no space is refused. What cuts a peer
+// who takes nothing is the writer below. An AnswerWriter sends the head with the first byte of
+// the body. It is used by one goroutine; Close is called at the end.
+type AnswerWriter struct {
+	http.ResponseWriter
+	Budget  *Budget
+	Account int64 // who asks, as BufferAccount of an Actor gives it; 0 until that is known
+	// Refuse answers instead with the error.
+	Refuse func(w http.ResponseWriter, err *Error)
+
+	status  int // of a head that was not sent yet
+	sent    bool
+	refused bool
+	hold    Hold
+	held    int64 // as it was asked for
+}
+
+// Hold reserves n bytes in all until the next Hold or Close, as Set of a Hold does: for what is
+// built, and held until the answer is written.
+func (a *AnswerWriter) Hold(n int64) error {
+	a.hold.Budget, a.hold.Account = a.Budget, a.Account
+	if err := a.hold.Set(n); err != nil {
+		return err
+	}
+	a.held = n
+	return nil
+}
+
+// WriteHeader keeps the status for the first byte of the body; an interim one is sent at once.
+func (a *AnswerWriter) WriteHeader(status int) {
+	switch {
+	case status < http.StatusOK:
+		a.ResponseWriter.WriteHeader(status)
+	case a.status == 0:
+		a.status = status
+	}
+}
+
+// Write writes p. When there is no space for it, the answer is refused, or breaks off if it
+// has begun.
+func (a *AnswerWriter) Write(p []byte) (int, error) {
+	if a.refused {
+		return len(p), nil
+	}
+	if n := int64(len(p)); n > freeAnswer && n > a.held {
+		before := a.held
+		if err := a.Hold(n); err != nil {
+			a.refuse(AsError(err))
+			return len(p), nil
+		}
+		defer func() { _ = a.Hold(before) }()
+	}
+	a.sendHead()
+	return a.ResponseWriter.Write(p)
+}
+
+func (a *AnswerWriter) refuse(err *Error) {
+	if a.sent {
+		panic(http.ErrAbortHandler) // nobody may take the part for the whole
+	}
+	for _, name := range []string{"Content-Length", "Content-Type", "Content-Disposition", "Etag"} {
+		a.Header().Del(name)
+	}
+	a.sent, a.refused = true, true
+	a.Refuse(a.ResponseWriter, err)
+}
+
+func (a *AnswerWriter) sendHead() {
+	if !a.sent {
+		if a.sent = true; a.status != 0 {
+			a.ResponseWriter.WriteHeader(a.status)
+		}
+	}
+}
+
+// FlushError implements what http.ResponseController looks for.
+func (a *AnswerWriter) FlushError() error {
+	if a.refused {
+		return nil
+	}
+	a.sendHead()
+	return http.NewResponseController(a.ResponseWriter).Flush()
+}
+
+// Flush implements http.Flusher.
+func (a *AnswerWriter) Flush() { _ = a.FlushError() }
+
+// Unwrap lets http.ResponseController find deadlines.
+func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+
+// Close sends a head without a body, and gives back what is held.
+func (a *AnswerWriter) Close() {
+	a.sendHead()
+	a.Abandon()
+}
+
+// Abandon is Close after the answer broke off.
+func (a *AnswerWriter) Abandon() {
+	_ = a.Hold(0)
+}

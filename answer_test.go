@@ -1,0 +1,75 @@
+package relay
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+)
+
+// An answer counts while it is written, whatever it is, and one for which there is no space is
+// refused with all of its head; small ones are free.
+func TestAnswersWithinABudget(t *testing.T) {
+	t.Parallel()
+	const size = 256 << 10
+	budget := NewBudget(4 * size)
+	serve := func(account int64, n int, inside func(a *AnswerWriter)) *httptest.ResponseRecorder {
+		rec := httptest.NewRecorder()
+		a := &AnswerWriter{ResponseWriter: rec, Budget: budget, Account: account, Refuse: func(w http.ResponseWriter, err *Error) {
+			w.Header().Set("Retry-After", "1")
+			w.WriteHeader(Status(err.Code))
+			_, _ = w.Write([]byte(err.Code))
+		}}
+		defer a.Close()
+		a.Header().Set("Content-Length", "9")
+		a.Header().Set("Content-Disposition", "attachment")
+		a.WriteHeader(http.StatusCreated)
+		inside(a)
+		if got, err := a.Write(make([]byte, n)); got != n || err != nil {
+			t.Errorf("wrote %d of %d: %v", got, n, err)
+		}
+		return rec
+	}
+	free := func(*AnswerWriter) {}
+	if rec := serve(1, size, free); rec.Code != http.StatusCreated || rec.Body.Len() != size {
+		t.Errorf("%d, %d bytes", rec.Code, rec.Body.Len())
+	}
+	serve(1, 10, func(a *AnswerWriter) {
+		if err := a.Hold(2 * size); err != nil { // more than an account may have: it has all of it
+			t.Fatal(err)
+		}
+		rec := serve(1, size/2, free)
+		if rec.Code != http.StatusServiceUnavailable || rec.Body.String() != CodeOverloaded || rec.Header().Get("Content-Disposition")+rec.Header().Get("Content-Length") != "" {
+			t.Errorf("the account holds all it may: %d %q %v", rec.Code, rec.Body, rec.Header())
+		}
+		if rec := serve(1, 64<<10, free); rec.Code != http.StatusCreated {
+			t.Errorf("a small answer: %d", rec.Code)
+		}
+		if rec := serve(2, size, free); rec.Code != http.StatusCreated {
+			t.Errorf("another account: %d", rec.Code)
+		}
+	})
+	if used := budget.Stats().Used; used != 0 {
+		t.Errorf("%d bytes are still reserved", used)
+	}
+}
+
+// An answer that has begun and finds no space breaks off: nobody may take the part for the whole.
+func TestAnswersBreakOff(t *testing.T) {
+	t.Parallel()
+	budget := NewBudget(4 << 20)
+	defer func() {
+		if recover() != http.ErrAbortHandler {
+			t.Error("the answer went on")
+		}
+		if used := budget.Stats().Used; used != 1<<20 {
+			t.Errorf("%d bytes are reserved", used)
+		}
+	}()
+	a := &AnswerWriter{ResponseWriter: httptest.NewRecorder(), Budget: budget}
+	defer a.Abandon()
+	_, _ = a.Write([]byte("begun"))
+	if !budget.Reserve(0, 1<<20) {
+		t.Fatal("no space")
+	}
+	_, _ = a.Write(make([]byte, 100<<10))
+}

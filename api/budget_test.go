@@ -1,0 +1,109 @@
+package api_test
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/api"
+)
+
+// Every route, with answers as large as they get: while the account holds all that it may, an
+// answer of over 64 KiB is refused by 503 overloaded, and never as a fault of the store; else it
+// comes, and nothing stays reserved. Routes that are added are tried too.
+func TestEveryAnswerIsInTheBudget(t *testing.T) {
+	t.Parallel()
+	budget := relay.NewBudget(256 << 20)
+	h := newFixture(t, func(o *api.Options) { o.Budget = budget })
+	nasty := strings.Repeat("\x01", 200<<10)
+	large := func(e *relay.Event) {
+		e.Target = []byte("/hook?" + strings.Repeat(`"`, 12<<10))
+		e.Request = message("POST /hook HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 204800\r\nX-Large: "+strings.Repeat("h", 100<<10)+"\r\n\r\n", nasty)
+		e.Attempts[0].Response = message("HTTP/1.1 200 OK\r\nContent-Length: 204800\r\nX-Large: "+strings.Repeat("h", 100<<10)+"\r\n\r\n", nasty)
+	}
+	id, other := h.event("shop", large), h.event("shop", func(e *relay.Event) {
+		large(e)
+		e.Attempts[0].Response = message("HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("line\n", 40<<10))
+	})
+	for range 10 {
+		h.event("shop", large)
+	}
+	h.setDeliveryState(relay.StateDelivered)
+	h.deliver.cancel = func(relay.Actor, relay.ID) error { return nil }
+	who, err := h.store.TokenOwner(t.Context(), h.asAlice)
+	must(t, err)
+	_, secret, err := h.store.CreateShare(t.Context(), who, id, relay.Share{View: true, ExpiresAt: time.Now().Add(time.Hour)})
+	must(t, err)
+	paths := map[string][]string{
+		"/events": {"?limit=200", "?q=absent"},
+		"/diff":   {"?left=" + id.String() + "/1&right=" + other.String() + "/1", "?left=" + id.String() + "&right=" + other.String()},
+	}
+	for _, format := range []string{"curl", "har", "json", "go", "js", "python"} {
+		paths["/events/{id}/export"] = append(paths["/events/{id}/export"], "?format="+format)
+	}
+	place := strings.NewReplacer("{id}", id.String(), "{n}", "1", "{alias}", "shop", "{user}", "alice", "{token}", url.PathEscape(secret), "{shareId}", "none")
+	tried, refused := 0, map[string]bool{}
+	for _, route := range contractRoutes {
+		method, path, _ := strings.Cut(route, ":")
+		writes := method == "PATCH" && path == "/events/{id}" || method == "POST" && (strings.HasSuffix(path, "/cancel") || strings.HasSuffix(path, "/{id}/replay"))
+		if method != http.MethodGet && !writes || path == "/stream" {
+			continue
+		}
+		queries := paths[path]
+		if queries == nil {
+			queries = []string{""}
+		}
+		for _, query := range queries {
+			tried++
+			what := method + " " + path + query
+			call := func() *answer {
+				body := ""
+				if method == "PATCH" {
+					body = `{"label":"x"}`
+				}
+				return h.do(h.request(method, h.asAlice, "/api/v1"+place.Replace(path)+query, body))
+			}
+			whole := call()
+			if used := budget.Stats().Used; used != 0 {
+				t.Fatalf("%s: %d bytes stay reserved", what, used)
+			}
+			held := &relay.Hold{Budget: budget, Account: who.Account}
+			strangers := &relay.Hold{Budget: budget}
+			must(t, held.Set(budget.Share()))
+			must(t, strangers.Set(budget.Share()))
+			got := call()
+			held.Release()
+			strangers.Release()
+			switch {
+			case strings.HasSuffix(path, "/{id}/replay"): // it is made: the answer comes without bodies
+				if got.status != whole.status || len(got.body) > 500<<10 {
+					t.Errorf("%s: %d, %d bytes", what, got.status, len(got.body))
+				}
+			case len(whole.body) <= 64<<10:
+				if got.status != whole.status && got.status != http.StatusServiceUnavailable {
+					t.Errorf("%s: %d, want %d", what, got.status, whole.status)
+				}
+			case got.status != http.StatusServiceUnavailable || !strings.Contains(got.body, `"code":"overloaded"`) || got.header.Get("Retry-After") == "":
+				t.Errorf("%s: %d bytes, and while the account holds all that it may: %d %.200s", what, len(whole.body), got.status, got.body)
+			default:
+				refused[path] = true
+			}
+			if used := budget.Stats().Used; used != 0 {
+				t.Fatalf("%s: %d bytes stay reserved after a refusal", what, used)
+			}
+		}
+	}
+	for _, path := range []string{
+		"/events", "/events/{id}", "/events/{id}/attempts", "/events/{id}/request.raw", "/events/{id}/request.body", "/events/{id}/attempts/{n}/response.raw",
+		"/events/{id}/export", "/events/{id}/cancel", "/shared/{token}",
+	} {
+		if !refused[path] {
+			t.Errorf("%s had no large answer: %s", path, fmt.Sprint(refused))
+		}
+	}
+	t.Logf("%d answers were tried, of %d routes large ones", tried, len(refused))
+}

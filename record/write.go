@@ -1,0 +1,251 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// MaxJSON is how many bytes the bodies of one record have as JSON: a body of control characters
+// is six times as long there. What does not fit is left out.
+const MaxJSON = 16 << 20
+
+// writtenPiece is how many bytes of a body are encoded at once.
+const writtenPiece = 32 << 10
+
+// Fit leaves out bodies so that all have at most most bytes as JSON: the request comes first,
+// then the last answer, then the first attempt and the newest ones.
+func (e *Event) Fit(most int64) {
+	left := most
+	if e.Request != nil {
+		e.Request.Body = fitBody(e.Request.Body, &left)
+	}
+	e.Response = fitResponse(e.Response, &left)
+	fitAttempts(e.Attempts[:min(1, len(e.Attempts))], &left)
+	for i := len(e.Attempts) - 1; i > 0; i-- {
+		fitAttempts(e.Attempts[i:i+1], &left)
+	}
+}
+
+// FitAttempts is Fit for a page of attempts, the most important ones first.
+func FitAttempts(list List[Attempt], most int64) { fitAttempts(list.Data, &most) }
+
+func fitAttempts(list []Attempt, left *int64) {
+	for i := range list {
+		list[i].Response = fitResponse(list[i].Response, left)
+	}
+}
+
+// fitResponse returns a copy where something is left out: a record names its last answer twice.
+func fitResponse(r *Response, left *int64) *Response {
+	if r == nil {
+		return nil
+	}
+	fit := fitBody(r.Body, left)
+	if fit == r.Body {
+		return r
+	}
+	out := *r
+	out.Body = fit
+	return &out
+}
+
+func fitBody(b *Body, left *int64) *Body {
+	if b == nil {
+		return nil
+	}
+	if size := jsonSize(b.Data); size <= *left {
+		*left -= size
+		return b
+	}
+	out := *b
+	out.Data, out.Encoding, out.Truncated = "", EncodingUTF8, true
+	return &out
+}
+
+// jsonSize is at least the length of a text as JSON.
+func jsonSize(s string) (n int64) {
+	for i := range len(s) {
+		switch c := s[i]; {
+		case c < 0x20:
+			n += 6
+		case c == '"' || c == '\\':
+			n += 2
+		case c == 0xe2: // U+2028 and U+2029 are escaped
+			n += 4
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// Weight is about how many bytes an event has as JSON.
+func (e *Event) Weight() int64 {
+	n := int64(4<<10) + jsonSize(e.Path) + jsonSize(e.URL)
+	if e.Request != nil {
+		n += weightOf(e.Request.Headers, e.Request.Trailers, e.Request.Body)
+	}
+	return n + e.Response.weight() + AttemptsWeight(e.Attempts)
+}
+
+// AttemptsWeight is about how many bytes attempts have as JSON.
+func AttemptsWeight(list []Attempt) (n int64) {
+	for i := range list {
+		n += 1<<10 + list[i].Response.weight()
+	}
+	return n
+}
+
+func (r *Response) weight() (n int64) {
+	if r == nil {
+		return 0
+	}
+	for i := range r.Interim {
+		n += weightOf(r.Interim[i].Headers, nil, nil)
+	}
+	return n + weightOf(r.Headers, r.Trailers, r.Body)
+}
+
+func weightOf(headers, trailers []Header, b *Body) (n int64) {
+	for _, list := range [][]Header{headers, trailers} {
+		for _, h := range list {
+			for _, text := range h {
+				n += jsonSize(text) + 3
+			}
+		}
+	}
+	if b != nil {
+		n += jsonSize(b.Data) + 200
+	}
+	return n
+}
+
+// WriteEvent writes the JSON of a record in pieces, so that it does not stand in memory a
+// second time. It is that of encoding/json without the escapes for HTML.
+func WriteEvent(w io.Writer, e *Event) error {
+	out := &pieceWriter{w: w}
+	out.begin(e.Summary)
+	out.text(`,"request":`)
+	out.message(e.Request)
+	out.text(`,"response":`)
+	out.response(e.Response)
+	out.text(`,"timing":`)
+	out.value(e.Timing)
+	out.text(`,"attempts":`)
+	out.attempts(e.Attempts)
+	out.text("}\n")
+	return out.err
+}
+
+// WriteAttempts writes the JSON of a page of attempts as WriteEvent does.
+func WriteAttempts(w io.Writer, list List[Attempt]) error {
+	out := &pieceWriter{w: w}
+	out.text(`{"data":`)
+	out.attempts(list.Data)
+	out.text("}\n")
+	return out.err
+}
+
+// pieceWriter writes pieces of JSON until one fails.
+type pieceWriter struct {
+	w   io.Writer
+	err error
+}
+
+func (w *pieceWriter) text(s string) {
+	for s != "" && w.err == nil {
+		n := min(writtenPiece, len(s))
+		_, w.err = io.WriteString(w.w, s[:n])
+		s = s[n:]
+	}
+}
+
+// encode returns a small value as JSON.
+func (w *pieceWriter) encode(v any) string {
+	var b bytes.Buffer
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false)
+	if err := to.Encode(v); err != nil && w.err == nil {
+		w.err = err
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+func (w *pieceWriter) value(v any) { w.text(w.encode(v)) }
+
+// begin writes an object but for its end.
+func (w *pieceWriter) begin(v any) { w.text(strings.TrimSuffix(w.encode(v), "}")) }
+
+// beginNull writes an object whose last member is null, but for that null and the end.
+func (w *pieceWriter) beginNull(v any) { w.text(strings.TrimSuffix(w.encode(v), "null}")) }
+
+func (w *pieceWriter) message(m *Message) {
+	if m == nil {
+		w.text("null")
+		return
+	}
+	head := *m
+	head.Body = nil
+	w.beginNull(head)
+	w.body(m.Body)
+	w.text("}")
+}
+
+func (w *pieceWriter) response(r *Response) {
+	if r == nil {
+		w.text("null")
+		return
+	}
+	head := *r
+	head.Body = nil
+	w.begin(head)
+	if r.Body != nil {
+		w.text(`,"body":`)
+		w.body(r.Body)
+	}
+	w.text("}")
+}
+
+func (w *pieceWriter) attempts(list []Attempt) {
+	if list == nil {
+		w.text("null")
+		return
+	}
+	w.text("[")
+	for i := range list {
+		if i > 0 {
+			w.text(",")
+		}
+		a := list[i]
+		a.Response = nil
+		w.beginNull(a)
+		w.response(list[i].Response)
+		w.text("}")
+	}
+	w.text("]")
+}
+
+func (w *pieceWriter) body(b *Body) {
+	if b == nil {
+		w.text("null")
+		return
+	}
+	const data = `"data":"`
+	head := *b
+	head.Data = ""
+	before, after, _ := strings.Cut(w.encode(head), data)
+	w.text(before + data)
+	for rest := b.Data; rest != "" && w.err == nil; {
+		n := min(writtenPiece, len(rest))
+		for n < len(rest) && !utf8.RuneStart(rest[n]) && n > 1 {
+			n--
+		}
+		piece := w.encode(rest[:n])
+		w.text(piece[1 : len(piece)-1])
+		rest = rest[n:]
+	}
+	w.text(after)
+}

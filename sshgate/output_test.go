@@ -1,0 +1,60 @@
+package sshgate
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// What a command of a session prints is reserved in the budget while the peer does not take it. A
+// peer that takes nothing for the stall time loses the session, and the reservation is given
+// back although its client keeps the channel open. Without space the command says so.
+func TestUnreadCommandIsCut(t *testing.T) {
+	t.Parallel()
+	const size = 6 << 20 // more than the window of a channel
+	budget := relay.NewBudget(128 << 20)
+	var channels atomic.Int64
+	b := newFixture(t, withAPI(&channels, func(w http.ResponseWriter, _ *http.Request, _ relay.Actor) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"text":"`+strings.Repeat("a", size)+`"}`)
+	}), func(o *Options) { o.StallTimeout, o.Budget = time.Second, budget })
+	client := b.mustDial(b.alice)
+	ch, reqs, err := client.OpenChannel("session", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(reqs)
+	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"show evt_x --json"})); !ok || err != nil {
+		t.Fatal(ok, err)
+	}
+	eventually(t, 30*time.Second, "reservation", func() bool { return budget.Stats().Used >= size })
+	eventually(t, 30*time.Second, "the end of a session that nobody reads", func() bool { return budget.Stats().Used == 0 })
+
+	held := &relay.Hold{Budget: budget, Account: b.alice.actor.Account}
+	if err := held.Set(budget.Share()); err != nil {
+		t.Fatal(err)
+	}
+	s, err := b.mustDial(b.alice).NewSession()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := s.CombinedOutput("show evt_x --json")
+	if err == nil || len(out) > 1000 || !strings.Contains(string(out), "holds as many bytes as it may") {
+		t.Errorf("without space: %v, %d bytes: %.200s", err, len(out), out)
+	}
+	held.Release()
+	if s, err = b.mustDial(b.alice).NewSession(); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := s.Output("show evt_x --json"); err != nil || len(out) != size+len(`{"text":""}`)+1 {
+		t.Errorf("a peer that reads got %d bytes: %v", len(out), err)
+	}
+	eventually(t, 30*time.Second, "release", func() bool { return budget.Stats().Used == 0 })
+}
