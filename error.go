@@ -170,6 +170,9 @@ var (
 	// ErrTunnelSilent is ErrNotSent from another node where the client of the tunnel does
 	// not answer.
 	ErrTunnelSilent = &Error{Code: "tunnel-silent"}
+	// ErrTunnelSlow is ErrNotSent from another node where the client of the tunnel lives, but
+	// did not answer in time.
+	ErrTunnelSlow = &Error{Code: "tunnel-slow"}
 	// ErrFenced means that another process has claimed the attempt since, so that the
 	// result must not be written.
 	ErrFenced = &Error{Code: "fenced"}

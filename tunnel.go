@@ -134,8 +134,9 @@ type Tunnel interface {
 }
 
 // RemoteTunnel is a tunnel that another node has. Package sshgate implements it. Open fails
-// with ErrTunnelMoved when the other node does not have the tunnel (any more), and with
-// ErrTunnelSilent when the client of the tunnel does not answer there.
+// with ErrTunnelMoved when the other node does not have the tunnel (any more), with
+// ErrTunnelSilent when the client of the tunnel does not answer there, and with ErrTunnelSlow
+// when it lives but does not answer in time.
 type RemoteTunnel interface {
 	Tunnel
 	// Node returns the id of the other node.

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,14 +18,19 @@ import (
 // score counts what was identical.
 type score struct{ cases, original, replay, response, stored int }
 
+// records are those of the cases, without what differs between any two events: ids, times,
+// and the node.
+type records map[string][]string
+
 // TestWireFidelity runs the cases on SQLite, and on Postgres through a node that does not
 // have the tunnel.
 func TestWireFidelity(t *testing.T) {
 	t.Parallel()
+	local, foreign := records{}, records{}
 	t.Run("sqlite", func(t *testing.T) {
 		t.Parallel()
 		r := startRelay(t, "")
-		wireCases(t, r, r)
+		wireCases(t, r, r, local)
 	})
 	t.Run("another_node", func(t *testing.T) {
 		t.Parallel()
@@ -32,23 +39,83 @@ func TestWireFidelity(t *testing.T) {
 		owner := newRelay(t, databaseURL, "RELAY_NODE_NAME=owner")
 		owner.key, owner.token = r.key, r.token
 		owner.start()
-		wireCases(t, r, owner)
+		wireCases(t, r, owner, foreign)
 		if in, out := owner.stats().ForwardedIn, r.stats().ForwardedOut; min(in, out) < 20 { // many requests share one
 			t.Errorf("the cases took %d channels from the other node, which gave %d", out, in)
 		}
 	})
+	t.Cleanup(func() { compareRecords(t, local, foreign) }) // after both
+}
+
+// compareRecords compares the records of a node that has the tunnel with those of one that has
+// not.
+func compareRecords(t *testing.T, local, foreign records) {
+	for name, want := range local {
+		if got := foreign[name]; strings.Join(got, "\n") != strings.Join(want, "\n") {
+			t.Errorf("%s: the records of another node are\n%s\nand those of the tunnel's own\n%s", name, strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+// keep keeps all records that were made since the last call.
+func (k records) keep(t *testing.T, r *relayServer, name string, seen map[string]bool) {
+	t.Helper()
+	for _, e := range slices.Backward(r.events("wire", "")) {
+		if seen[e.ID] {
+			continue
+		}
+		seen[e.ID] = true
+		var all any
+		if e.State == "rejected" { // kept when there is time, so perhaps after the next case
+			continue
+		}
+		if err := json.Unmarshal(r.must(200, "GET", "/events/"+e.ID, nil), &all); err != nil {
+			t.Fatal(err)
+		}
+		text, err := json.Marshal(withoutTimes(all))
+		if err != nil {
+			t.Fatal(err)
+		}
+		k[name] = append(k[name], string(text))
+	}
+}
+
+// withoutTimes replaces what differs between any two events in a value of JSON. Whether a
+// connection was reused depends on the time that the case before took.
+func withoutTimes(v any) any {
+	differ := []string{"id", "requestId", "eventId", "latencyMs", "timing", "node", "url", "replayUrl", "remoteAddr", "connection", "from"}
+	switch v := v.(type) {
+	case map[string]any:
+		for key, x := range v {
+			if x != nil && (slices.Contains(differ, key) || strings.HasSuffix(key, "At")) {
+				v[key] = "*"
+			} else {
+				v[key] = withoutTimes(x)
+			}
+		}
+	case []any:
+		for i, x := range v {
+			v[i] = withoutTimes(x)
+		}
+	}
+	return v
 }
 
 // wireCases runs all cases with callers at r and tunnels at owner.
-func wireCases(t *testing.T, r, owner *relayServer) {
+func wireCases(t *testing.T, r, owner *relayServer, kept records) {
 	tg := newTarget(t)
 	owner.tunnel("wire", tg.addr)
 	r.waitFor(5*time.Second, "the tunnel to be known", func() bool { return r.online("wire") })
 	var s score
-	numbers := map[string]bool{}
+	numbers, seen := map[string]bool{}, map[string]bool{}
 	run := func(name string, f func(t *testing.T)) {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			f(t)
+			if name != "60 mutated requests" && name != "57 ambiguous requests" { // those are many, and random
+				kept.keep(t, r, name, seen)
+			} else {
+				records{}.keep(t, r, name, seen)
+			}
 			if !t.Failed() {
 				number, _, _ := strings.Cut(name, " ")
 				numbers[number] = true

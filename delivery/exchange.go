@@ -82,6 +82,7 @@ type sending struct {
 	reused      bool
 	reached     bool              // false: it is known that no byte reached the local server
 	kept        pool.KeptChannels // as the request was sent
+	clientSlow  bool              // the client of a tunnel at another node lives, but did not answer in time
 	slow        bool              // pool.SlowAfter has passed before the first byte of an answer
 	slowCounted bool              // the pool counts it as slow until then
 }
@@ -281,6 +282,9 @@ func (x *exchange) run() verdict {
 
 // unsent is the verdict when no byte of the request was sent.
 func (x *exchange) unsent(err *relay.Error) verdict {
+	if err == relay.ErrTunnelSlow {
+		x.clientSlow, err = true, relay.ErrNotSent
+	}
 	count(x.d.counters.refused, err.Code)
 	x.reached = false
 	if err == relay.ErrNotSent {

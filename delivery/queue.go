@@ -87,7 +87,9 @@ func (x *exchange) acceptQueued() *relay.Error {
 	x.fillRequest(relay.BodyComplete)
 	st, cost, reserved := x.st, costOf(x.event), x.queueBytes
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: x.event.ReceivedAt}
-	_, a.Released = st.RemoteOwner() // its node delivers it at once, if it lives
+	if _, a.Released = st.RemoteOwner(); x.clientSlow { // else its node delivers it at once, if it lives
+		a.Released = false // it waits as it would at that node
+	}
 	x.addAttempt(a, relay.StateQueued)
 	st.Queue.Move()
 	t := x.d.store.Accept(x.event)

@@ -159,6 +159,19 @@ func TestStoredFirstForUnreachableNode(t *testing.T) {
 	}, func(b *fixture) { b.opt.StoreFirst = func() bool { return first } })
 }
 
+// TestSlowClientAtAnotherNode: a request whose client lives, but does not answer in time, waits
+// as it does at the client's own node, and nobody releases it.
+func TestSlowClientAtAnotherNode(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		remote.mu.Lock()
+		remote.openErr = relay.ErrTunnelSlow
+		remote.mu.Unlock()
+		if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || b.released() || b.state() != relay.TunnelOnline {
+			t.Errorf("%+v, released %v, the alias is %s", out.Answer, b.released(), b.state())
+		}
+	})
+}
+
 // A request for a tunnel whose node cannot be reached waits in its queue, released, and
 // that node is told of it by the store.
 func TestUnreachableNodeDeliversFromTheQueue(t *testing.T) {

@@ -616,7 +616,7 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 	case refused.Reason == peerSilent:
 		return nil, relay.ErrTunnelSilent
 	case refused.Reason == peerSlow:
-		return nil, relay.ErrNotSent
+		return nil, relay.ErrTunnelSlow
 	}
 	if code := openCodes[refused.Reason]; code != "" {
 		return nil, relay.Errorf(code, "%s", record.SafeTextMax(refused.Message, 512))

@@ -364,35 +364,51 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 	})
 }
 
-// A client that answers an open late but sends other bytes meanwhile lives: its tunnel must
-// not become stale at another node, which would end every request that runs on it.
-func TestSlowClientOfAnotherNodeIsNotSilent(t *testing.T) {
+// TestSlowOpenFailsAlone: a client that answers an open late, because its local server does not
+// answer it, and says nothing else meanwhile, lives: only that request fails, and the others on
+// its tunnel go on, at one node and through another one.
+func TestSlowOpenFailsAlone(t *testing.T) {
 	t.Parallel()
-	answer := make(chan struct{})
-	_, client, _, tun := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) {
-		<-answer
-		_ = n.Reject(ssh.ConnectionFailed, "late")
-	})
-	stop := make(chan struct{})
-	var pings sync.WaitGroup
-	pings.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(100 * time.Millisecond):
-				_, _, _ = client.SendRequest("ping@test", true, nil)
+	for _, at := range []string{"one node", "another node"} {
+		t.Run(at, func(t *testing.T) {
+			t.Parallel()
+			answer, first := make(chan struct{}), true
+			owner, _, _, remote := twoNodes(t, func(o forwardedOpen, n ssh.NewChannel) {
+				if first {
+					first = false
+					go echo(o, n)
+					return
+				}
+				go func() {
+					<-answer
+					_ = n.Reject(ssh.ConnectionFailed, "late")
+				}()
+			})
+			defer close(answer)
+			var tun relay.Tunnel = owner.online("a")
+			if at == "another node" {
+				tun = remote
 			}
-		}
-	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-	defer cancel()
-	_, err := tun.Open(ctx, origin)
-	close(stop)
-	close(answer)
-	pings.Wait()
-	if err != relay.ErrNotSent {
-		t.Errorf("open: %v, want %v", err, relay.ErrNotSent)
+			ch := open(t, tun)
+			defer ch.Close()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // as delivery waits
+			defer cancel()
+			want := relay.ErrNotSent
+			if at == "another node" {
+				want = relay.ErrTunnelSlow
+			}
+			if _, err := tun.Open(ctx, origin); err != want {
+				t.Errorf("open: %v, want %v", err, want)
+			}
+			if h := owner.store.hold("a"); h.stales > 0 || owner.store.state("a") != relay.TunnelOnline {
+				t.Errorf("the tunnel was stale %d times", h.stales)
+			}
+			_, _ = ch.Write([]byte("hello"))
+			_ = ch.CloseWrite()
+			if got, err := readAll(t, ch); string(got) != "hello" || err != io.EOF {
+				t.Errorf("the other request got %q, %v", got, err)
+			}
+		})
 	}
 }
 

@@ -63,6 +63,11 @@ func (f *forward) Close(reason string) {
 	})
 }
 
+// openProbe is how long a client may take to answer an open before it is pinged. One that waits
+// for a local server which does not answer says nothing meanwhile, and is no silent peer: the
+// other requests of its tunnel go on.
+const openProbe = 500 * time.Millisecond
+
 // opened is the outcome of a channel open.
 type opened struct {
 	ch   ssh.Channel
@@ -117,6 +122,8 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channe
 	}) {
 		return nil, relay.ErrNotSent
 	}
+	probe := time.AfterFunc(openProbe, f.c.ping)
+	defer probe.Stop()
 	select {
 	case r := <-result:
 		var refused *ssh.OpenChannelError

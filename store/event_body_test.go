@@ -192,3 +192,32 @@ func TestFinishWithoutItsPartIsRefused(t *testing.T) {
 		t.Errorf("finished with %v; event %+v, %v", end.Err(), got, err)
 	}
 }
+
+// TestReleasedOnlyInTheQueue: an event that is stored before it goes out is to be released if it
+// has to wait after all. The record of an attempt that did not wait does not say so.
+func TestReleasedOnlyInTheQueue(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		s := mustServe(t, o)
+		alias := withAlias(t, s)
+		for _, together := range []bool{true, false} {
+			for _, waits := range []bool{true, false} {
+				e := eventAt(s, alias, s.NewID().Time(), relay.StateDelivering, "")
+				e.Attempts[0].Released = true
+				steps := []*relay.Ticket{s.Accept(e)}
+				if !together {
+					settled(t, steps...)
+				}
+				if waits {
+					steps = append(steps, s.Requeue(e.ID, 1))
+				} else {
+					steps = append(steps, s.Finish(e.ID, answered(1, "ok"), ""))
+				}
+				settled(t, steps...)
+				got, err := s.Event(t.Context(), system, e.ID, 0)
+				if err != nil || got.Attempts[0].Released != waits {
+					t.Errorf("waits %v, in one batch %v: %+v, %v", waits, together, got.Attempts[0], err)
+				}
+			}
+		}
+	})
+}

@@ -186,7 +186,7 @@ func (f *newEvent) mergeStep(st *step) bool {
 			f.state = state
 		}
 		end, stored := *a, f.attempt
-		end.Kind, end.ReceivedAt, end.Actor, end.Released = stored.Kind, stored.ReceivedAt, stored.Actor, stored.Released
+		end.Kind, end.ReceivedAt, end.Actor, end.Released = stored.Kind, stored.ReceivedAt, stored.Actor, false // it never waited
 		if end.StartedAt.IsZero() {
 			end.StartedAt = stored.StartedAt
 		}

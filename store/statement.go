@@ -99,7 +99,7 @@ var finishAttempts = newStatement(
 	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
 	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)
 			AS (%s)
-		UPDATE attempts SET state = v.vstate, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
+		UPDATE attempts SET state = v.vstate, released = CASE WHEN from_queue = 1 THEN released ELSE 0 END, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
 			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
 			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
 		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND v.vstate = 2 AND (response_state = 'upgraded' OR v.vcode = '`+relay.CodeResponseNotStored+`')

@@ -272,7 +272,7 @@ func (h *Attachment) Serves() bool {
 // replays and queued deliveries. With fresh set, it opens a new one instead of taking one
 // from the pool. A client that refuses it while many are open gets a second try
 // with fewer: OpenSSH says that a name does not resolve when it has no descriptor left.
-// Errors: local-refused, local-unresolvable, overloaded, or ErrNotSent.
+// Errors: local-refused, local-unresolvable, overloaded, ErrNotSent, or ErrTunnelSlow.
 func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (*pool.Channel, *relay.Error) {
 	limit := probeAfter
 	if h.Lazy {
@@ -341,6 +341,8 @@ func OpenError(err error) *relay.Error {
 			c := *e
 			c.RetryAfter = cmp.Or(c.RetryAfter, RetryAfter)
 			return &c
+		case relay.ErrTunnelSlow.Code:
+			return relay.ErrTunnelSlow
 		}
 	}
 	return relay.ErrNotSent
