@@ -110,7 +110,7 @@ var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 // its use. columns are its name, scopes, alias_id, alias, end and time of login.
 func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table, columns, where string, args ...any) (relay.Actor, error) {
 	who, used := relay.Actor{Kind: kind}, time.Time{}
-	err := s.view(ctx, "read credential", func(q session) error {
+	err := s.viewOf(ctx, s.readLogin, "read credential", func(q session) error {
 		return q.row(`SELECT x.id, x.account_id, o.name, o.admin, x.last_used_at, `+columns+`
 			FROM `+table+` x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0 WHERE `+where, args...).Scan(
 			&who.Credential, &who.Account, &who.AccountName, &who.Admin, (*micro)(&used),
@@ -134,6 +134,9 @@ func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table
 // credentials lists what the query selects, of the account user; "" is the actor's own
 // account, and every account for the operator.
 func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user string, fields func(*T) []any, query string, args ...any) ([]T, error) {
+	if err := allow(who, relay.ScopeAccount); err != nil {
+		return nil, err
+	}
 	return read(ctx, s, "read credentials", func(q session) ([]T, error) {
 		if who.Kind != relay.ActorSystem || user != "" {
 			if who.Alias != 0 || who.Kind == relay.ActorShare {
@@ -178,7 +181,7 @@ func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 	if table == "" {
 		return relay.ErrNotFound
 	}
-	return s.view(ctx, "check credential", func(q session) error {
+	return s.viewOf(ctx, s.readLogin, "check credential", func(q session) error {
 		var one int
 		return q.get(&one, `SELECT 1 FROM `+table+` x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)
 			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`, who.Credential, micros(s.now()))

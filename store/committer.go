@@ -100,15 +100,21 @@ func (s *Store) running() *committer {
 }
 
 func (c *committer) enqueue(st *step) {
+	if refusal := c.add(st); refusal != nil {
+		c.refuse(st, refusal) // without the lock: it may enqueue the return of a claim
+	}
+}
+
+// add appends a step to its lane, and returns an error where it is refused at once.
+func (c *committer) add(st *step) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case c.closing:
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the relay is stopping"))
-		return
+		return nil
 	case c.lost != nil:
-		c.refuse(st, c.refusal)
-		return
+		return c.refusal
 	}
 	c.seq++
 	l := &c.rows
@@ -122,6 +128,7 @@ func (c *committer) enqueue(st *step) {
 		st.waiter = time.AfterFunc(l.wait, func() { c.expire(l, st) })
 	}
 	signal(c.wake)
+	return nil
 }
 
 // refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim
@@ -139,14 +146,16 @@ var errQueueFull = &relay.Error{
 // expire fails a step that got no space in time.
 func (c *committer) expire(l *lane, st *step) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if st.waiter == nil || l.hasSpace(st) {
-		return
+	expired := st.waiter != nil && !l.hasSpace(st)
+	if expired {
+		st.waiter = nil
+		st.dead, st.Data = true, nil // it stays in its lane until take skips it
+		l.out += l.cost(st)
 	}
-	st.waiter = nil
-	st.dead, st.Data = true, nil // it stays in its lane until take skips it
-	l.out += l.cost(st)
-	c.refuse(st, errQueueFull)
+	c.mu.Unlock()
+	if expired {
+		c.refuse(st, errQueueFull)
+	}
 }
 
 // dequeue removes the next chunks and the next rows from the queue. A row does not overtake

@@ -149,12 +149,17 @@ func (s session) execIn(query string, args ...any) (int64, error) {
 
 // view runs short reads.
 func (s *Store) view(ctx context.Context, what string, fn func(session) error) error {
+	return s.viewOf(ctx, s.read, what, fn)
+}
+
+// viewOf is view by a handle.
+func (s *Store) viewOf(ctx context.Context, db *sqlx.DB, what string, fn func(session) error) error {
 	if err := s.reachable(); err != nil {
 		return s.fault(what, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, opTimeout)
 	defer cancel()
-	return s.fault(what, fn(session{ctx, s.read, &s.d, &s.clock}))
+	return s.fault(what, fn(session{ctx, db, &s.d, &s.clock}))
 }
 
 // read is view for a read that returns a value.
@@ -262,7 +267,10 @@ func (s *Store) updateBy(ctx context.Context, what string, begin beginner, fn fu
 	if err != nil {
 		return s.fault(what, err)
 	}
-	<-published
+	select { // the change is committed: a feed that is slow must not make it look as if it failed
+	case <-published:
+	case <-ctx.Done():
+	}
 	return nil
 }
 

@@ -82,6 +82,9 @@ func (c *writeTx) setMark(e *relay.Event, m relay.Mark) error {
 
 // SavedSearches lists the searches that the actor's account keeps for an alias, by name.
 func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error) {
+	if err := allow(who, relay.ScopeEventsRead); err != nil {
+		return nil, err
+	}
 	return read(ctx, s, "read saved searches", func(q session) ([]relay.SavedSearch, error) {
 		a, err := q.alias(who, alias)
 		if err != nil {
@@ -95,6 +98,9 @@ func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string
 // SaveSearch keeps a search of an alias for the actor's account; one of the same name is
 // replaced. Without words the name is forgotten.
 func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error {
+	if err := allow(who, relay.ScopeEventsRead); err != nil {
+		return err
+	}
 	search.Name, search.Words = strings.TrimSpace(search.Name), strings.TrimSpace(search.Words)
 	switch {
 	case search.Name == "" || utf8.RuneCountInString(search.Name) > maxLabel || !record.IsSafeText(search.Name) || !utf8.ValidString(search.Name):

@@ -39,7 +39,7 @@ func (s *Store) openPostgres(ctx context.Context) error {
 	if s.write, err = openPool(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}
-	s.read, s.heavyReads = s.write, newHeavyReads(s.poolSize())
+	s.read, s.readLogin, s.heavyReads = s.write, s.write, newHeavyReads(s.poolSize())
 	if err := s.openJournal(ctx, dsn); err != nil {
 		return fmt.Errorf("open postgres %s: %w", s.place(), err)
 	}

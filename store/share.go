@@ -76,10 +76,13 @@ func (q session) ownerOf(alias int64) (account int64, err error) {
 	return account, err
 }
 
-// Shares lists the shares of an event that the actor may see.
+// Shares lists the shares of an event, for the owner of its alias.
 func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list []relay.Share, err error) {
+	if err := allow(who, relay.ScopeEventsShare); err != nil {
+		return nil, err
+	}
 	err = s.view(ctx, "read shares", func(q session) error {
-		if _, err := q.event(who, id); err != nil {
+		if _, err := q.ownEvent(who, id); err != nil {
 			return err
 		}
 		rows, err := rowsOf(q, shareFields, shareQuery+`sh.event_id = ? ORDER BY sh.created_at, sh.id`, id)

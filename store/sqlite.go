@@ -55,6 +55,10 @@ func (s *Store) openSQLite(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("open %s for reading: %w%s", path, err, s.openAdvice(err))
 	}
+	s.readLogin, err = file.OpenSQLite(ctx, path, 1, append(common, "query_only(1)", "cache_size(-1024)"), "")
+	if err != nil {
+		return fmt.Errorf("open %s for logins: %w%s", path, err, s.openAdvice(err))
+	}
 	if s.opt.NoCreate {
 		return nil // the server beside it moves the log
 	}

@@ -82,6 +82,7 @@ type Store struct {
 	d         dialect
 	write     *sqlx.DB
 	read      *sqlx.DB
+	readLogin *sqlx.DB // for credentials: long reads of events must not keep a login waiting; Postgres: the same as read
 	direct    *sqlx.DB // Postgres: for migrations, without a pooler; SQLite: the same as write
 	viaPooler bool     // write, read and journal use a pooler
 
@@ -238,7 +239,7 @@ func (s *Store) Close() error {
 		if s.lock != nil {
 			err = errors.Join(err, unlessAway(file.Unlock(s.lock)))
 		}
-		for _, db := range []*sqlx.DB{s.checkpointer.db, s.membership.db, s.read, s.write, s.direct, s.journal} {
+		for _, db := range []*sqlx.DB{s.checkpointer.db, s.membership.db, s.read, s.readLogin, s.write, s.direct, s.journal} {
 			if db != nil {
 				err = errors.Join(err, unlessAway(db.Close())) // closing a handle twice is harmless
 			}

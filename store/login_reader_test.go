@@ -1,0 +1,117 @@
+package store
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/spool"
+)
+
+// A login is judged while every other reader of SQLite is busy with long reads.
+func TestLoginsDoNotWaitForReaders(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	for range readers {
+		conn, err := s.read.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	began := time.Now()
+	if _, err := s.TokenOwner(t.Context(), "none"); !errors.Is(err, relay.ErrNotFound) {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+	if err := s.StillValid(t.Context(), relay.Actor{Kind: relay.ActorUser, Credential: "none"}); !errors.Is(err, relay.ErrNotFound) {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
+}
+
+// A feed that takes no change does not hold an operation longer than one may take: the change is
+// committed.
+func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	stuck := make(chan struct{})
+	s.outbox.serve(func([]relay.Change) { <-stuck })
+	t.Cleanup(func() { close(stuck) })
+	if _, err := s.CreateAccount(t.Context(), relay.System(), "alice", false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.CreateAlias(t.Context(), relay.System(), "hooks", "alice"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Who may not use a scope at the API may not use it here either, and shares are the owner's.
+func TestReadsAskForScopes(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, system := t.Context(), relay.System()
+	actor := func(name string, scopes relay.Scope) relay.Actor {
+		a, err := s.AccountByName(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return relay.Actor{Kind: relay.ActorToken, Account: a.ID, AccountName: name, Scopes: scopes}
+	}
+	for _, name := range []string{"alice", "bob"} {
+		if _, err := s.CreateAccount(ctx, system, name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a, err := s.CreateAlias(ctx, system, "hooks", "alice")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.AddMember(ctx, system, "hooks", "bob"); err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{T: t, nodes: []*Store{s}, alias: a.ID}
+	id := c.add(1, 10, time.Now(), relay.StateQueued)[0]
+	for name, call := range map[string]struct {
+		scope relay.Scope
+		do    func(relay.Actor) error
+	}{
+		"keys":           {relay.ScopeAccount, func(who relay.Actor) error { _, err := s.Keys(ctx, who, ""); return err }},
+		"tokens":         {relay.ScopeAccount, func(who relay.Actor) error { _, err := s.Tokens(ctx, who, ""); return err }},
+		"sessions":       {relay.ScopeAccount, func(who relay.Actor) error { _, err := s.Sessions(ctx, who); return err }},
+		"audit":          {relay.ScopeAccount, func(who relay.Actor) error { _, err := s.Audit(ctx, who, 1); return err }},
+		"saved searches": {relay.ScopeEventsRead, func(who relay.Actor) error { _, err := s.SavedSearches(ctx, who, "hooks"); return err }},
+		"save a search": {relay.ScopeEventsRead, func(who relay.Actor) error {
+			return s.SaveSearch(ctx, who, "hooks", relay.SavedSearch{Name: "x", Words: "status:5xx"})
+		}},
+		"shares": {relay.ScopeEventsShare, func(who relay.Actor) error { _, err := s.Shares(ctx, who, id); return err }},
+	} {
+		if err := call.do(actor("alice", call.scope)); err != nil {
+			t.Errorf("%s with the scope: %v", name, err)
+		}
+		if err := call.do(actor("alice", relay.AllScopes&^call.scope)); relay.AsError(err).Code != relay.CodeForbidden {
+			t.Errorf("%s without the scope: %v", name, err)
+		}
+	}
+	if _, err := s.Shares(ctx, actor("bob", relay.AllScopes), id); relay.AsError(err).Code != relay.CodeForbidden {
+		t.Errorf("shares for a member: %v", err)
+	}
+}
+
+// A step that is refused at once may have a claim to return, which is a step too.
+func TestRefusedStepReturnsItsClaim(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	s.committer.mu.Lock()
+	s.committer.lost, s.committer.refusal = errDatabaseDown, errCatchingUp
+	s.committer.mu.Unlock()
+	st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{tried: true, oldest: attemptRow{EventID: s.NewID(), N: 1}}}
+	if err := wait(s.enqueueStep(st)); !errors.Is(err, errCatchingUp) {
+		t.Errorf("got %v", err)
+	}
+}
