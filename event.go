@@ -210,6 +210,7 @@ type Attempt struct {
 	Connection string
 	Node       string // name of the node that had the caller and ran it; "" = none, or not known
 	SentHead   []byte // the head as sent, only where it differs from the request's
+	CallerGone bool   // the caller had left, or was cut off, before it got the whole answer
 	Identical  *bool  // nil if nothing was sent yet, or if the original request is incomplete
 	Timing     Timing
 	HasTiming  bool

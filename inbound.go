@@ -30,6 +30,11 @@ type Caller interface {
 	// Presence returns the state of the connection without reading. It may be called while
 	// another goroutine writes.
 	Presence() Presence
+	// Left reports whether the caller has left without taking all that was written. A caller
+	// that closes its connection looks as one that has only closed its sending side, until the
+	// reset that answers bytes to a closed connection. Left waits a moment for that, unless
+	// more bytes of the caller have come.
+	Left() bool
 	// ResetOnCrash makes the connection end with a reset if this process is killed. A
 	// response without a length ends with its connection: the system closes the connections
 	// of a killed process in order, so that the caller would take a part, or a response whose
@@ -71,9 +76,12 @@ type Outcome struct {
 	// is closed, gracefully unless Caller.Abort was called.
 	KeepAlive bool
 	// Status and Event are of a response that the local server sent, for the access log.
-	// Status is 0 if none of it went to the caller.
+	// Status is 0 if none of it went to the caller, or not all of it because the caller had left.
 	Status int
 	Event  ID
+	// Gone, if not nil, is called once the answer was written to a caller that had left, or
+	// could not be written.
+	Gone func()
 }
 
 // Answer is a relay-made answer: a response that no local server sent.

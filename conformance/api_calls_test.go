@@ -65,6 +65,7 @@ type record struct {
 		Kind       string
 		State      string
 		Connection string
+		CallerGone bool
 		Identical  *bool
 		Response   *struct{ State string }
 	}

@@ -36,6 +36,7 @@ type attemptView struct {
 
 	// Of columns only.
 	Fidelity              string
+	CallerGone            bool
 	Changed               []string // lines that differ from the original
 	Same                  bool     // byte for byte
 	Response              *messageView
@@ -188,7 +189,7 @@ func queueText(a *relay.Attempt, auto bool) string {
 func attemptOf(a *relay.Attempt, auto bool) attemptView {
 	v := attemptView{
 		N: a.N, Title: "Original", State: a.State, Actor: record.SafeTextMax(a.Actor, 120), Asked: a.ReceivedAt,
-		pill: attemptPill(a), Connection: a.Connection,
+		pill: attemptPill(a), Connection: a.Connection, CallerGone: a.CallerGone,
 	}
 	if a.Kind == relay.KindReplay {
 		v.Title = "Replay " + strconv.Itoa(a.N-1)

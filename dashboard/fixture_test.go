@@ -246,6 +246,7 @@ func (c *caller) Write(p []byte) (int, error) { return len(p), nil }
 func (c *caller) DisableWriteTimeout()        {}
 func (c *caller) ResetOnCrash()               {}
 func (c *caller) Presence() relay.Presence    { return relay.CallerPresent }
+func (*caller) Left() bool                    { return false }
 func (c *caller) CloseWrite() error           { return nil }
 func (c *caller) Abort()                      {}
 

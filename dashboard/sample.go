@@ -66,6 +66,7 @@ func (c *sampleCaller) Write(p []byte) (int, error) { return len(p), nil }
 func (c *sampleCaller) DisableWriteTimeout()        {}
 func (c *sampleCaller) ResetOnCrash()               {}
 func (c *sampleCaller) Presence() relay.Presence    { return relay.CallerPresent }
+func (c *sampleCaller) Left() bool                  { return false }
 func (c *sampleCaller) CloseWrite() error           { return nil }
 func (c *sampleCaller) Abort()                      { c.leave() }
 

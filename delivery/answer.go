@@ -31,6 +31,7 @@ func (x *exchange) answered() relay.Outcome {
 		x.caller.Abort() // a caller that still reads sees that the answer is not whole
 		x.callerState = callerGone
 	}
+	x.noteGone()
 	if x.uploading && x.rec.isWhole() { // its last write is returning
 		if !x.allWritten.Load() {
 			x.pooled.Close()
@@ -89,13 +90,18 @@ func (x *exchange) failed() relay.Outcome {
 		x.flush()
 	}
 	if x.responseStarted {
+		x.noteGone()
 		x.caller.Abort()
 		return relay.Outcome{}
 	}
 	if x.isStoreFault() { // the event may not have been stored
 		return x.refusal(x.fault, relay.ID{})
 	}
-	return x.refusal(x.fault, x.event.ID)
+	out := x.refusal(x.fault, x.event.ID)
+	if d, ref := x.d, x.ref(); !x.gone {
+		out.Gone = func() { d.store.CallerGone(ref.Event, ref.N) }
+	}
+	return out
 }
 
 // finishFailed ends the attempt, unless that was done before, and waits until all is stored.

@@ -75,6 +75,8 @@ func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 	a.State, a.EndedAt = state, x.at.end
 	a.Error = asFault(why)
 	x.recordSent(&a)
+	x.gone = x.gone || x.callerLeft()
+	a.CallerGone = x.gone
 	a.Interim = x.interim
 	if x.final != nil {
 		a.HasResponse = true
@@ -91,6 +93,24 @@ func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 		x.finished(&a)
 	}
 	return a
+}
+
+// callerLeft reports whether the caller is known to have left, or was cut off, before it got
+// the whole answer. An upgraded connection has none.
+func (x *exchange) callerLeft() bool {
+	if x.caller == nil || x.state == relay.ResponseUpgraded {
+		return false
+	}
+	return x.callerState >= callerGone || x.reqEnd.how == gone || x.caller.Presence() == relay.CallerReset
+}
+
+// noteGone stores that the caller has left if that is seen only after the end of the attempt
+// was handed over: the last bytes of an answer go out after that.
+func (x *exchange) noteGone() {
+	if !x.gone && (x.callerLeft() || x.caller.Left()) {
+		x.gone = true
+		x.d.store.CallerGone(x.event.ID, x.attempt.N)
+	}
 }
 
 // recordSent notes in the attempt how the request was sent, and how long each phase took.

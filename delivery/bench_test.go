@@ -20,6 +20,7 @@ func (s *nullStore) NewID() relay.ID                                       { ret
 func (s *nullStore) Accept(*relay.Event) *relay.Ticket                     { return s.done }
 func (s *nullStore) Chunk(relay.ID, int, int, []byte) *relay.Ticket        { return s.done }
 func (s *nullStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket { return s.done }
+func (s *nullStore) CallerGone(relay.ID, int) *relay.Ticket                { return s.done }
 func (s *nullStore) Amend(relay.ID, *relay.Message) *relay.Ticket          { return s.done }
 func (s *nullStore) Requeue(relay.ID, int) *relay.Ticket                   { return s.done }
 
@@ -129,3 +130,4 @@ func TestExchangeAllocates(t *testing.T) {
 func (c *sinkCaller) DisableWriteTimeout()     {}
 func (c *sinkCaller) ResetOnCrash()            {}
 func (c *sinkCaller) Presence() relay.Presence { return relay.CallerPresent }
+func (*sinkCaller) Left() bool                 { return false }

@@ -138,31 +138,6 @@ func TestSlowCallerOfAShortAnswerSeesABreak(t *testing.T) {
 	}
 }
 
-func TestCallerGoneInsideStream(t *testing.T) {
-	run(t, func(l *local) {
-		l.until("hello")
-		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-		for range 1000 {
-			time.Sleep(time.Second)
-			if !l.Write("1\r\nx\r\n") {
-				return
-			}
-		}
-	}, func(b *fixture) {
-		c, done := b.begin(post)
-		time.Sleep(2500 * time.Millisecond)
-		c.mu.Lock()
-		c.deaf = errors.New("reset")
-		c.mu.Unlock()
-		start := time.Now()
-		<-done
-		b.want("read on for", time.Since(start).Round(time.Second), 61*time.Second)
-		a := b.event().Attempts[0]
-		b.want("state", a.State, relay.StateDelivered)
-		b.want("response state", a.ResponseState, relay.ResponseCut)
-	})
-}
-
 func TestTooLargeByLength(t *testing.T) {
 	run(t, always("x", ok), func(b *fixture) {
 		out, _ := b.send("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1001\r\n\r\n")

@@ -72,7 +72,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 	}
 	out := x.finishInbound(v)
 	out.Event = x.event.ID
-	if x.final != nil && x.responseStarted {
+	if x.final != nil && x.responseStarted && !x.gone {
 		out.Status = x.final.Status
 	}
 	return out

@@ -102,6 +102,8 @@ type answering struct {
 	fault         *relay.Error
 
 	callerState     callerState
+	gone            bool // the record says that the caller did not get the whole answer
+	leftBefore      bool // the caller had left, or closed its sending side, before an answer without a length began
 	continued       bool // a 100 went to the caller
 	responseStarted bool // a byte of a final answer went to the caller
 	out             []byte

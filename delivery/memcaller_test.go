@@ -24,6 +24,9 @@ type memCaller struct {
 // Presence tells what the test set by become.
 func (c *memCaller) Presence() relay.Presence { c.mu.Lock(); defer c.mu.Unlock(); return c.state }
 
+// Left tells whether the test has made the connection a broken one.
+func (c *memCaller) Left() bool { return c.Presence() == relay.CallerReset }
+
 // become sets what the system knows of the caller.
 func (c *memCaller) become(p relay.Presence) { c.mu.Lock(); c.state = p; c.mu.Unlock() }
 

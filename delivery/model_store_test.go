@@ -123,6 +123,10 @@ func (g *slowStore) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
 	return g.step(func() *relay.Ticket { return g.Store.Chunk(id, n, i, data) })
 }
 
+func (g *slowStore) CallerGone(id relay.ID, n int) *relay.Ticket {
+	return g.step(func() *relay.Ticket { return g.Store.CallerGone(id, n) })
+}
+
 func (g *slowStore) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
 	return g.step(func() *relay.Ticket { return g.Store.Amend(id, m) })
 }

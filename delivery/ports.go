@@ -35,6 +35,9 @@ type Journal interface {
 	// Next would give. When the ticket has resolved, claimed returns that attempt; nil when
 	// none was claimed, for whatever reason, and Next may find one.
 	FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (t *relay.Ticket, claimed func() *relay.Claim)
+	// CallerGone notes that the caller of attempt n did not get the whole answer, where that
+	// is known only after its Finish.
+	CallerGone(id relay.ID, n int) *relay.Ticket
 	// Amend replaces the request message of an event that was accepted before its
 	// request was whole, and sets its replay blocker from the body state.
 	Amend(id relay.ID, m *relay.Message) *relay.Ticket

@@ -10,9 +10,15 @@ import (
 	"relay/wire"
 )
 
-// checkCallerEvery is how often an exchange asks whether its caller is still there, from
-// the first byte of the final answer on. Answers that end sooner never ask.
-const checkCallerEvery = time.Second
+const (
+	// checkCallerEvery is how often an exchange asks whether its caller is still there, from
+	// the first byte of the final answer on. Answers that end sooner never ask.
+	checkCallerEvery = time.Second
+	// streamCutWait is how long a stream may be silent after its caller has closed its sending
+	// side, which is all that is seen of one that has left. One that still reads gets on with
+	// each byte.
+	streamCutWait = 800 * time.Millisecond
+)
 
 // onBytes handles bytes from the local server: heads first, then the body.
 func (x *exchange) onBytes(p []byte) verdict {
@@ -101,6 +107,9 @@ func (x *exchange) begin(h *wire.Head) {
 	x.final, x.storeBy = h, time.Now().Add(storeWait)
 	x.signalContinue(false)
 	x.awaiting100.Store(false)
+	if x.caller != nil && h.Framing != relay.FramingNone && h.Framing != relay.FramingLength {
+		x.leftBefore = x.callerState >= callerGone || x.caller.Presence() != relay.CallerPresent
+	}
 	if x.caller == nil || x.callerState >= callerGone {
 		x.limitUnreadAnswer()
 	} else {
@@ -133,13 +142,39 @@ func (x *exchange) endAnswer() {
 
 // limitUnreadAnswer sets a time limit for an answer that no caller reads.
 func (x *exchange) limitUnreadAnswer() {
-	if x.cutAt.IsZero() {
-		t := x.responseTimeout
-		if t <= 0 {
-			t = defaultResponseTimeout
-		}
-		x.cutAt = time.Now().Add(t)
+	if !x.cutAt.IsZero() {
+		return
 	}
+	t := x.responseTimeout
+	switch {
+	case x.caller != nil && x.isStream() && x.callerState >= callerGone:
+		t = 0
+	case x.caller != nil && x.isStream():
+		t = streamCutWait
+	case t <= 0:
+		t = defaultResponseTimeout
+	}
+	x.cutAt = time.Now().Add(t)
+}
+
+// isStream reports whether the answer may go on for as long as somebody takes it: nothing of
+// it is worth waiting for once its caller has left. An answer without a length that began
+// after that is the result that the sender of a webhook did not wait for.
+func (x *exchange) isStream() bool {
+	h := x.final
+	if h.Framing == relay.FramingNone {
+		return false
+	}
+	if h.Framing != relay.FramingLength && !x.leftBefore {
+		return true
+	}
+	for _, f := range wire.Fields(h.Raw) {
+		if bytes.EqualFold(f.Name, []byte("Content-Type")) {
+			kind, _, _ := bytes.Cut(f.Value, []byte(";"))
+			return bytes.EqualFold(bytes.TrimSpace(kind), []byte("text/event-stream"))
+		}
+	}
+	return false
 }
 
 // onBody handles body bytes. It never passes on bytes behind the end of the body.
@@ -243,7 +278,7 @@ func (x *exchange) checkCaller(now time.Time) {
 	case x.callerState >= callerGone:
 		x.checkCallerAt = time.Time{}
 		return
-	case x.uploading && x.writeBlocked(now) < x.writeTimeout(): // the upload reads, and learns it there
+	case x.uploading && x.writeBlocked(now) < checkCallerEvery: // the upload reads, and learns it there
 		return
 	}
 	switch x.caller.Presence() {

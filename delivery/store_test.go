@@ -199,6 +199,17 @@ func (s *memStore) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ti
 	})
 }
 
+func (s *memStore) CallerGone(id relay.ID, n int) *relay.Ticket {
+	return s.step("gone", func() ([]relay.Change, error) {
+		e, a := s.attempt(id, n)
+		if a == nil {
+			return nil, relay.ErrNotFound
+		}
+		a.CallerGone = true
+		return []relay.Change{{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n}}, nil
+	})
+}
+
 func (s *memStore) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
 	c := *m
 	return s.step("amend", func() ([]relay.Change, error) {

@@ -29,6 +29,7 @@ type Attempt struct {
 	Connection    *string      `json:"connection" doc:"new or reused"`
 	Node          *string      `json:"node" doc:"name of the relayd that had the caller and ran it"`
 	Identical     *bool        `json:"identical"`
+	CallerGone    bool         `json:"callerGone" doc:"the caller had left, or was cut off, before it got the whole answer"`
 	LatencyMs     *float64     `json:"latencyMs"`
 	Timing        *Timing      `json:"timing"`
 	Response      *Response    `json:"response"`
@@ -56,8 +57,8 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		Error:      a.Error,
 		Released:   a.Released,
 		Connection: textOf(a.Connection), Node: textOf(a.Node),
-		Identical: a.Identical,
-		Response:  responseOf(a, bodies),
+		Identical: a.Identical, CallerGone: a.CallerGone,
+		Response: responseOf(a, bodies),
 	}
 	if a.Position > 0 {
 		out.QueuePosition = new(a.Position)

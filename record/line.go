@@ -26,6 +26,9 @@ type Line struct {
 	Note         string // follows the id: which replay it is, and the error
 }
 
+// CallerHadLeft says of an attempt that its caller did not get the whole answer.
+const CallerHadLeft = "the caller had left"
+
 // AttemptLine is the line about an attempt that has ended.
 func AttemptLine(e *Summary, a *Attempt) Line {
 	at, status := a.ReceivedAt.Time, 0
@@ -36,6 +39,9 @@ func AttemptLine(e *Summary, a *Attempt) Line {
 		status = a.Response.Status
 	}
 	l := newLine(at.Local().Format(time.TimeOnly), e, status, a.State, a.Error, a.LatencyMs)
+	if a.CallerGone {
+		l.Note = strings.TrimSpace(CallerHadLeft + " " + l.Note)
+	}
 	if a.Kind == relay.KindReplay {
 		l.Note = strings.TrimSpace(fmt.Sprintf("(replay %d) %s", a.Number, l.Note))
 	}
@@ -128,6 +134,9 @@ func AttemptText(a *Attempt) string {
 	}
 	if a.LatencyMs != nil {
 		b.WriteString(", " + MillisText(*a.LatencyMs))
+	}
+	if a.CallerGone {
+		b.WriteString(", " + CallerHadLeft)
 	}
 	b.WriteString("\n")
 	if r := a.Response; r != nil {

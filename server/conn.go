@@ -221,6 +221,35 @@ func (c *conn) Presence() relay.Presence {
 	return relay.CallerPresent
 }
 
+// Bounds of the wait of Left for the reset of a connection that its caller has closed, which
+// comes after a round trip.
+const minLeftWait, maxLeftWait = 10 * time.Millisecond, 300 * time.Millisecond
+
+// Left reports whether the caller has left without taking all that was written.
+func (c *conn) Left() bool {
+	var until time.Time
+	for {
+		switch c.Presence() {
+		case relay.CallerReset:
+			return true
+		case relay.CallerHalfClosed:
+		default:
+			return false
+		}
+		if until.IsZero() {
+			wait := maxLeftWait
+			if s, ok := relay.KernelConn(c.sock.Conn).(syscall.Conn); ok {
+				wait = min(wait, minLeftWait+roundTrip(s))
+			}
+			until = time.Now().Add(wait)
+		}
+		if c.Buffered() > 0 || c.aborted.Load() || !time.Now().Before(until) {
+			return false
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
 // DisableWriteTimeout lets further writes take any time, for a connection that was
 // upgraded. Read still returns request-timeout after each StallTimeout without a byte,
 // and may be called again.

@@ -121,6 +121,10 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 		keep = keep && out.Answer.Error == nil && !last && !c.srv.stopping.Load()
 		done.Status = c.answer(out.Answer, isHead, keep, a.Name)
 		keep = keep && done.Status != 0
+		if out.Gone != nil && (done.Status == 0 || c.Left()) {
+			done.Status = 0
+			out.Gone()
+		}
 		done.Event = out.Answer.Event
 		if out.Answer.Error != nil {
 			done.Code = out.Answer.Error.Code

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,6 +34,20 @@ func presence(c syscall.Conn) relay.Presence {
 		return relay.CallerHalfClosed
 	}
 	return relay.CallerPresent
+}
+
+// roundTrip is the system's estimate of the round-trip time to the peer.
+func roundTrip(c syscall.Conn) (d time.Duration) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	_ = raw.Control(func(fd uintptr) {
+		if info, err := unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO); err == nil {
+			d = time.Duration(info.Rtt+4*info.Rttvar) * time.Microsecond
+		}
+	})
+	return d
 }
 
 // unsentLimit is how many bytes the system takes that it cannot send yet. The default

@@ -51,7 +51,7 @@ const attemptColumns = `event_id, n, alias_id, kind, state, received_at, started
 // attemptQuery reads attempts as they are shown: with the name of the node that ran them, and
 // whether they were released while they wait.
 const attemptQuery = `SELECT event_id, n, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
-	` + releasedWhileQueued + `, connection, identical, timing, has_response, status, response_state,
+	` + releasedWhileQueued + `, connection, identical, timing, has_response, status, response_state, caller_gone,
 	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), '') FROM attempts WHERE `
 
 // storedAttempt is a row of attemptQuery.
@@ -68,7 +68,7 @@ func (a *storedAttempt) fields() []any {
 	return []any{
 		&a.event, &a.N, code(&a.Kind, kinds), code(&a.State, states), (*micro)(&a.ReceivedAt), (*micro)(&a.StartedAt), (*micro)(&a.EndedAt),
 		&a.Actor, faultCode(&a.Error), faultMessage(&a.Error), &a.Released, &a.Connection, &a.Identical, timing,
-		&a.HasResponse, &a.Status, &a.ResponseState, &a.Node,
+		&a.HasResponse, &a.Status, &a.ResponseState, &a.CallerGone, &a.Node,
 	}
 }
 

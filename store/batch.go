@@ -183,7 +183,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	var queue, refused [][]any
+	var queue, refused, gone [][]any
 	for _, f := range inserted {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
@@ -204,10 +204,16 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			if by := hostRefusedBy(a); by != "" {
 				refused = append(refused, []any{f.event.ID, a.N, by})
 			}
+			if a.CallerGone {
+				gone = append(gone, []any{f.event.ID, a.N})
+			}
 		}
 		w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
 	}
 	if err := w.run(insertQueue, queue); err != nil {
+		return err
+	}
+	if err := w.run(setCallerGone, gone); err != nil {
 		return err
 	}
 	return w.run(setHostRefusedBy, refused)

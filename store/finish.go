@@ -12,6 +12,12 @@ func (w *writer) finish(steps []*step) error {
 	var ready []*step
 	var rows [][]any
 	for _, st := range steps {
+		if st.Attempt.State == "" {
+			if err := w.callerGone(st); err != nil {
+				return err
+			}
+			continue
+		}
 		row, err := w.finishArgs(st)
 		if err != nil {
 			return err
@@ -59,6 +65,20 @@ func (w *writer) finish(steps []*step) error {
 		}
 	}
 	return nil
+}
+
+// callerGone notes that the caller of an attempt did not get the whole answer.
+func (w *writer) callerGone(st *step) error {
+	var alias []int64
+	if err := w.all(&alias, `SELECT alias_id FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
+		return err
+	}
+	if len(alias) == 0 {
+		st.err = relay.ErrNotFound
+		return nil
+	}
+	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias[0], Event: st.ID, N: st.Attempt.N})
+	return w.run(setCallerGone, [][]any{{st.ID, st.Attempt.N}})
 }
 
 // finishArgs returns the values of a row of finishAttempts; nil when the step is invalid.
@@ -110,7 +130,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 // storeEnds stores the bytes of ended attempts, whose rows are those of their events, and copies
 // their outcome to the events.
 func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
-	var payloads, ends, refused [][]any
+	var payloads, ends, refused, gone [][]any
 	for _, st := range steps {
 		a := st.Attempt
 		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // it may be the second Finish
@@ -131,6 +151,12 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 		if by := hostRefusedBy(a); by != "" {
 			refused = append(refused, []any{st.ID, a.N, by})
 		}
+		if a.CallerGone {
+			gone = append(gone, []any{st.ID, a.N})
+		}
+	}
+	if err := w.run(setCallerGone, gone); err != nil {
+		return err
 	}
 	if err := w.run(insertPayloads, payloads); err != nil {
 		return err

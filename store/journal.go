@@ -58,6 +58,12 @@ func (s *Store) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticke
 	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}})
 }
 
+// CallerGone notes after the end of an attempt that its caller did not get the whole answer; see
+// delivery.Journal. It is a Finish without a state.
+func (s *Store) CallerGone(id relay.ID, n int) *relay.Ticket {
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: n, Attempt: &relay.Attempt{N: n, CallerGone: true}}})
+}
+
 // Amend replaces the request of an event; see delivery.Journal.
 func (s *Store) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
 	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: id, Message: m, Size: messageSize(m)}})

@@ -107,6 +107,11 @@ var finishAttempts = newStatement(
 			AND {claimant} {event_id}
 		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)
 
+// setCallerGone notes that the callers of attempts did not get the whole answer. That is seldom
+// so, and often seen only after the end of the attempt was stored.
+var setCallerGone = newStatement(`uuid bigint`,
+	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
+
 // dequeueAttempts removes attempts that ended from the queue.
 var dequeueAttempts = newStatement(`uuid bigint`, `DELETE FROM queue WHERE (event_id, n) IN (%s)`)
 

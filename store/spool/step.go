@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"relay"
@@ -38,8 +39,10 @@ type Step struct {
 // stepOverhead is what an encoded step needs in addition to its bytes, about.
 const stepOverhead = 512
 
-// stepFormat is the first byte of a step in the spool.
-const stepFormat = 1
+// stepFormat is the first byte of a step in the spool, stepWithGone that of one that has the
+// field CallerGone of its attempts: only steps where it is set, so that an earlier relayd can
+// read the others.
+const stepFormat, stepWithGone = 1, 2
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
@@ -49,22 +52,29 @@ var errStepDamaged = errors.New("a step of the spool cannot be read")
 type coder struct {
 	b       []byte // written, or still to be read
 	reading bool
+	gone    bool // attempts have the field CallerGone
 	err     error
 }
 
 // appendStep appends an encoded step to out.
 func appendStep(out []byte, st *Step) []byte {
-	c := coder{b: append(out, stepFormat)}
+	gone := st.Attempt != nil && st.Attempt.CallerGone || st.Event != nil &&
+		slices.ContainsFunc(st.Event.Attempts, func(a relay.Attempt) bool { return a.CallerGone })
+	format := byte(stepFormat)
+	if gone {
+		format = stepWithGone
+	}
+	c := coder{b: append(out, format), gone: gone}
 	c.step(st)
 	return c.b
 }
 
 // parseStep decodes the output of appendStep; nothing may follow it.
 func parseStep(b []byte) (*Step, error) {
-	if len(b) == 0 || b[0] != stepFormat {
+	if len(b) == 0 || b[0] != stepFormat && b[0] != stepWithGone {
 		return nil, errStepDamaged
 	}
-	c, st := coder{b: b[1:], reading: true}, &Step{}
+	c, st := coder{b: b[1:], reading: true, gone: b[0] == stepWithGone}, &Step{}
 	c.step(st)
 	if c.err == nil && len(c.b) > 0 {
 		c.err = errStepDamaged
@@ -236,6 +246,9 @@ func (c *coder) attempt(a *relay.Attempt) {
 	c.fields(&t.Blocked, &t.Connect, &t.Send, &t.Wait, &t.Receive, &a.HasTiming, &a.HasResponse, &a.Status)
 	list(c, &a.Interim, c.bytes)
 	c.fields(&a.ResponseState)
+	if c.gone {
+		c.fields(&a.CallerGone)
+	}
 	c.message(&a.Response)
 }
 

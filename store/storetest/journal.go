@@ -24,6 +24,7 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("receiving", func(t *testing.T) { b.with(t).receiving() })
 	t.Run("one state", func(t *testing.T) { b.with(t).oneState() })
 	t.Run("upgraded", func(t *testing.T) { b.with(t).upgraded() })
+	t.Run("caller gone", func(t *testing.T) { b := setup(t, fresh); b.callersGone() })
 	t.Run("snapshots", func(t *testing.T) { b := setup(t, fresh); b.snapshots() })
 	t.Run("ids", func(t *testing.T) { b.with(t).ids() })
 }
@@ -269,5 +270,34 @@ func (b *fixture) ids() {
 			b.Fatalf("%s came after %s", id, last)
 		}
 		last = id
+	}
+}
+
+// That a caller has left is told by the end of an attempt, or after it, of originals only where it
+// was so; it costs nothing of the usage, and viewers hear of it.
+func (b *fixture) callersGone() {
+	for _, late := range []bool{false, true} {
+		e := b.newEvent(b.hooks, relay.StateDelivering, "/gone", "body")
+		b.ok(b.Accept(e))
+		end := ended(1, relay.StateDelivered, 200, "x")
+		end.CallerGone = !late
+		b.ok(b.Finish(e.ID, end, ""))
+		if late {
+			if b.read(e.ID).Attempts[0].CallerGone {
+				b.Error("gone before it was said")
+			}
+			b.mu.Lock()
+			b.changes = nil
+			b.mu.Unlock()
+			b.ok(b.CallerGone(e.ID, 1))
+			b.heard("caller gone", func(c relay.Change) bool { return c.Kind == relay.ChangeAttempt && c.Event == e.ID && c.N == 1 })
+		}
+		got := b.read(e.ID)
+		if a := got.Attempts[0]; !a.CallerGone || a.State != relay.StateDelivered || a.Status != 200 || string(a.Response.Body.Data) != "x" {
+			b.Errorf("late %v: %+v", late, a)
+		}
+	}
+	if t := b.CallerGone(b.NewID(), 1); b.done(t) == nil {
+		b.Error("an attempt that is not there has a caller who left")
 	}
 }

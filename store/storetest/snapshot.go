@@ -47,6 +47,8 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	refusedHost := ended(1, relay.StateDelivered, 403, "Invalid Host header")
 	timeless := ended(1, relay.StateInterrupted, 500, "x")
 	timeless.Timing, timeless.HasTiming, timeless.SentHead = relay.Timing{}, false, []byte("POST / HTTP/1.1\r\n\r\n")
+	gone := ended(1, relay.StateDelivered, 200, "x")
+	gone.CallerGone = true
 	for name, c := range map[string]struct {
 		event *relay.Event
 		end   *relay.Attempt
@@ -59,6 +61,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		"upgraded":        {plain(relay.StateDelivering, "/upgraded"), upgraded, "", true},
 		"incomplete":      {half, ended(1, relay.StateFailed, 0, ""), relay.StateIncomplete, true},
 		"large head":      {plain(relay.StateDelivering, "/large"), large, "", false},
+		"caller gone":     {plain(relay.StateDelivering, "/gone"), gone, "", true},
 		"host refused":    {plain(relay.StateDelivering, "/host"), refusedHost, "", true},
 		"queued":          {plain(relay.StateQueued, "/queued"), nil, "", false},
 		"delivering":      {plain(relay.StateDelivering, "/delivering"), nil, "", false},

@@ -1,0 +1,84 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// The record of an attempt says whether its caller got the whole answer, and so does the status
+// for the access log.
+func TestCallerLeft(t *testing.T) {
+	late := func(l *local) { l.until("hello"); time.Sleep(20 * time.Second); l.Write(ok); l.ended() }
+	never := func(l *local) { l.until("hello"); l.ended() }
+	reset := func(c *memCaller) { c.become(relay.CallerReset) }
+	for name, c := range map[string]struct {
+		raw    string
+		serve  func(*local)
+		leave  func(*memCaller)
+		gone   bool
+		status int
+		state  string
+		told   bool // package server finds that its answer was not taken
+	}{
+		"stays":      {post, late, func(*memCaller) {}, false, 200, relay.StateDelivered, false},
+		"resets":     {post, late, reset, true, 0, relay.StateDelivered, false},
+		"only shuts": {post, late, func(c *memCaller) { c.become(relay.CallerHalfClosed) }, false, 200, relay.StateDelivered, false},
+		"closes": {post, late, func(c *memCaller) {
+			c.become(relay.CallerHalfClosed)
+			c.out.hook = func() { c.state = relay.CallerReset }
+		}, true, 0, relay.StateDelivered, false},
+		"write fails": {post, late, func(c *memCaller) { c.deaf = errors.New("reset") }, true, 0, relay.StateDelivered, false},
+		"inside its body": {
+			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhello", never,
+			func(c *memCaller) { c.in.finish(io.ErrUnexpectedEOF) }, true, 0, relay.StateIncomplete, false,
+		},
+		"resets, no answer": {post, never, reset, true, 0, relay.StateFailed, false},
+		"closes, no answer": {post, never, func(c *memCaller) { c.become(relay.CallerHalfClosed) }, true, 0, relay.StateFailed, true},
+		"stays, no answer":  {post, never, func(*memCaller) {}, false, 0, relay.StateFailed, false},
+		"resets inside the answer": {post, func(l *local) {
+			l.until("hello")
+			l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
+			l.ended()
+		}, reset, true, 0, relay.StateDelivered, false},
+		"stays, broken answer": {post, func(l *local) {
+			l.until("hello")
+			time.Sleep(20 * time.Second)
+			l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
+		}, func(*memCaller) {}, false, 200, relay.StateDelivered, false},
+		"closes after an upgrade": {upgrading + "hello", func(l *local) { l.until("hello"); l.Write(switching); l.ended() }, func(c *memCaller) {
+			c.in.finish(io.ErrUnexpectedEOF)
+		}, false, 101, relay.StateDelivered, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, c.serve, func(b *fixture) {
+				caller, done := b.begin(c.raw)
+				time.Sleep(10 * time.Second)
+				c.leave(caller)
+				out := <-done
+				if c.told {
+					out.Gone()
+				}
+				time.Sleep(time.Second)
+				e := b.event()
+				b.want("state", e.State, c.state)
+				b.want("caller gone", e.Attempts[0].CallerGone, c.gone)
+				b.want("status", out.Status, c.status)
+				if e.State != relay.StateIncomplete {
+					again, n, err := b.d.Replay(context.Background(), relay.System(), e.ID, 2*time.Minute)
+					if err == nil && again.Attempts[n-1].CallerGone {
+						t.Error("a replay has a caller who left")
+					}
+				}
+			}, slowStep)
+		})
+	}
+}
+
+// slowStep lets the store take a moment for each step, so that the end of an answer is stored
+// after its beginning has gone out.
+func slowStep(b *fixture) { b.s.delay = time.Millisecond }

@@ -1,0 +1,130 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// Nobody waits for the end of a stream whose reader has left: its local server sees the end of
+// the connection within 2 s. What has a length is read to its end, within the response timeout, and
+// so is an answer of which the caller has not seen the beginning.
+func TestCallerGoneInsideStream(t *testing.T) {
+	const minute = time.Minute
+	answers := map[string]struct {
+		head  string
+		piece string
+		early time.Duration // limit if the caller leaves before the head, and
+		late  time.Duration // inside the body
+	}{
+		"events, chunked":  {"HTTP/1.1 200 OK\r\ncontent-type: Text/Event-Stream; charset=utf-8\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", 0, 0},
+		"events, close":    {"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n", "x", 0, 0},
+		"events, a length": {"HTTP/1.1 200 OK\r\nContent-Type:text/event-stream\r\nContent-Length: 100000\r\n\r\n", "x", 0, 0},
+		"chunked":          {"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n", "1\r\nx\r\n", minute, 0},
+		"close":            {"HTTP/1.1 200 OK\r\n\r\n", "x", minute, 0},
+		"length":           {"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", "x", minute, minute},
+	}
+	leave := map[string]func(*memCaller){
+		"reset": func(c *memCaller) { c.become(relay.CallerReset) },
+		"ended": func(c *memCaller) { c.become(relay.CallerHalfClosed) },
+		"reset seen by a write": func(c *memCaller) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.deaf = errors.New("reset")
+		},
+		"ended, then reset by the first byte": func(c *memCaller) {
+			c.become(relay.CallerHalfClosed)
+			c.out.hook = func() { go c.become(relay.CallerReset) }
+		},
+	}
+	for name, a := range answers {
+		for how, leave := range leave {
+			for _, early := range []bool{false, true} {
+				for _, every := range []time.Duration{0, time.Second} { // the time between two pieces; 0 = none comes
+					if every == 0 && how == "reset seen by a write" || every != 0 && how == "ended" {
+						continue // nothing is written; a half-closed caller gets what still comes
+					}
+					limit := a.late
+					if early && how != "reset seen by a write" { // else nothing tells that it left so early
+						limit = a.early
+					}
+					name := name + "/" + how
+					if early {
+						name += "/before the head"
+					}
+					t.Run(name, func(t *testing.T) {
+						var left, ended time.Time
+						run(t, func(l *local) {
+							l.until("hello")
+							if early {
+								time.Sleep(3 * time.Second)
+							}
+							l.Write(a.head)
+							l.Write(a.piece)
+							for i := 0; every > 0 && i < 3000 && l.Write(a.piece); i++ {
+								time.Sleep(every)
+							}
+							l.ended()
+							ended = time.Now()
+						}, func(b *fixture) {
+							c, done := b.begin(post)
+							time.Sleep(1500 * time.Millisecond)
+							left = time.Now()
+							leave(c)
+							<-done
+							time.Sleep(2 * time.Second)
+							took := ended.Sub(left)
+							if early {
+								took -= 1500 * time.Millisecond
+							}
+							if took < limit || took > limit+2*time.Second+10*time.Millisecond {
+								t.Errorf("the local server saw the end after %v, want %v", took, limit)
+							}
+							at := b.event().Attempts[0]
+							b.want("state", words(at.State, at.ResponseState), words(relay.StateDelivered, relay.ResponseCut))
+						})
+					})
+				}
+			}
+		}
+	}
+}
+
+// A reader of a stream that has only ended its own side goes on as long as something comes.
+func TestHalfClosedReaderOfAStream(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for range 60 {
+			time.Sleep(500 * time.Millisecond)
+			l.Write("1\r\nx\r\n")
+		}
+		l.Write("0\r\n\r\n")
+	}, func(b *fixture) {
+		c, done := b.begin(post)
+		time.Sleep(100 * time.Millisecond)
+		c.become(relay.CallerHalfClosed)
+		<-done
+		b.want("response state", b.event().Attempts[0].ResponseState, relay.ResponseComplete)
+	})
+}
+
+// Replays have no caller: their streams are read for the response timeout, as any answer.
+func TestStreamOfAReplay(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("hello")
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx\r\n")
+		time.Sleep(30 * time.Second)
+		l.Write("0\r\n\r\n")
+	}, func(b *fixture) {
+		b.send(post)
+		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.want("response state", e.Attempts[n-1].ResponseState, relay.ResponseComplete)
+	})
+}
