@@ -126,7 +126,7 @@ func (x *exchange) finishFailed() *relay.Error {
 // answer that has begun and finds no buffer space cannot be recorded to its end.
 func (x *exchange) isStoreFault() bool {
 	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull ||
-		x.fault.Code == relay.CodeOverloaded && x.responseStarted
+		x.fault.Code == relay.CodeOverloaded && (x.responseStarted || x.begun && x.caller == nil)
 }
 
 // failedState returns the state of a failed attempt.

@@ -74,6 +74,9 @@ func (x *exchange) ended(state string, why *relay.Error) relay.Attempt {
 	a := x.attempt
 	a.State, a.EndedAt = state, x.at.end
 	a.Error = asFault(why)
+	if a.Error != nil && len(x.refused) > 0 {
+		a.Error.Message += fmt.Sprintf("; it sent %q", x.refused)
+	}
 	x.recordSent(&a)
 	x.gone = x.gone || x.callerLeft()
 	a.CallerGone = x.gone

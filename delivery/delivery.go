@@ -145,6 +145,7 @@ func New(opt Options) *Delivery {
 		NewDispatcher: func(st *registry.Alias) registry.Dispatcher { return newDispatcher(d, st) },
 		TunnelChanged: func(alias int64) { d.feed.Tunnel(alias) },
 		Attached:      d.counters.tunnelAttached,
+		ReuseEnded:    func() { d.counters.reuseEnded.Inc() },
 	})
 	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.Alias, Status: d.registry.Status})
 	d.counters.init(d, opt.Registry)

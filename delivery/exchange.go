@@ -93,6 +93,7 @@ type answering struct {
 	resBody  *wire.Body
 	res      recording
 	partial  []byte // an incomplete head
+	refused  []byte // the beginning of a head that was refused
 	interim  [][]byte
 	interimN int
 
@@ -106,6 +107,7 @@ type answering struct {
 	leftBefore      bool // the caller had left, or closed its sending side, before an answer without a length began
 	continued       bool // a 100 went to the caller
 	responseStarted bool // a byte of a final answer went to the caller
+	begun           bool // the beginning of a final answer may have gone out, or would have to a caller
 	out             []byte
 	space           reservation // for out and partial
 	cutAt           time.Time   // when an answer that nobody reads is cut; zero = never
@@ -214,12 +216,6 @@ func (x *exchange) releaseChannel() {
 func (x *exchange) returnChannel() {
 	if x.pooled == nil || x.state == relay.ResponseUpgraded {
 		return
-	}
-	if x.reused && x.final != nil {
-		switch x.final.Status {
-		case 400, 408, 501, 505: // as if the request had not been understood
-			x.att.Pool.DisableReuse()
-		}
 	}
 	if x.uploading {
 		return
@@ -430,6 +426,7 @@ func (x *exchange) advance() {
 		}
 		if x.isDurable() {
 			x.flush()
+			x.begun = true
 		}
 	}
 	if len(x.out) < maxHeldOutput {
@@ -649,7 +646,7 @@ func (x *exchange) onChannelEnd(err error) verdict {
 	early := x.at.first.IsZero()
 	if orderly && early {
 		if x.reused {
-			x.att.Pool.DisableReuse()
+			x.att.Pool.DisableReuse("it closed a kept connection without an answer")
 		}
 		if why := x.ch.Refusal(refusalWait); why != nil {
 			x.reached = false

@@ -39,6 +39,7 @@ type counts struct {
 	statuses [10]prometheus.Counter           // answers of local servers, by hundreds; 0 = nil
 
 	requeued, attached, takenOver prometheus.Counter
+	reuseEnded                    prometheus.Counter
 	rejected, dropped             prometheus.Counter
 	waiting                       prometheus.Gauge // for a slot
 	storageFull                   atomic.Int64
@@ -89,6 +90,7 @@ func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
 	c.requeued = counter("requeued_total", "Attempts put back into the queue because not one byte of them left.")
 	c.attached = counter("attached_total", "Tunnels that took an alias.")
 	c.takenOver = counter("taken_over_total", "Tunnels that lost their alias to a newer one.")
+	c.reuseEnded = counter("reuse_ended_total", "Tunnels whose connections to the local server are not reused any more, because it misunderstood a request.")
 	c.rejected = counter("rejected_total", "Refused requests that were kept as events.")
 	c.dropped = counter("rejected_dropped_total", "Refused requests that were not kept: more than 60 a minute at an alias, or no room.")
 	c.waiting = f.NewGauge(prometheus.GaugeOpts{Name: namespace + "channels_waiting", Help: "Requests that wait for a slot on their tunnel."})

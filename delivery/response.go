@@ -55,6 +55,7 @@ func (x *exchange) heads(p []byte) ([]byte, verdict) {
 			return nil, x.reserveHeld()
 		}
 		if err != nil {
+			x.noteRefused(p)
 			return nil, x.fail(relay.AsError(err))
 		}
 		p = p[n:]
@@ -70,6 +71,17 @@ func (x *exchange) heads(p []byte) ([]byte, verdict) {
 	}
 	x.partial = x.partial[:0]
 	return nil, goOn
+}
+
+// maxRefusedShown is how much of the head of a refused answer the record shows.
+const maxRefusedShown = 1 << 10
+
+// noteRefused keeps the beginning of an answer that is refused, for the record.
+func (x *exchange) noteRefused(head []byte) {
+	if end := wire.HeadEnd(head, 0); end >= 0 {
+		head = head[:end]
+	}
+	x.refused = bytes.Clone(head[:min(len(head), maxRefusedShown)])
 }
 
 // onInterim sends a 1xx response to the caller at once. Nothing has to be stored first,
@@ -188,6 +200,7 @@ func (x *exchange) onBody(p []byte) verdict {
 	if !end && err == nil && x.isDurable() {
 		x.flush()
 		x.responseStarted = x.write(p[:n]) || x.responseStarted
+		x.begun = true
 	} else {
 		x.hold(p[:n])
 	}
@@ -197,10 +210,11 @@ func (x *exchange) onBody(p []byte) verdict {
 	switch e := x.res.partsError(); {
 	case e != nil:
 		return x.fail(storeError(e))
-	case err != nil && x.responseStarted:
+	case err != nil && x.begun: // a replay too, although nobody has got it
 		x.state = relay.ResponseTruncated
 		return x.fail(relay.AsError(err))
 	case err != nil:
+		x.noteRefused(x.final.Raw)
 		x.final = nil // no usable answer
 		return x.fail(relay.AsError(err))
 	}
@@ -306,6 +320,7 @@ func (x *exchange) reusable() (time.Duration, bool) {
 	case q.Minor == 0 || a.Minor == 0 || q.Close || a.Close || a.Sloppy:
 	case q.Upgrade || q.Expect || q.Auth || a.Auth || q.ProxyConnection || a.ProxyConnection:
 	case a.Framing != relay.FramingLength && a.Framing != relay.FramingChunked:
+	case a.Status == 400 || a.Status == 408 || a.Status == 501 || a.Status == 505: // perhaps the request was not understood
 	case !reusableMethod(q), x.answeredEarly, x.trailingBytes: // answeredEarly is also set after a failed write
 	case hasBody && (a.Status >= 400 || x.caller == nil): // a replay has no caller that could go on
 	case x.body != nil && x.body.HasTrailers():

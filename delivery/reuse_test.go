@@ -288,23 +288,27 @@ func TestEmptyCloseOfReusedChannel(t *testing.T) {
 	}, oneConnection)
 }
 
-func TestDistrustedStatusEndsReuse(t *testing.T) {
-	run(t, func(l *local) {
-		for i := 0; l.until("\r\n\r\n"); i++ {
-			l.got = nil
-			if i == 1 {
-				l.Write("HTTP/1.1 501 Not Implemented\r\nContent-Length: 0\r\n\r\n")
-				continue
+// An answer that may mean that the request was not understood ends the use of its connection,
+// and of no other one: applications answer so too.
+func TestConnectionOfADistrustedStatusIsNotKept(t *testing.T) {
+	for _, status := range []string{"400 Bad Request", "408 Request Timeout", "501 Not Implemented", "505 HTTP Version Not Supported"} {
+		run(t, func(l *local) {
+			for i := 0; l.until("\r\n\r\n"); i++ {
+				l.got = nil
+				if i == 1 {
+					l.Write("HTTP/1.1 " + status + "\r\nContent-Length: 0\r\n\r\n")
+					continue
+				}
+				l.Write(ok)
 			}
-			l.Write(ok)
-		}
-	}, func(b *fixture) {
-		for range 4 {
-			b.send(get)
-			b.pause()
-		}
-		b.want("opened", b.tun.count(), 3)
-	}, oneConnection)
+		}, func(b *fixture) {
+			for range 6 {
+				b.send(get)
+				b.pause()
+			}
+			b.want("opened with "+status, b.tun.count(), 3)
+		}, oneConnection)
+	}
 }
 
 func TestRetryOnlyAfterNotOneByte(t *testing.T) {

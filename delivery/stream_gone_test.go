@@ -125,6 +125,6 @@ func TestStreamOfAReplay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.want("response state", e.Attempts[n-1].ResponseState, relay.ResponseComplete)
+		b.want("response state", e.Attempt(n).ResponseState, relay.ResponseComplete)
 	})
 }

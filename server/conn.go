@@ -38,6 +38,9 @@ type conn struct {
 	sni    route // of the TLS server name
 	handed bool  // net/http owns the connection now
 	linger bool  // close with closeOrderly
+	served bool  // a request came before
+	// emptyLines is how many bytes of empty lines were skipped since then.
+	emptyLines int
 
 	phase      atomic.Int32
 	aborted    atomic.Bool
@@ -79,7 +82,8 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 	if c.w == c.r {
 		c.rewind()
 	}
-	if onlyLineEnd(c.buf[c.r:c.w]) {
+	c.emptyLines = 0
+	if c.onlyEmptyLines() {
 		if err := c.firstByte(); err != nil {
 			return nil, 0, err
 		}
@@ -114,7 +118,7 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 func (c *conn) firstByte() error {
 	c.sock.slot.setIdle()
 	c.deadline(c.srv.opt.IdleTimeout)
-	for onlyLineEnd(c.buf[c.r:c.w]) {
+	for c.onlyEmptyLines() {
 		if n, err := c.fill(); n == 0 && err != nil {
 			return errCallerGone
 		}
@@ -125,8 +129,29 @@ func (c *conn) firstByte() error {
 	return nil
 }
 
-func onlyLineEnd(p []byte) bool {
-	return len(p) == 0 || (len(p) <= 2 && bytes.HasPrefix([]byte("\r\n"), p))
+// maxEmptyLines is how many bytes of empty lines before a request are skipped.
+const maxEmptyLines = 8
+
+// onlyEmptyLines reports whether nothing of another request has come yet, and skips the empty
+// lines that some senders write behind a body: CRLF or LF, maxEmptyLines bytes in all. They
+// belong to no request. Before the first request of a connection package wire skips a CRLF.
+func (c *conn) onlyEmptyLines() bool {
+	for p := c.buf[c.r:c.w]; c.served && c.emptyLines < maxEmptyLines; p = c.buf[c.r:c.w] {
+		n := 0
+		switch {
+		case bytes.HasPrefix(p, []byte("\n")):
+			n = 1
+		case bytes.HasPrefix(p, []byte("\r\n")):
+			n = 2
+		}
+		if n == 0 {
+			break
+		}
+		c.r += n
+		c.emptyLines += n
+	}
+	p := c.buf[c.r:c.w]
+	return len(p) == 0 || len(p) <= 2 && bytes.HasPrefix([]byte("\r\n"), p)
 }
 
 // fill reads bytes of a head into buf. Where buf ends with the buffered bytes, they are

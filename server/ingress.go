@@ -107,7 +107,7 @@ func (c *conn) capture(a *relay.Alias, h *wire.Head, n int) bool {
 	in := c.inbound(a, h.Raw)
 	in.Caller = c
 	c.r += n
-	c.fromBuf, c.body = false, bodyMeter{}
+	c.fromBuf, c.body, c.served = false, bodyMeter{}, true
 	var done Access
 	defer func() { c.access(route{kind: hostAlias, label: a.Name}, in.Head, done) }() // also after a panic
 	out := c.srv.opt.Capture.Capture(c.srv.ctx, in)

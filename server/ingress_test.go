@@ -55,6 +55,38 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
+// Some senders write empty lines behind a body. They belong to no request, and the next one is
+// answered; more than a few are refused.
+func TestEmptyLinesBetweenRequests(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		lines string
+		taken bool
+	}{
+		{"\n", true}, {"\r\n", true}, {"\r\n\r\n", true}, {"\n\n", true}, {"\n\r\n", true}, {strings.Repeat("\n", 8), true},
+		{strings.Repeat("\n", 9), false}, {strings.Repeat("\r\n", 6), false}, {"\r", false}, {" \r\n", false}, {"\n x", false},
+	} {
+		for _, apart := range []bool{false, true} {
+			_, addr := start(t, testOptions(t, &upstream{}))
+			conn := dial(t, addr)
+			r := bufio.NewReader(conn)
+			if apart {
+				send(t, conn, hello)
+				readAnswer(t, r, "POST")
+				send(t, conn, c.lines)
+				send(t, conn, hello)
+			} else {
+				send(t, conn, hello+c.lines+hello)
+				readAnswer(t, r, "POST")
+			}
+			res, body := readAnswer(t, r, "POST")
+			if taken := res.StatusCode == 200 && body == hello; taken != c.taken {
+				t.Errorf("%q, apart %v: answered %d %q", c.lines, apart, res.StatusCode, body)
+			}
+		}
+	}
+}
+
 func TestPipelining(t *testing.T) {
 	t.Parallel()
 	_, addr := start(t, testOptions(t, &upstream{}))

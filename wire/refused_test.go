@@ -295,3 +295,13 @@ func TestRefusalHoldsAfterHeadOfBody(t *testing.T) {
 		t.Error("EOF made a refused body good")
 	}
 }
+
+// A space in the target is what is wrong with the line, whatever stands behind it.
+func TestTargetWithASpaceIsNamed(t *testing.T) {
+	for _, line := range []string{"GET /a b HTTP/1.1", "GET /a b c HTTP/1.0", "GET /a  HTTP/1.1", "POST /?q=a b HTTP/1.1"} {
+		_, _, err := wire.Request([]byte(hosted(line)), wire.Limits{})
+		if err == nil || !strings.Contains(err.Error(), "target has a space") {
+			t.Errorf("%q: %v", line, err)
+		}
+	}
+}

@@ -140,6 +140,9 @@ func version(p []byte) (minor, n int, err error) {
 	const name, whole = "HTTP/", len("HTTP/1.1\r\n")
 	head := p[:min(len(p), whole)]
 	if known := min(len(head), len(name)); string(head[:known]) != name[:known] {
+		if line, _, whole := bytes.Cut(p, []byte("\n")); whole && bytes.Contains(line, []byte(" "+name)) {
+			return 0, 0, malformed("its target has a space; a space in a target is written %20")
+		}
 		return 0, 0, malformed("its first line does not end with an HTTP version")
 	}
 	end := bytes.IndexByte(head, '\n')

@@ -27,6 +27,8 @@ type Options struct {
 	Background func(func()) bool
 	Base       context.Context // ends when everything must stop
 	Shared     *Shared
+	// ReuseEnded is called once when reuse ends for good; why is a clause about the local server.
+	ReuseEnded func(why string)
 }
 
 // Shared is what the pools of all tunnels have together. The zero value is ready.
@@ -179,7 +181,7 @@ func (p *Pool) reuseVerified() bool {
 func (p *Pool) healthy(l *Channel) bool {
 	if ended, bytes := l.pollIdleRead(); ended {
 		if bytes && l.Reused {
-			p.DisableReuse()
+			p.DisableReuse("it sent bytes on an idle connection")
 		}
 		return false
 	}
@@ -312,13 +314,18 @@ func (p *Pool) RemoveSlow() {
 
 // DisableReuse ends reuse for this tunnel for good, because its local server broke the
 // rules of HTTP on a reused connection.
-func (p *Pool) DisableReuse() {
+func (p *Pool) DisableReuse(why string) {
 	p.mu.Lock()
+	first := !p.reuseDisabled
 	p.reuseDisabled = true
 	p.mu.Unlock()
-	if !p.Lazy {
-		p.CloseIdle()
+	if p.Lazy {
+		return
 	}
+	if first && p.ReuseEnded != nil {
+		p.ReuseEnded(why)
+	}
+	p.CloseIdle()
 }
 
 // CloseIdle closes all idle channels.

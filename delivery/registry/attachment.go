@@ -70,6 +70,12 @@ func newAttachment(st *Alias, t relay.Tunnel) *Attachment {
 	}
 	h.Pool = pool.New(pool.Options{
 		Lazy: h.Lazy, Remote: h.remote != nil, Open: t.Open, Silent: silent, Background: r.Background, Base: r.Base, Shared: &r.pools,
+		ReuseEnded: func(why string) {
+			r.Log.Info("connections to a local server are not reused any more", "alias", st.ID, "tunnel", h.Info.ID, "reason", why)
+			if r.ReuseEnded != nil {
+				r.ReuseEnded()
+			}
+		},
 	})
 	return h
 }

@@ -30,6 +30,8 @@ type Options struct {
 	NewDispatcher func(*Alias) Dispatcher
 	// TunnelChanged tells that the state of the tunnel of an alias has changed.
 	TunnelChanged func(alias int64)
+	// ReuseEnded tells that the connections of a tunnel are not reused any more; nil = not called.
+	ReuseEnded func()
 	// Attached tells that a tunnel has attached an alias, and whether another one had it.
 	Attached func(takenOver bool)
 	// Background runs a function in a goroutine of its own. It returns false when the relay
