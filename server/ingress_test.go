@@ -63,8 +63,17 @@ func TestEmptyLinesBetweenRequests(t *testing.T) {
 		lines string
 		taken bool
 	}{
-		{"\n", true}, {"\r\n", true}, {"\r\n\r\n", true}, {"\n\n", true}, {"\n\r\n", true}, {strings.Repeat("\n", 8), true},
-		{strings.Repeat("\n", 9), false}, {strings.Repeat("\r\n", 6), false}, {"\r", false}, {" \r\n", false}, {"\n x", false},
+		{"\n", true},
+		{"\r\n", true},
+		{"\r\n\r\n", true},
+		{"\n\n", true},
+		{"\n\r\n", true},
+		{strings.Repeat("\n", 8), true},
+		{strings.Repeat("\n", 9), false},
+		{strings.Repeat("\r\n", 6), false},
+		{"\r", false},
+		{" \r\n", false},
+		{"\n x", false},
 	} {
 		for _, apart := range []bool{false, true} {
 			_, addr := start(t, testOptions(t, &upstream{}))
