@@ -98,13 +98,13 @@ func parseConfig(yamlText []byte) (*Config, error) {
 	if values["version"] == nil {
 		return nil, cli.Errorf(cli.ExitFailure, "1:1: version is missing").WithHint("begin the file with: version: 1")
 	}
-	if version, err := number(values["version"]); err != nil {
+	if version, err := number("version", values["version"]); err != nil {
 		return nil, err
 	} else if version != 1 {
 		return nil, configError(values["version"].GetToken(), "version %d is not known; this relay reads version 1", version)
 	}
 	if n := values["server"]; n != nil {
-		if c.Server, err = text(n); err != nil {
+		if c.Server, err = text("server", n); err != nil {
 			return nil, err
 		}
 		if _, _, _, err := SplitServer(c.Server); err != nil {
@@ -149,12 +149,12 @@ func parseAlias(name *token.Token, n ast.Node) (f Forward, err error) {
 	case port != nil && target != nil:
 		return f, configError(target.GetToken(), "alias %s has both port and target; keep one", f.Alias)
 	case port != nil:
-		f.Target, err = value(port, number, PortTarget)
+		f.Target, err = value("port", port, number, PortTarget)
 	default:
-		f.Target, err = value(target, text, ParseTarget)
+		f.Target, err = value("target", target, text, ParseTarget)
 	}
 	if header := values["hostHeader"]; err == nil && header != nil {
-		f.Target, err = value(header, text, f.Target.WithHostHeader)
+		f.Target, err = value("hostHeader", header, text, f.Target.WithHostHeader)
 	}
 	if signing := values["signing"]; err == nil && signing != nil {
 		f.SecretEnv, err = parseSigning(signing)
@@ -186,7 +186,7 @@ func parseSigning(n ast.Node) (map[string]string, error) {
 		if values["secretEnv"] == nil {
 			return nil, configError(name, "%s needs secretEnv, the name of an environment variable", name.Value)
 		}
-		if out[name.Value], err = text(values["secretEnv"]); err != nil {
+		if out[name.Value], err = text("secretEnv", values["secretEnv"]); err != nil {
 			return nil, err
 		}
 	}
@@ -212,8 +212,8 @@ func fields(n *ast.MappingNode, what string, known ...string) (map[string]ast.No
 
 // value decodes a scalar and makes a target of it; a usage error becomes one about its place
 // in the file.
-func value[T any](n ast.Node, decode func(ast.Node) (T, error), parse func(T) (Target, error)) (Target, error) {
-	v, err := decode(n)
+func value[T any](key string, n ast.Node, decode func(string, ast.Node) (T, error), parse func(T) (Target, error)) (Target, error) {
+	v, err := decode(key, n)
 	if err != nil {
 		return Target{}, err
 	}
@@ -225,17 +225,17 @@ func value[T any](n ast.Node, decode func(ast.Node) (T, error), parse func(T) (T
 }
 
 // text returns the value of a string, and number that of an integer in decimal. The library
-// would convert one to the other, and reads 03000 as 1536.
-func text(n ast.Node) (s string, err error) {
+// would convert one to the other, and reads 03000 as 1536. Their errors name the key.
+func text(key string, n ast.Node) (s string, err error) {
 	if n.Type() != ast.StringType && n.Type() != ast.LiteralType || yaml.NodeToValue(n, &s) != nil {
-		return "", configError(n.GetToken(), "expected text here")
+		return "", configError(n.GetToken(), "%s: expected text here", key)
 	}
 	return s, nil
 }
 
-func number(n ast.Node) (i int, err error) {
+func number(key string, n ast.Node) (i int, err error) {
 	if n.Type() != ast.IntegerType || yaml.NodeToValue(n, &i) != nil || strconv.Itoa(i) != n.GetToken().Value {
-		return 0, configError(n.GetToken(), "expected a whole number here")
+		return 0, configError(n.GetToken(), "%s: expected a whole number here", key)
 	}
 	return i, nil
 }

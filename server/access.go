@@ -33,7 +33,7 @@ func (c *conn) access(to route, head []byte, a Access) {
 	if c.srv.opt.Access == nil || to.kind == hostBase {
 		return
 	}
-	a.Arrived, a.Alias, a.From, a.TLS = c.arrived, cmp.Or(to.label, c.sni.label), c.from.Addr(), c.secure
+	a.Arrived, a.Alias, a.From, a.TLS = c.arrived, cmp.Or(to.label, c.sni.label), c.from.Addr(), c.secure || c.srv.opt.TLSInFront
 	if a.Arrived.IsZero() {
 		a.Arrived = time.Now()
 	}
@@ -50,7 +50,7 @@ func (s *Server) accessOfBase(r *http.Request, to route, status int, code string
 	from, _ := netip.ParseAddrPort(r.RemoteAddr)
 	path := r.URL.EscapedPath()
 	s.opt.Access(Access{
-		Arrived: arrived, Alias: to.label, From: from.Addr(), TLS: r.TLS != nil, Method: r.Method,
+		Arrived: arrived, Alias: to.label, From: from.Addr(), TLS: r.TLS != nil || s.opt.TLSInFront, Method: r.Method,
 		Path: path[:min(len(path), maxAccessPath)], Status: status, Code: code,
 	})
 }

@@ -27,6 +27,8 @@ type AdminOptions struct {
 	// loopback Host are answered, so that no web page can reach it through a DNS name
 	// that resolves to loopback.
 	Loopback bool
+	// Health answers /healthz and /readyz, for probes that send no PROXY header; nil = nobody.
+	Health http.Handler
 	// Pprof adds /debug/pprof/, without its cmdline page: the arguments of the process
 	// may hold a database password.
 	Pprof bool
@@ -61,7 +63,7 @@ type processStats struct {
 	Stats
 }
 
-// Admin returns the handler of /metrics, /debug/stats and, with Pprof, /debug/pprof/.
+// Admin returns the handler of /metrics, /debug/stats, the health checks and, with Pprof, /debug/pprof/.
 func Admin(o AdminOptions) http.Handler {
 	o.Registry = cmp.Or(o.Registry, prometheus.NewRegistry())
 	o.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -82,6 +84,10 @@ func Admin(o AdminOptions) http.Handler {
 		}
 		writeJSON(w, http.StatusOK, all)
 	})
+	if o.Health != nil {
+		mux.Handle("/healthz", o.Health)
+		mux.Handle("/readyz", o.Health)
+	}
 	if o.Pprof {
 		mux.HandleFunc("/debug/pprof/", pprof.Index)
 		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)

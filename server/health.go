@@ -72,6 +72,9 @@ func newVerdict(degraded, reasons []string) verdict {
 	return v
 }
 
+// Health answers /healthz and /readyz on other listeners than those of the server.
+func (s *Server) Health() http.Handler { return http.HandlerFunc(s.serveHealth) }
+
 // serveHealth answers /healthz and /readyz.
 func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -200,7 +200,7 @@ func (c *conn) reject(to route, head []byte, why *relay.Error) {
 
 // inbound returns a request of this connection, with a copy of its head.
 func (c *conn) inbound(a *relay.Alias, head []byte) *relay.Inbound {
-	return &relay.Inbound{Alias: a, From: c.from, TLS: c.secure, Arrived: c.arrived, Head: bytes.Clone(head)}
+	return &relay.Inbound{Alias: a, From: c.from, TLS: c.secure || c.srv.opt.TLSInFront, Arrived: c.arrived, Head: bytes.Clone(head)}
 }
 
 // refuse answers and ends the connection. It returns what answer returns.

@@ -36,6 +36,10 @@ type Options struct {
 	// checks. Set it when this server also has a TLS listener.
 	RedirectPlain bool
 
+	// TLSInFront says that callers use https, which something in front ends: a plain connection then
+	// counts as one over TLS, in records and in what local servers are told.
+	TLSInFront bool
+
 	// Challenge returns the answer to an HTTP-01 challenge for a host (in lower case)
 	// and a path. ok is true only for a challenge that is pending: every other request
 	// belongs to the alias. nil = there are no challenges.

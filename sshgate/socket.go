@@ -55,8 +55,8 @@ func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
 func (s *socket) now() int64 { return int64(time.Since(s.start)) }
 
 // Where the machine has more to do than it can, bytes of the peer wait in the kernel
-// for their reader's turn. That is looked at once nothing was read for silentFrom, and
-// such a peer is not taken for silent before silentMost.
+// for their reader's turn. That is looked at once nothing was read for unreadCheckAfter, and
+// such a peer is not taken for silent before unreadTrustedFor.
 const (
 	unreadCheckAfter = time.Second
 	unreadTrustedFor = 30 * time.Second

@@ -1,7 +1,7 @@
 // Command relay is the thin client: it puts a local server behind a permanent
 // public URL (relay up), and lists, shows and replays what was sent to it.
 //
-// Data goes to stdout, talk to stderr. Exit codes are those of package client. Lines on
+// Data goes to stdout, talk to stderr. Exit codes are those of package cli. Lines on
 // stderr begin with the name of the program, are in lower case and have no full stop.
 package main
 

@@ -275,6 +275,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	options := server.Options{
 		Capture: a.delivery, Base: base, Site: a.site,
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
+		TLSInFront:    a.httpsLn == nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead), MaxTarget: int(c.MaxTarget),
 		HeadTimeout: c.HeadTimeout, IdleTimeout: c.IdleTimeout, StallTimeout: c.StallTimeout,
 		MinRate: c.MinRate, MinRateGrace: c.MinRateGrace,
@@ -293,6 +294,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	a.admin = &http.Server{
 		Handler: a.withLog(server.Admin(server.AdminOptions{
 			Stats: a.stats, Registry: registry, Loopback: isLoopback(c.AdminAddr), Pprof: c.Pprof,
+			Health: a.server.Health(),
 		})),
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(a.log.Handler(), slog.LevelDebug),

@@ -45,6 +45,10 @@ type quotaError struct {
 
 func (e *quotaError) Error() string { return e.detail }
 
+// shareOf returns how many names one account may have of what the others have left: half of it, so
+// that no two accounts can use up the whole quota, but at least two.
+func shareOf(others int) int { return min(quotaPerAccount, max(2, (quotaTotal-others)/2)) }
+
 // use counts a name, or returns a *quotaError if the quota of the account or of all
 // accounts is used up. A prefetch may use half of it. A name that is in the file
 // already does not count again.
@@ -66,7 +70,7 @@ func (b *quota) use(ctx context.Context, name string, account int64, now time.Ti
 		most   int
 		detail string
 	}{
-		{own, quotaPerAccount, "the account has had certificates for %d new names within a week"},
+		{own, shareOf(len(list) - len(own)), "the account has had certificates for %d new names within a week"},
 		{list, quotaTotal, "there were certificates for %d new names within a week; a wildcard certificate has no such bound"},
 	} {
 		if prefetch {
