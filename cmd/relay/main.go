@@ -37,7 +37,11 @@ func run(args []string) int {
 		plainUsages(root)
 	}
 	root.SetArgs(args)
-	return p.front().Exit(ctx, root.ExecuteContext(ctx))
+	code := p.front().Exit(ctx, root.ExecuteContext(ctx))
+	if p.flush != nil {
+		p.flush()
+	}
+	return code
 }
 
 // program is one run: its streams, its environment and its global flags.
@@ -45,6 +49,7 @@ type program struct {
 	in     *os.File
 	out    *os.File
 	err    io.Writer
+	flush  func() // of the queues of relay up; nil = there are none
 	getenv func(string) string
 	// interrupted is closed by the first Ctrl+C; nil = there is none.
 	interrupted <-chan struct{}

@@ -101,7 +101,9 @@ func (f *upFlags) fixedTarget(portGiven bool) (fixed *client.Target, stop func()
 // keepUp runs until the end and shows what happens. At a terminal the key R delivers
 // what was queued while offline.
 func (p *program) keepUp(ctx context.Context, up *client.Up) error {
-	screen := newScreen(p.printer(), p.say, p.output, up.Forwards)
+	printer := p.printer()
+	printer.Out = p.outlive()
+	screen := newScreen(printer, p.say, p.output, up.Forwards)
 	up.Show, up.Lost, up.Local = screen.message, screen.lost, screen.local
 	var keys *keyboard
 	up.Ready = func(again bool) {

@@ -100,3 +100,40 @@ func (h *testServer) asks(id string) {
 		h.t.Errorf("an unknown event: %v, want exit 4: %s", err, out)
 	}
 }
+
+// TestUpOutlivesItsReader: a tunnel of relay up goes on, and ends at Ctrl+C, when the reader of its
+// output has gone or has stopped reading.
+func TestUpOutlivesItsReader(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, nil)
+	for name, gone := range map[string]bool{"gone": true, "unread": false} {
+		r, w, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		up := h.relay("up", "--echo", "--alias", name)
+		up.Stdout, up.Stderr = w, w
+		p := relaytest.Start(t, up)
+		_ = w.Close()
+		if !relaytest.Poll(20*time.Second, func() bool { return h.alias(name).Online }) {
+			t.Fatalf("%s: never online", name)
+		}
+		if gone {
+			_ = r.Close()
+		}
+		const path = "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
+		for i := range 700 { // more than a pipe holds
+			answer := h.send("GET " + path + " HTTP/1.1\r\nHost: " + name + ".localhost\r\nConnection: close\r\n\r\n")
+			if !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
+				t.Fatalf("%s: request %d got %q", name, i, answer)
+			}
+		}
+		if err := up.Process.Signal(os.Interrupt); err != nil {
+			t.Fatal(err)
+		}
+		if code := p.Code(t, 10*time.Second); code != 0 {
+			t.Errorf("%s: exit %d", name, code)
+		}
+		_ = r.Close()
+	}
+}

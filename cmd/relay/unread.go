@@ -1,0 +1,77 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+)
+
+// Bounds of what waits for whoever reads the output of relay up.
+const (
+	unreadTexts = 1024
+	unreadFlush = time.Second
+)
+
+// unread is output that a tunnel does not wait for: the reader of a pipe may have gone, or have
+// stopped reading, and a terminal may be stopped. What finds the queue full is dropped.
+type unread struct {
+	texts chan []byte
+	over  chan struct{} // closed by close
+	ended chan struct{}
+}
+
+func newUnread(to io.Writer) *unread {
+	u := &unread{texts: make(chan []byte, unreadTexts), over: make(chan struct{}), ended: make(chan struct{})}
+	go func() {
+		defer close(u.ended)
+		for {
+			select {
+			case text := <-u.texts:
+				_, _ = to.Write(text) // nobody can be told that nobody reads
+				continue
+			default:
+			}
+			select {
+			case text := <-u.texts:
+				_, _ = to.Write(text)
+			case <-u.over:
+				return
+			}
+		}
+	}()
+	return u
+}
+
+// Write queues a text, or drops it.
+func (u *unread) Write(text []byte) (int, error) {
+	select {
+	case u.texts <- bytes.Clone(text):
+	default:
+	}
+	return len(text), nil
+}
+
+// close has what is queued written, but waits for its reader no longer than unreadFlush.
+func (u *unread) close() {
+	close(u.over)
+	select {
+	case <-u.ended:
+	case <-time.After(unreadFlush):
+	}
+}
+
+// survivePipes keeps the process alive when the reader of its output has gone, which ends a Go
+// program by default.
+func survivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
+
+// outlive puts a queue before stdout and stderr for the rest of the program, so that the tunnel goes
+// on whoever reads them.
+func (p *program) outlive() (stdout io.Writer) {
+	survivePipes()
+	out, errs := newUnread(p.out), newUnread(p.err)
+	p.err, p.flush = errs, func() { out.close(); errs.close() }
+	return out
+}
