@@ -73,6 +73,7 @@ type ACME struct {
 	quota         *quota
 	slots         chan struct{} // of tries
 	prefetchSlots chan struct{} // of tries that nobody waits for
+	lookups       chan struct{} // of questions to the shared files that strangers cause
 	met           *prometheus.CounterVec
 
 	ctx    context.Context // of tries
@@ -111,7 +112,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 	}
 	a := &ACME{
 		opt: o, base: plainName(o.Site.Base.Hostname()), domain: plainName(o.Site.AliasDomain), storage: storage, quota: &quota{storage},
-		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), met: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
+		slots: make(chan struct{}, maxOrders), prefetchSlots: make(chan struct{}, maxPrefetches), lookups: make(chan struct{}, maxLookups), met: promauto.With(o.Registry).NewCounterVec(prometheus.CounterOpts{
 			Name: "relay_acme_certificates_total", Help: "Certificates that were needed and not in memory, by result.",
 		}, []string{"result"}),
 		issuances: map[string]*issuance{}, ended: make(chan struct{}),
@@ -302,6 +303,10 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, fmt.Errorf("the certificate of %s is not there yet", name)
 }
 
+// maxLookups is how many questions about challenges are asked of the database at once: anybody may
+// cause them, and all other work needs its connections.
+const maxLookups = 2
+
 // pendingChallenge returns the challenge that is pending for a host, at this node or at
 // another one: a balancer sends the request of the CA to any of them.
 func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Challenge, bool) {
@@ -311,6 +316,12 @@ func (a *ACME) pendingChallenge(ctx context.Context, host, kind string) (acme.Ch
 	} else if _, allowed := a.allowed(host); a.opt.Files != nil && allowed {
 		ctx, cancel := context.WithTimeout(ctx, challengeWait)
 		defer cancel()
+		select {
+		case a.lookups <- struct{}{}:
+			defer func() { <-a.lookups }()
+		case <-ctx.Done():
+			return acme.Challenge{}, false
+		}
 		file := path.Join("acme", certmagic.StorageKeys.Safe(a.conf.Issuers[0].IssuerKey()), "challenge_tokens", certmagic.StorageKeys.Safe(host)+".json")
 		text, err := a.storage.Load(ctx, file)
 		if err != nil || json.Unmarshal(text, &found) != nil {

@@ -1,0 +1,59 @@
+package certs
+
+import (
+	"context"
+	"io/fs"
+	"net/url"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mholt/acmez/v3/acme"
+
+	"relay"
+)
+
+type anyFiles = SharedFiles // whose name is that of a method
+
+// slowFiles are shared files whose database takes its time.
+type slowFiles struct {
+	anyFiles
+	now, most atomic.Int64
+	gate      chan struct{}
+}
+
+func (f *slowFiles) SharedFile(context.Context, string) (data []byte, modified time.Time, err error) {
+	if n := f.now.Add(1); n > f.most.Load() {
+		f.most.Store(n)
+	}
+	defer f.now.Add(-1)
+	<-f.gate
+	return nil, time.Time{}, fs.ErrNotExist
+}
+
+// TestChallengesThatNobodyWaitsFor: requests for challenges, which anybody may send, take few
+// connections of the database.
+func TestChallengesThatNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		files := &slowFiles{gate: make(chan struct{})}
+		a, err := NewACME(ACMEOptions{
+			Site:  relay.Site{Base: url.URL{Scheme: "https", Host: "relay.test"}, AliasDomain: "hooks.test"},
+			Alias: func(string) (int64, bool) { return 1, true }, Files: files,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Stop()
+		for range 50 {
+			go a.pendingChallenge(context.Background(), "shop.hooks.test", acme.ChallengeTypeTLSALPN01)
+		}
+		synctest.Wait()
+		if n := files.most.Load(); n != maxLookups {
+			t.Errorf("%d questions at once", n)
+		}
+		close(files.gate)
+		synctest.Wait()
+	})
+}
