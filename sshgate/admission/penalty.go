@@ -19,7 +19,7 @@ const (
 )
 
 // maxPenalties is how many sources are remembered. While the table is full, further
-// Sources get no penalty, rather than sources that did nothing being kept out: an
+// sources get no penalty, rather than sources that did nothing being kept out: an
 // attacker with 32 768 addresses can use that.
 const maxPenalties = 32768
 
@@ -30,7 +30,7 @@ type penalty struct {
 }
 
 // Penalties keeps sources of failed logins out for a while. It does not know which
-// Sources are exempt. Safe for concurrent use.
+// sources are exempt. Safe for concurrent use.
 type Penalties struct {
 	now func() time.Time
 
