@@ -40,21 +40,41 @@ func (c *program) operate(cmd *cobra.Command, do action) *cobra.Command {
 // onStore makes cmd a command on a store, which has to have a schema if filled is set. A
 // SQLite file has to be there in any case, so that a wrong --data-dir is noticed.
 func (c *program) onStore(cmd *cobra.Command, filled bool, do action) *cobra.Command {
-	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, args []string) (err error) {
+	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, args []string) error {
 		if err := checkServedStore(cfg); err != nil {
 			return err
 		}
-		s, err := c.openStore(ctx, cfg, filled || cfg.DatabaseURL == "")
-		if err != nil {
-			return err
-		}
-		defer func() {
+		return untilInterrupted(ctx, func() error {
+			s, err := c.openStore(ctx, cfg, filled || cfg.DatabaseURL == "")
+			if err != nil {
+				return err
+			}
+			err = do(ctx, &operator{program: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)
 			if cerr := s.Close(); err == nil {
 				err = cerr
 			}
-		}()
-		return do(ctx, &operator{program: c, cfg: cfg, store: s, site: knownSite(cfg), who: relay.System()}, args)
+			return err
+		})
 	})
+}
+
+// untilInterrupted runs a command on the store. Once ctx has ended, by a signal, it waits for the
+// command for stopGrace at most: a statement ends only when the database answers, and one of a
+// migration may take minutes.
+func untilInterrupted(ctx context.Context, command func() error) error {
+	ended := make(chan error, 1)
+	go func() { ended <- command() }()
+	select {
+	case err := <-ended:
+		return err
+	case <-ctx.Done():
+	}
+	select {
+	case err := <-ended:
+		return err
+	case <-time.After(stopGrace):
+		return errors.New("interrupted; the database has not answered in time, and may still carry out what it was asked for")
+	}
 }
 
 // openStore opens the store that the settings name.
