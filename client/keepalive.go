@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,15 +56,13 @@ func (c *activityConn) Read(p []byte) (int, error) {
 // Silence is counted in looks and not taken from a clock: while this process is stopped
 // or this machine sleeps no looks happen, so the peer gets its full time afterwards.
 func (c *Conn) keepalive(ctx context.Context) error {
-	var pings sync.WaitGroup
-	defer pings.Wait()
-	pings.Go(func() {
+	go func() { // nobody waits for it: x/crypto may not return from a call that begins as the connection ends
 		for cli.Wait(ctx, pingEvery) {
 			if _, _, err := c.SendRequest(keepaliveRequest, true, nil); err != nil {
 				return
 			}
 		}
-	})
+	}()
 	silent, reads := 0, c.activity.reads.Load()
 	for cli.Wait(ctx, lookEvery) {
 		if n := c.activity.reads.Load(); n != reads {

@@ -23,6 +23,7 @@ const (
 	forwardPort     = 80
 	replyTimeout    = 10 * time.Second // the first sign that the peer is a relay
 	shutDownTimeout = 2 * time.Second  // requests under way at a clean disconnect
+	endTimeout      = 2 * time.Second  // goroutines of a connection that was closed
 	forwardRetry    = 3 * time.Second  // after a transient refusal
 	askAgain        = time.Second      // between requests to the API that fail
 )
@@ -64,8 +65,8 @@ type channelOpen struct {
 	OriginPort uint32
 }
 
-// run keeps the tunnel up until it is lost or ctx ends. It waits for all goroutines that it
-// started, but after errMoving the connection lives on until the relay ends it.
+// run keeps the tunnel up until it is lost or ctx ends. It waits for the goroutines that it
+// started, endTimeout at most, but after errMoving the connection lives on until the relay ends it.
 func (t *tunnel) run(ctx context.Context) error {
 	alive, cancel := context.WithCancel(context.Background())
 	lost := t.conn.alive
@@ -84,7 +85,7 @@ func (t *tunnel) run(ctx context.Context) error {
 		cancel()
 		t.conn.Close()
 		t.api.Close()
-		t.wg.Wait()
+		awaitCalls(&t.wg, endTimeout)
 		t.work.Close()
 	}
 	err := t.announce()
@@ -114,6 +115,22 @@ func (t *tunnel) run(ctx context.Context) error {
 		return reason
 	}
 	return err
+}
+
+// awaitCalls waits for goroutines that may be inside x/crypto, at most for the time limit: x/crypto
+// never answers some calls that begin while a connection ends.
+func awaitCalls(calls *sync.WaitGroup, limit time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		calls.Wait()
+	}()
+	late := time.NewTimer(limit)
+	defer late.Stop()
+	select {
+	case <-ended:
+	case <-late.C:
+	}
 }
 
 // announce announces this program and the targets and requests the forwards. Nothing waits

@@ -63,13 +63,14 @@ type Up struct {
 func SameAlias(a, b string) bool { return cli.AliasLabel(a) == cli.AliasLabel(b) }
 
 // Run keeps the aliases online until ctx ends, which is no error, or until another try
-// cannot help: then it returns an *cli.Error. It waits for all goroutines that it started.
+// cannot help: then it returns an *cli.Error. It waits for the goroutines that it
+// started, for some seconds at most.
 func (u *Up) Run(ctx context.Context) error {
 	if len(u.Forwards) == 0 {
 		return cli.Errorf(cli.ExitUsage, "no alias is named")
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer u.leaving.Wait()
+	defer awaitCalls(&u.leaving, shutDownTimeout+2*endTimeout)
 	defer cancel()
 	u.active.Store(&u.Forwards)
 	u.monitor = newTargetMonitor(u.Local)

@@ -271,3 +271,60 @@ func TestLongRequests(t *testing.T) {
 		}
 	}
 }
+
+// silentNode is a store with another node.
+type silentNode struct {
+	Nodes
+	other relay.Node
+}
+
+func (silentNode) NodeID() string               { return "this" }
+func (n silentNode) Peers() []relay.Node        { return []relay.Node{n.other} }
+func (silentNode) RefreshPeers(context.Context) {}
+
+// TestShutdownBesideSilentNode: another node that accepts connections and says nothing, or half a
+// handshake, does not hold up the stop.
+func TestShutdownBesideSilentNode(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]string{"nothing": "", "a version": "SSH-2.0-relayd\r\n", "half a packet": "SSH-2.0-relayd\r\n\x00\x00\x05\x00\x04\x14"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ln, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			met, over := make(chan struct{}, 100), make(chan struct{})
+			defer close(over)
+			defer ln.Close()
+			go func() {
+				for {
+					c, err := ln.Accept()
+					if err != nil {
+						return
+					}
+					_, _ = io.WriteString(c, says)
+					met <- struct{}{}
+					go func() {
+						<-over
+						c.Close()
+					}()
+				}
+			}()
+			b := newFixture(t, func(o *Options) {
+				key := o.HostKeys[0]
+				o.Peers = PeerOptions{
+					Key: key, Reachable: func(string, bool) {}, Wake: func(int64) {},
+					Nodes: silentNode{other: relay.Node{ID: "other", Name: "other", PeerAddr: ln.Addr().String(), PeerKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}},
+				}
+			})
+			<-met
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			_ = b.srv.Shutdown(ctx)
+			if took := time.Since(begun); took > closeTime+10*time.Second {
+				t.Errorf("the stop took %v", took)
+			}
+		})
+	}
+}

@@ -1,0 +1,61 @@
+package client
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// unanswered is x/crypto when it never answers a request.
+type unanswered struct {
+	ssh.Conn
+	once    sync.Once
+	entered chan struct{}
+	over    chan struct{}
+}
+
+func (u *unanswered) SendRequest(string, bool, []byte) (bool, []byte, error) {
+	u.once.Do(func() { close(u.entered) })
+	<-u.over
+	return false, nil, io.EOF
+}
+
+// TestKeepaliveEndsWithoutAnswer: a ping that is never answered holds nobody up.
+func TestKeepaliveEndsWithoutAnswer(t *testing.T) {
+	u := &unanswered{entered: make(chan struct{}), over: make(chan struct{})}
+	defer close(u.over)
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	c := &Conn{Client: &ssh.Client{Conn: u}, activity: &activityConn{Conn: ours, out: relay.NewBatchWriter(ours)}}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- c.keepalive(ctx) }()
+	<-u.entered
+	cancel()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("keepalive waits for the ping")
+	}
+	_ = ours.Close()
+}
+
+// TestAwaitCalls: the wait for goroutines inside x/crypto has a bound.
+func TestAwaitCalls(t *testing.T) {
+	over := make(chan struct{})
+	var calls sync.WaitGroup
+	calls.Go(func() { <-over })
+	awaitCalls(&calls, time.Millisecond)
+	close(over)
+	awaitCalls(&calls, time.Hour)
+}
