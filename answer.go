@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"context"
 	"net/http"
 )
 
@@ -36,6 +37,26 @@ func (a *AnswerWriter) Hold(n int64) error {
 	a.held = n
 	return nil
 }
+
+// reserveKey is the context key of what WithReserve gives.
+type reserveKey struct{}
+
+// WithReserve returns a context with which a read reserves the bytes that it will return, before it
+// reads them; nil = it reserves none.
+func WithReserve(ctx context.Context, reserve func(n int64) error) context.Context {
+	return context.WithValue(ctx, reserveKey{}, reserve)
+}
+
+// ReserveRead reserves n bytes that are about to be read, where the context says how. A few are free.
+func ReserveRead(ctx context.Context, n int64) error {
+	if reserve, _ := ctx.Value(reserveKey{}).(func(int64) error); reserve != nil && n > freeAnswer {
+		return reserve(n)
+	}
+	return nil
+}
+
+// HoldMore is Hold of n bytes more than are held.
+func (a *AnswerWriter) HoldMore(n int64) error { return a.Hold(a.held + n) }
 
 // WriteHeader keeps the status for the first byte of the body; an interim one is sent at once.
 func (a *AnswerWriter) WriteHeader(status int) {

@@ -66,14 +66,17 @@ func (s *server) addEventRoutes() {
 			if err := s.Deliver.Cancel(ctx, c.who, c.event.ID); err != nil {
 				return nil, err
 			}
-			e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
-			return s.eventRecord(c, e, err)
+			return s.changedRecord(ctx, c)
 		})
 	addJSON(s, route{tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveDiff}.on("GET /diff", "get-diff", "What changed between two responses or two requests"),
 		func(ctx context.Context, c *requestInfo, in *diffInput) (*record.Diff, error) {
 			return record.ReadDiff(ctx, s.Events, c.compared[0], c.compared[1], in.Part)
 		})
 }
+
+// mostJSON is how many bytes the bodies of one answer may have as JSON: an account can hold two such
+// answers, however small the budget is.
+func (s *server) mostJSON() int64 { return min(record.MaxJSON, s.Budget.Share()/2) }
 
 // eventRecord gives the record of an event that was read without an error, and reserves the
 // bytes that it holds until it is written.
@@ -85,12 +88,26 @@ func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record
 		return nil, err
 	}
 	rec := record.Of(e, s.Site, time.Now())
-	rec.Fit(min(record.MaxJSON, s.Budget.Share()))
+	rec.Fit(s.mostJSON())
 	*e = relay.Event{ID: e.ID} // its bodies stand in the record now
 	if err := c.answer.Hold(rec.Weight()); err != nil {
 		return nil, err
 	}
 	return rec, nil
+}
+
+// changedRecord reads the record of an event that was changed. It comes without bodies where there is
+// no space for them: an error would say that nothing was changed.
+func (s *server) changedRecord(ctx context.Context, c *requestInfo) (*record.Event, error) {
+	e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
+	rec, err := s.eventRecord(c, e, err)
+	if err == nil || relay.AsError(err).Code != relay.CodeOverloaded {
+		return rec, err
+	}
+	if e, err = s.Events.Event(ctx, c.who, c.event.ID, 0); err != nil {
+		return nil, err
+	}
+	return record.Of(e, s.Site, time.Now()), nil
 }
 
 // attemptsInput selects a page of attempts.
@@ -108,7 +125,7 @@ func (s *server) listAttempts(ctx context.Context, c *requestInfo, in *attemptsI
 		return record.List[record.Attempt]{}, err
 	}
 	list := record.AttemptsOf(attempts)
-	record.FitAttempts(list, min(record.MaxJSON, s.Budget.Share()))
+	record.FitAttempts(list, s.mostJSON())
 	return list, c.answer.Hold(record.AttemptsWeight(list.Data))
 }
 
@@ -155,8 +172,7 @@ func (s *server) markEvent(ctx context.Context, c *requestInfo, in *markInput) (
 	if err != nil {
 		return nil, err
 	}
-	e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
-	return s.eventRecord(c, e, err)
+	return s.changedRecord(ctx, c)
 }
 
 func (s *server) listEvents(ctx context.Context, c *requestInfo, in *listInput) (*record.Page, error) {

@@ -86,6 +86,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
+	if r.Method == http.MethodGet { // what was changed is told, whatever it takes
+		r = r.WithContext(relay.WithReserve(r.Context(), answer.HoldMore))
+	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.handleUnmatched(out, r, c)
 		return

@@ -170,7 +170,7 @@ func (s *server) addExportRoute() {
 			if err := c.answer.Hold(exportCopies * c.event.HeldBytes()); err != nil {
 				return err
 			}
-			out, err := record.Export(c.event, r.URL.Query().Get("format"), s.Site, s.Version, time.Now())
+			out, err := record.Export(c.event, r.URL.Query().Get("format"), s.Site, s.Version, time.Now(), s.mostJSON()/2)
 			if err != nil {
 				return err
 			}

@@ -20,7 +20,15 @@ import (
 // read, SSH extended data, sessions whose input and output nobody reads, API streams of
 // events with large heads. The memory stays below --buffer-limit and 200 MiB, and every
 // request of another account is answered within a second.
+//
+// Then the same for answers that were built for peers who take none of them: records, pages,
+// downloads, exports, shares and commands of sessions, each as large as it gets.
 func TestFaultUnreadBytes(t *testing.T) {
+	t.Run("traffic", testUnreadTraffic)
+	t.Run("answers", testUnreadAnswers)
+}
+
+func testUnreadTraffic(t *testing.T) {
 	const limit, allowed = 64 << 20, 200 << 20
 	r := startRelay(t, "", fmt.Sprintf("RELAY_BUFFER_LIMIT=%dMiB", limit>>20))
 	large := bytes.Repeat([]byte("x"), 4<<20)
@@ -76,6 +84,8 @@ type attack struct {
 	work  sync.WaitGroup
 
 	callers, cut, opened, streams, heads atomic.Int64
+	answers, refused, commands           atomic.Int64 // see unreadAnswers
+	wrong                                atomic.Value // an answer of 503 that is not overloaded
 }
 
 func (a *attack) left() time.Duration { return time.Until(a.until) }

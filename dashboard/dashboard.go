@@ -90,6 +90,9 @@ func New(o Options) http.Handler {
 			_ = page.Render(r.Context(), w)
 		}}
 		defer answer.Abandon()
+		if r.Method == http.MethodGet { // what a form has done is told, whatever it takes
+			r = r.WithContext(relay.WithReserve(r.Context(), answer.HoldMore))
+		}
 		routes.ServeHTTP(answer, r)
 		answer.Close()
 	})
@@ -257,7 +260,9 @@ func (p *pages) page(handle handler) http.Handler {
 		}
 		var buf bytes.Buffer
 		if err := body.Render(r.Context(), &buf); err != nil {
-			p.Log.Error("render page", "path", r.Pattern, "error", err)
+			if r.Context().Err() == nil {
+				p.Log.Error("render page", "path", r.Pattern, "error", err)
+			}
 			http.Error(w, "the page could not be rendered; the log has the reason", http.StatusInternalServerError)
 			return
 		}
@@ -272,7 +277,7 @@ func (p *pages) page(handle handler) http.Handler {
 func (p *pages) explain(w http.ResponseWriter, r *http.Request, err error) withStatus {
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)
-	if status == http.StatusInternalServerError {
+	if status == http.StatusInternalServerError && r.Context().Err() == nil { // else nobody is there for the page
 		p.Log.Error("page failed", "path", r.Pattern, "error", err)
 	}
 	if e.RetryAfter > 0 {

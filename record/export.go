@@ -23,9 +23,10 @@ type Exported struct {
 }
 
 // Export returns an event that was read whole, bodies up to MaxBody, in one of
-// ExportFormats. creator is the version of the program, now decides about warnings. The
+// ExportFormats. creator is the version of the program, now decides about warnings, and bodies have
+// at most most bytes as JSON together: what does not fit is marked as truncated. The
 // error is validation-failed for another format, and those of program.
-func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time) (_ *Exported, err error) {
+func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time, most int64) (_ *Exported, err error) {
 	// A program is plain text to browsers, whatever language it is in.
 	out := &Exported{Type: "text/plain; charset=utf-8", Name: e.ID.String()}
 	switch format {
@@ -33,9 +34,13 @@ func Export(e *relay.Event, format string, site relay.Site, creator string, now 
 		out.Body = []byte(CURL(e, site, out.Name+"-request.body"))
 		out.Name += ".sh"
 	case "har", "json":
-		var v any = Of(e, site, now)
+		var v any
 		if format == "har" {
-			v = HAROf(e, site, creator)
+			v = HAROf(e, site, creator, most)
+		} else {
+			rec := Of(e, site, now)
+			rec.Fit(most)
+			v = rec
 		}
 		out.Type, out.Name = "application/json", out.Name+"."+format
 		out.Body, err = json.MarshalIndent(v, "", "  ")

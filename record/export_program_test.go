@@ -38,7 +38,7 @@ var languages = []language{
 
 // export returns the program of an event.
 func export(e *relay.Event, format string) (string, error) {
-	x, err := record.Export(e, format, relay.Site{}, "", time.Time{})
+	x, err := record.Export(e, format, relay.Site{}, "", time.Time{}, record.MaxJSON)
 	if err != nil {
 		return "", err
 	}
@@ -213,7 +213,7 @@ func TestExportsThatCannotBe(t *testing.T) {
 			formats = formats[:1] // as the others, and slow
 		}
 		for _, f := range formats {
-			_, err := record.Export(e, f, relay.Site{}, "1", time.Now())
+			_, err := record.Export(e, f, relay.Site{}, "1", time.Now(), record.MaxJSON)
 			var refused *relay.Error
 			code := ""
 			if errors.As(err, &refused) {
@@ -224,11 +224,11 @@ func TestExportsThatCannotBe(t *testing.T) {
 			}
 		}
 	}
-	if _, err := record.Export(whole(), "ruby", relay.Site{}, "1", time.Now()); relay.AsError(err).Code != relay.CodeValidationFailed {
+	if _, err := record.Export(whole(), "ruby", relay.Site{}, "1", time.Now(), record.MaxJSON); relay.AsError(err).Code != relay.CodeValidationFailed {
 		t.Errorf("an unknown format: %v", err)
 	}
 	for _, f := range record.ExportFormats {
-		if out, err := record.Export(whole(), f, relay.Site{AliasDomain: "localhost"}, "1", time.Now()); err != nil || len(out.Body) == 0 || out.Name == "" || !slices.Contains([]string{"text/plain; charset=utf-8", "application/json"}, out.Type) {
+		if out, err := record.Export(whole(), f, relay.Site{AliasDomain: "localhost"}, "1", time.Now(), record.MaxJSON); err != nil || len(out.Body) == 0 || out.Name == "" || !slices.Contains([]string{"text/plain; charset=utf-8", "application/json"}, out.Type) {
 			t.Errorf("%s: %+v %v", f, out, err)
 		}
 	}

@@ -161,7 +161,7 @@ func TestHAR(t *testing.T) {
 			Head: []byte("HTTP/1.1 302 Found\r\nLocation: /b\r\n\r\n"),
 		}},
 	}
-	text, err := json.Marshal(record.HAROf(e, relay.Site{Base: url.URL{Scheme: "https", Host: "example.com"}, AliasDomain: "example.com"}, "1"))
+	text, err := json.Marshal(record.HAROf(e, relay.Site{Base: url.URL{Scheme: "https", Host: "example.com"}, AliasDomain: "example.com"}, "1", record.MaxJSON))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestHAROfManyAttemptsStaysSmall(t *testing.T) {
 	for n := range 1000 {
 		e.Attempts = append(e.Attempts, relay.Attempt{N: n + 1, Kind: relay.KindReplay, State: relay.StateDelivered})
 	}
-	har := record.HAROf(e, relay.Site{AliasDomain: "example.com"}, "1")
+	har := record.HAROf(e, relay.Site{AliasDomain: "example.com"}, "1", record.MaxJSON)
 	text, err := json.Marshal(har)
 	if err != nil {
 		t.Fatal(err)

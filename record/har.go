@@ -23,7 +23,7 @@ type object = map[string]any
 // one without a response where there was none. Names that begin with an underscore are
 // additions, as HAR allows them. Entries beyond maxHARRequests have their request without
 // headers and body. creator is the version of the program.
-func HAROf(e *relay.Event, site relay.Site, creator string) any {
+func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 	request := harRequest(e, site)
 	// In the archive, short lines and parameters take about that many times their bytes.
 	weight, left := 8*len(e.Request.Head)+min(len(e.Request.Body.Data), MaxBody), maxHARRequests
@@ -32,7 +32,9 @@ func HAROf(e *relay.Event, site relay.Site, creator string) any {
 		attempts = []relay.Attempt{{ReceivedAt: e.ReceivedAt, Error: e.Error}}
 	}
 	entries := make([]object, len(attempts))
-	answers := AttemptsOf(attempts).Data
+	list := AttemptsOf(attempts)
+	FitAttempts(list, most)
+	answers := list.Data
 	for i := range attempts {
 		a, sent := &answers[i], maps.Clone(request)
 		if head := attempts[i].SentHead; len(head) > 0 {

@@ -73,10 +73,10 @@ func TestWorstBytes(t *testing.T) {
 		{"safe JSON", most, func(p []byte) { _, _ = MarshalSafe(string(p)) }},
 		{"curl", inlineCURL, func(p []byte) { CURL(ofBody("text/plain", p), site, "b") }},
 		{"curl of header lines", head, func(p []byte) { CURL(worstEvent(string(p), "/"+string(p), "a/b", nil), site, "b") }},
-		{"Go", most, func(p []byte) { _, _ = Export(ofBody("a/b", p), "go", site, "1", now) }},
-		{"JavaScript of header lines", head, func(p []byte) { _, _ = Export(worstEvent(string(p), "/", "a/b", nil), "js", site, "1", now) }},
-		{"HAR", most, func(p []byte) { HAROf(ofBody(formType, p), site, "1") }},
-		{"HAR of a target", target, func(p []byte) { HAROf(worstEvent(string(p), "/?"+string(p), "a/b", nil), site, "1") }},
+		{"Go", most, func(p []byte) { _, _ = Export(ofBody("a/b", p), "go", site, "1", now, MaxJSON) }},
+		{"JavaScript of header lines", head, func(p []byte) { _, _ = Export(worstEvent(string(p), "/", "a/b", nil), "js", site, "1", now, MaxJSON) }},
+		{"HAR", most, func(p []byte) { HAROf(ofBody(formType, p), site, "1", MaxJSON) }},
+		{"HAR of a target", target, func(p []byte) { HAROf(worstEvent(string(p), "/?"+string(p), "a/b", nil), site, "1", MaxJSON) }},
 		{"provider", head, func(p []byte) { Recognise(append([]byte("POST / HTTP/1.1\r\n"), p...), p) }},
 		{"provider with its type in a body", most, func(p []byte) {
 			for _, mark := range []string{"Stripe-Signature: t=1", "X-Slack-Signature: v0", "Svix-Signature: a\r\nSvix-Id: a"} {

@@ -43,6 +43,9 @@ func (q session) messages(id relay.ID, numbers []int, most int) ([]*payload, err
 			p.read = want
 		}
 	}
+	if err := relay.ReserveRead(q.ctx, messageBudget-left); err != nil {
+		return nil, err
+	}
 	return list, q.readHeads(id, headed)
 }
 
