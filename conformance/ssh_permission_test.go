@@ -242,7 +242,7 @@ func TestSSHWaitAndReplay(t *testing.T) {
 		t.Fatalf("exit %d, %v: %.600s", a.code, err, a.out)
 	}
 	out, bad, code := asks(t, c, "replay "+rec.ID)
-	if code != 0 || !strings.Contains(out, "(replay 2)\ncompared with attempt 1: 200 in both, same body, ") {
+	if code != 0 || !strings.Contains(out, "attempt 2 (replay)\ncompared with attempt 1: 200 in both, same body, ") {
 		t.Errorf("exit %d: %s%s", code, out, bad)
 	}
 	for _, format := range []string{"curl", "har", "json", "go", "js", "python"} {

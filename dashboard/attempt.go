@@ -91,7 +91,7 @@ func (p *pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *r
 		return nil
 	}
 	name := "Attempt " + strconv.Itoa(was.N)
-	v.Diff = body.DiffOf(d, name+" and "+strconv.Itoa(is.N), [2]string{name, "Attempt " + strconv.Itoa(is.N)})
+	v.Diff = body.DiffOf(d, name+" and "+strconv.Itoa(is.N), [2]string{attemptTitle(e.Attempt(was.N)), attemptTitle(e.Attempt(is.N))})
 	return nil
 }
 
@@ -186,13 +186,13 @@ func queueText(a *relay.Attempt, auto bool) string {
 	return s
 }
 
+// attemptTitle is the name of an attempt, such as Attempt 2 (replay).
+func attemptTitle(a *relay.Attempt) string { return "A" + record.AttemptName(a.N, a.Kind)[1:] }
+
 func attemptOf(a *relay.Attempt, auto bool) attemptView {
 	v := attemptView{
-		N: a.N, Title: "Original", State: a.State, Actor: record.SafeTextMax(a.Actor, 120), Asked: a.ReceivedAt,
+		N: a.N, Title: attemptTitle(a), State: a.State, Actor: record.SafeTextMax(a.Actor, 120), Asked: a.ReceivedAt,
 		pill: attemptPill(a), Connection: a.Connection, CallerGone: a.CallerGone,
-	}
-	if a.Kind == relay.KindReplay {
-		v.Title = "Replay " + strconv.Itoa(a.N-1)
 	}
 	if a.Error != nil {
 		v.Error = a.Error.Code + ": " + record.SafeTextMax(a.Error.Message, 500)

@@ -132,7 +132,7 @@ func TestReplayAndCompare(t *testing.T) {
 		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nDate: Tue\r\nX-A: 2\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	})
 	page := r.replay(id)
-	contains(t, "after a replay", page, `data-attempt="2"`, "Replay 1", "user:alice", "</time> by user:alice", "500 → 200")
+	contains(t, "after a replay", page, `data-attempt="2"`, "Attempt 2 (replay)", "user:alice", "</time> by user:alice", "500 → 200")
 	page = r.get("/events/"+id+"?diff=1,2", 200)
 	contains(t, "diff", page, "500 → 200", "1 header line changed", "1 field changed", "list[1]", `class="removed"`,
 		`<tr class="noise"><th scope="row"><code>Date</code>`, "<code>Tue</code>", "<code>X-A</code>", "What is faded differs between any two messages")

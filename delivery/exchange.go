@@ -663,7 +663,7 @@ func (x *exchange) onChannelEnd(err error) verdict {
 	case x.reused && early:
 		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed a kept connection without an answer; each request gets its own from now on"))
 	}
-	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer"))
+	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer; if it speaks TLS, use --target https://… of relay up"))
 }
 
 // tunnelEnded reports whether a channel has ended with its tunnel. abnormal tells that the

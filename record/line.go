@@ -43,9 +43,15 @@ func AttemptLine(e *Summary, a *Attempt) Line {
 		l.Note = strings.TrimSpace(CallerHadLeft + " " + l.Note)
 	}
 	if a.Kind == relay.KindReplay {
-		l.Note = strings.TrimSpace(fmt.Sprintf("(replay %d) %s", a.Number, l.Note))
+		l.Note = strings.TrimSpace(AttemptName(a.Number, a.Kind) + " " + l.Note)
 	}
 	return l
+}
+
+// AttemptName is what an attempt is called everywhere, such as attempt 2 (replay): the attempts of an
+// event have one numbering.
+func AttemptName(number int, kind string) string {
+	return "attempt " + strconv.Itoa(number) + " (" + SafeText(kind) + ")"
 }
 
 // EventLine is the line about an event in a list.

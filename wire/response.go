@@ -44,7 +44,7 @@ func Response(p []byte, l Limits, req *Head) (h *Head, n int, err error) {
 func statusLine(p []byte) (h Head, n int, err error) {
 	const name, whole = "HTTP/1.", len("HTTP/1.1 200")
 	if known := min(len(p), len(name)); string(p[:known]) != name[:known] {
-		return h, 0, localMalformed("it does not begin with HTTP/1.0 or HTTP/1.1; is it a web server?")
+		return h, 0, localMalformed(foreignProtocol(p))
 	}
 	end := bytes.IndexByte(p, '\n')
 	if end < 0 {
@@ -62,6 +62,21 @@ func statusLine(p []byte) (h Head, n int, err error) {
 	}
 	h.Status, h.Minor = int(code), int(line[7]-'0')
 	return h, end + 1, nil
+}
+
+// foreignProtocol says what an answer is that does not begin as HTTP/1, by its first bytes: a TLS
+// alert or handshake (RFC 8446, section 5.1), or a SETTINGS or GOAWAY frame of HTTP/2 (RFC 9113,
+// section 4.1).
+func foreignProtocol(p []byte) string {
+	isTLS := (p[0] == 0x15 || p[0] == 0x16) && (len(p) == 1 || p[1] == 3)
+	isHTTP2 := len(p) >= 9 && (p[3] == 4 || p[3] == 7) && p[4] == 0 && string(p[5:9]) == "\x00\x00\x00\x00"
+	switch {
+	case isTLS:
+		return "it speaks TLS; use --target https://… of relay up, or forward the port where it speaks plain HTTP"
+	case isHTTP2:
+		return "it speaks HTTP/2 without TLS; forward a port where it speaks HTTP/1.1"
+	}
+	return "it does not begin with HTTP/1.0 or HTTP/1.1; is it a web server?"
 }
 
 // responseLines reads the header lines of h.Raw from index i on.

@@ -73,7 +73,7 @@ Local target  http://127.0.0.1:3000
 Press Ctrl+C to disconnect
 3 events queued while offline; press R or run: relay replay-queued stripe-dev
 ` + at.Format(time.TimeOnly) + ` [200] POST /hook (23ms) evt_1
-` + at.Add(-time.Second).Format(time.TimeOnly) + ` [502] PO\x1b[2JST /a\u202e (0ms) evt_2 (replay 2) local-refused: x\ny
+` + at.Add(-time.Second).Format(time.TimeOnly) + ` [502] PO\x1b[2JST /a\u202e (0ms) evt_2 attempt 2 (replay) local-refused: x\ny
 `
 	if s.out.String() != want {
 		t.Errorf("stdout:\n%s\nwant:\n%s", &s.out, want)
