@@ -44,6 +44,7 @@ func (x *exchange) answered() relay.Outcome {
 	whole := x.reqEnd.how == whole || x.accepted == acceptedWhole // or it was stored first, and the local server did not read it
 	if !whole {                                                   // it was answered early: the rest is read for a while, so that the event is whole if it can be
 		x.pooled.Close()
+		x.releaseSlot()
 		if x.callerState != callerPartial && (x.final.Framing == relay.FramingClose || x.bodyNotSent()) {
 			_ = x.caller.CloseWrite()
 		}
@@ -66,6 +67,7 @@ func (x *exchange) answered() relay.Outcome {
 func (x *exchange) failed() relay.Outcome {
 	cut := closed(x.d.cut)
 	x.pooled.Close()
+	x.releaseSlot() // the rest of the request may take its caller hours
 	if x.accepted == notAccepted {
 		x.readToEnd()
 		if x.reqEnd.how != whole {

@@ -48,3 +48,39 @@ func TestSlotsOfTheBundledClientAreWaitedFor(t *testing.T) {
 		}
 	}, func(b *fixture) { b.tun.lazy = true })
 }
+
+// Who sends the rest of a failed request slowly keeps no place at the local server.
+func TestFailedRequestKeepsNoSlot(t *testing.T) {
+	for name, fail := range map[string]func(*local){
+		"no answer": func(l *local) {},
+		"early answer": func(l *local) {
+			l.Write("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\n\r\n")
+			l.ended()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) {
+				if l.until("\r\n\r\n"); contains(l.got, "POST") {
+					fail(l)
+					return
+				}
+				l.Write(ok)
+			}, func(b *fixture) {
+				var callers []*memCaller
+				var ends []<-chan relay.Outcome
+				for range 64 {
+					c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\nx")
+					callers, ends = append(callers, c), append(ends, done)
+				}
+				time.Sleep(time.Second)
+				start := time.Now()
+				b.send(get)
+				b.want("waited", time.Since(start) < 500*time.Millisecond, true)
+				for i, c := range callers {
+					c.Abort()
+					<-ends[i]
+				}
+			})
+		})
+	}
+}

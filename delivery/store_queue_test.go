@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"testing"
 	"time"
 
 	"relay"
@@ -347,4 +348,26 @@ func (s *memStore) StillValid(context.Context, relay.Actor) error {
 		return relay.ErrNotFound
 	}
 	return s.failing["valid"]
+}
+
+// Who was told that a request is not stored sends it again: if it is stored after all, it is
+// canceled and not delivered.
+func TestEventQueuedAfterItsCallerWasRefused(t *testing.T) {
+	var k bodyRecorder
+	run(t, nil, func(b *fixture) {
+		b.s.delay = 15 * time.Second
+		out, _ := b.send(post)
+		b.want("code", code(out), relay.CodeStoreUnavailable)
+		time.Sleep(10 * time.Second)
+		b.s.delay = 0
+		time.Sleep(time.Minute)
+		b.want("state", b.event().Attempts[0].State, relay.StateCanceled)
+		b.want("queued", b.d.Stats().Queued, 0)
+		tun := &memTunnel{serve: k.serve}
+		b.d.Attach(b.a, tun)
+		time.Sleep(time.Minute)
+		b.want("delivered", k.list(), "")
+		tun.cutAll()
+		tun.wg.Wait()
+	}, func(b *fixture) { b.a.Settings.AutoDeliver = true })
 }
