@@ -51,20 +51,25 @@ func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInpu
 			r.URL = in.Body.URL
 		}
 	}
-	if err := s.readSigned(ctx, e, r); err != nil {
+	if err := s.readSigned(ctx, c, r); err != nil {
 		return nil, err
 	}
 	return record.ExplainSignature(r, provider, secrets)
 }
 
 // readSigned reads the body that a signature covers.
-func (s *server) readSigned(ctx context.Context, e *relay.Event, r *record.SignedRequest) error {
+func (s *server) readSigned(ctx context.Context, c *requestInfo, r *record.SignedRequest) error {
+	e := c.event
 	switch {
 	case e.Request.Body.State != relay.BodyComplete:
 		r.Unread = signature.BodyIncomplete
 	case e.Request.Body.Size > maxVerified:
 		r.Unread = signature.TooLarge
 	default:
+		// The body, and the form of it that is tried.
+		if err := c.answer.Hold(2 * e.Request.Body.Size); err != nil {
+			return err
+		}
 		body, err := record.OpenBody(ctx, s.Events, e.ID, 0, &e.Request.Body)
 		if err != nil {
 			return err
