@@ -64,7 +64,7 @@ type Event struct {
 	HasLatency     bool
 	AttemptCount   int
 	Blocker        string // replay blocker; "" = the event can be replayed
-	HostRefusedBy  string // framework that refused the Host header in the last attempt that ended, as record.HostRefusedBy names it
+	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or what it did instead, as record.RefusedBy names it
 	Mark           Mark
 
 	Request        Message

@@ -136,7 +136,7 @@ func (p *pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v 
 	if s.Error != nil {
 		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
 	}
-	if w := whole.HostRefused(); w != nil {
+	if w := whole.AddressRefused(); w != nil {
 		v.HostRefused = record.SafeText(w.Message)
 	}
 	if !head.Online && !head.Settings.Paused {

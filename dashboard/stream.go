@@ -221,14 +221,16 @@ func (p *pages) row(e *relay.Event) rowView {
 }
 
 // stateNote says what the status of an event does not say: its state, or that the local
-// server refused the Host header.
+// server refused the address of the request.
 func stateNote(s *record.Summary) string {
 	switch {
 	case s.Status == nil:
 		return ""
 	case s.State != relay.StateDelivered:
 		return s.State
-	case s.HostRefused() != nil:
+	case s.AddressRefused() != nil && s.AddressRefused().Code == record.WarningForwardedNeeded:
+		return "https not known"
+	case s.AddressRefused() != nil:
 		return "Host refused"
 	}
 	return ""

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/wire"
 )
 
 // Summary is an event in lists and in the live feed: the record without request,
@@ -166,7 +168,7 @@ const WarningTimestampExpired = "signature-timestamp-expired"
 
 // Warning says what a person should know before a replay.
 type Warning struct {
-	Code    string `json:"code"`
+	Code    string `json:"code" doc:"signature-timestamp-expired, host-refused or forwarded-needed"`
 	Message string `json:"message"`
 }
 
@@ -180,27 +182,93 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 				p.SignedAt.UTC().Format(time.RFC3339), p.Name, relay.FormatDuration(p.Tolerance)),
 		})
 	}
-	if e.HostRefusedBy != "" {
-		host, _ := lossy([]byte(e.Host))
-		list = append(list, Warning{
-			Code:    WarningHostRefused,
-			Message: fmt.Sprintf("the local server (%s) refused the Host header %s; %s", e.HostRefusedBy, host, HostRefusedHint(e.Alias)),
-		})
-	}
-	return list
+	return append(list, refusalOf(e)...)
 }
 
-// WarningHostRefused is the code of the warning that the local server refused the request
-// because of its Host header.
-const WarningHostRefused = "host-refused"
+// refusalOf returns the warning about a request that the local server refused because of the address
+// that it was sent to, if it did.
+func refusalOf(e *relay.Event) []Warning {
+	by, origin := strings.CutSuffix(e.HostRefusedBy, originRefused)
+	host, _ := lossy([]byte(e.Host))
+	switch {
+	case by == "":
+		return nil
+	case origin:
+		return []Warning{{WarningForwardedNeeded, fmt.Sprintf("the local server (%s) refused the Origin header, because it does not know that the request was sent to https://%s; %s", by, host, forwardedHint(e.Alias))}}
+	case by == RedirectedToSelf:
+		return []Warning{{WarningForwardedNeeded, fmt.Sprintf("the local server redirected the request to the address that it was sent to, by https, because it does not know that it came so; %s", forwardedHint(e.Alias))}}
+	}
+	return []Warning{{WarningHostRefused, fmt.Sprintf("the local server (%s) refused the Host header %s; %s", by, host, HostRefusedHint(e.Alias))}}
+}
 
-// HostRefused returns the warning that the local server refused the Host header, nil if it
-// did not.
-func (s *Summary) HostRefused() *Warning {
-	if i := slices.IndexFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHostRefused }); i >= 0 {
+// forwardedHint says what to do about a local server that does not know the address of an alias.
+func forwardedHint(alias string) string {
+	return fmt.Sprintf("run relayd alias set %s forwarded=on, and let the server trust X-Forwarded-Proto and X-Forwarded-Host", alias)
+}
+
+// Codes of the warnings that the local server refused the request because of the address that it
+// was sent to: because of its Host header, or because the server does not know that the request
+// came by https.
+const (
+	WarningHostRefused     = "host-refused"
+	WarningForwardedNeeded = "forwarded-needed"
+)
+
+// AddressRefused returns the warning that the local server refused the request because of the address
+// that it was sent to, nil if it did not.
+func (s *Summary) AddressRefused() *Warning {
+	if i := slices.IndexFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHostRefused || w.Code == WarningForwardedNeeded }); i >= 0 {
 		return &s.Warnings[i]
 	}
 	return nil
+}
+
+// What HostRefusedBy of an event has beside the names of frameworks: the ending of the name of one
+// that refused the Origin header, and what stands for a redirect to the address of the event.
+const (
+	originRefused    = " (Origin)"
+	RedirectedToSelf = "redirect to https"
+)
+
+// RefusedBy names the framework that refused a request because of the address that it was sent to, by
+// the start of its answer, as the HostRefusedBy of an event has it; "" if none did.
+func RefusedBy(status int, head, body []byte) string {
+	if status >= http.StatusBadRequest && len(body) > 0 && ContentCoding(head) != "" {
+		plain, _ := DecodeContent(head, bytes.NewReader(body))
+		body, _ = io.ReadAll(io.LimitReader(plain, refusalBytes)) // what came before a fault
+	}
+	if by := HostRefusedBy(status, body); by != "" {
+		return by
+	}
+	body = body[:min(len(body), refusalBytes)]
+	has := func(text string) bool { return bytes.Contains(body, []byte(text)) }
+	switch {
+	// The page escapes the apostrophe of "didn't match request.base_url".
+	case status == http.StatusUnprocessableEntity && has("HTTP Origin header (") && has("match request.base_url"):
+		return "Rails" + originRefused
+	case status == http.StatusForbidden && has("Origin checking failed"): // with DEBUG on
+		return "Django" + originRefused
+	}
+	return ""
+}
+
+// RedirectTo returns host and target of the https address to which an answer redirects; ok is false
+// where it does not.
+func RedirectTo(status int, head []byte) (host string, target []byte, ok bool) {
+	switch status {
+	case http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect:
+	default:
+		return "", nil, false
+	}
+	address, ok := strings.CutPrefix(headValue(head, "location"), "https://")
+	if !ok {
+		return "", nil, false
+	}
+	end := strings.IndexAny(address, "/?#")
+	if end < 0 {
+		return strings.ToLower(address), []byte("/"), wire.ValidHost([]byte(address))
+	}
+	return strings.ToLower(address[:end]), []byte(address[end:]), wire.ValidHost([]byte(address[:end]))
 }
 
 // refusalBytes is how much of an answer is searched for the text of a refused Host header.
@@ -220,6 +288,8 @@ func HostRefusedBy(status int, body []byte) string {
 	case status == http.StatusForbidden && has("Invalid Host header"),
 		status == http.StatusOK && bytes.Equal(bytes.TrimSpace(body), []byte("Invalid Host header")): // webpack-dev-server before 5
 		return "webpack-dev-server"
+	case status == http.StatusBadRequest && has("Bad Request - Invalid Hostname"):
+		return "IIS Express"
 	case status == http.StatusForbidden && (has("Blocked hosts: ") || has("Blocked host: ")): // from Rails 7; Rails 6
 		return "Rails"
 	}

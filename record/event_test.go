@@ -1,6 +1,10 @@
 package record_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"io"
 	"net/url"
 	"strings"
 	"testing"
@@ -16,7 +20,7 @@ func TestHostRefusedWarning(t *testing.T) {
 	e := &relay.Event{Alias: "stripe-dev", Host: "stripe-dev.example.com", State: relay.StateDelivered, Status: 403, HostRefusedBy: "Vite"}
 	site := relay.Site{Base: url.URL{Scheme: "https", Host: "example.com"}}
 	s := record.Summarise(e, site, time.Now())
-	w := s.HostRefused()
+	w := s.AddressRefused()
 	if w == nil || w.Code != "host-refused" || len(s.Warnings) != 1 {
 		t.Fatalf("warnings %+v", s.Warnings)
 	}
@@ -65,6 +69,85 @@ func TestHostRefusedBy(t *testing.T) {
 	} {
 		if got := record.HostRefusedBy(c.status, []byte(c.body)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// TestRefusedBy uses the texts of IIS Express 10, Rails 7.1 and Django 5, and answers that are coded as
+// compression of a development server codes them.
+func TestRefusedBy(t *testing.T) {
+	t.Parallel()
+	const plain = "HTTP/1.1 400 Bad Request\r\n\r\n"
+	const iis = "<!DOCTYPE HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\"><HTML><HEAD><TITLE>Bad Request</TITLE></HEAD>\r\n<BODY><h2>Bad Request - Invalid Hostname</h2>\r\n<hr><p>HTTP Error 400. The request hostname is invalid.</p>"
+	const rails = "<h1>ActionController::InvalidAuthenticityToken</h1> <h2>HTTP Origin header (https://shop.example.com) didn&#39;t match request.base_url (http://shop.example.com)</h2>"
+	const django = "<p>Reason given for failure:</p><pre>Origin checking failed - https://shop.example.com does not match any trusted origins.</pre>"
+	coded := func(coding, text string) (head, body string) {
+		var b bytes.Buffer
+		var w io.WriteCloser = gzip.NewWriter(&b)
+		if coding == "deflate" {
+			w = zlib.NewWriter(&b)
+		}
+		_, _ = io.WriteString(w, text)
+		_ = w.Close()
+		return "HTTP/1.1 403 X\r\nContent-Encoding: " + coding + "\r\n\r\n", b.String()
+	}
+	gzipHead, gzipVite := coded("gzip", "Blocked request. This host (\"a\") is not allowed.")
+	_, gzipLong := coded("gzip", strings.Repeat("x", 32<<20)+"Invalid Host header")
+	deflateHead, deflateVite := coded("deflate", "Blocked request. This host (\"a\") is not allowed.")
+	for name, c := range map[string]struct {
+		status     int
+		head, body string
+		want       string
+	}{
+		"IIS Express":              {400, plain, iis, "IIS Express"},
+		"gzip":                     {403, gzipHead, gzipVite, "Vite"},
+		"deflate":                  {403, deflateHead, deflateVite, "Vite"},
+		"gzip that is cut":         {403, gzipHead, gzipVite[:len(gzipVite)-4], "Vite"},
+		"gzip that is none":        {403, gzipHead, "Invalid Host header", "webpack-dev-server"},
+		"gzip of very many bytes":  {403, gzipHead, gzipLong, ""},
+		"Origin at Rails":          {422, plain, rails, "Rails (Origin)"},
+		"Origin at Django":         {403, plain, django, "Django (Origin)"},
+		"another 422":              {422, plain, "InvalidAuthenticityToken", ""},
+		"another 403 of Django":    {403, plain, "CSRF verification failed. Request aborted.", ""},
+		"a page about the refusal": {200, plain, rails + django, ""},
+	} {
+		if got := record.RefusedBy(c.status, []byte(c.head), []byte(c.body)); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	for _, c := range []struct {
+		status       int
+		location     string
+		host, target string
+	}{
+		{301, "https://Shop.example.com/a?b=1", "shop.example.com", "/a?b=1"},
+		{308, "https://shop.example.com", "shop.example.com", "/"},
+		{302, "http://shop.example.com/a", "", ""},
+		{302, "/a", "", ""},
+		{302, "https://a%b/", "", ""},
+		{303, "https://shop.example.com/a", "", ""}, // what follows a form
+		{200, "https://shop.example.com/a", "", ""},
+	} {
+		host, target, ok := record.RedirectTo(c.status, []byte("HTTP/1.1 301 X\r\nLocation: "+c.location+"\r\n\r\n"))
+		if ok != (c.host != "") || ok && (host != c.host || string(target) != c.target) {
+			t.Errorf("%d %s: %q %q %v", c.status, c.location, host, target, ok)
+		}
+	}
+}
+
+// What the local server refused because it does not know that it is reached by https has a warning
+// that names the setting which helps.
+func TestForwardedNeeded(t *testing.T) {
+	t.Parallel()
+	for by, word := range map[string]string{"Rails (Origin)": "(Rails) refused the Origin", record.RedirectedToSelf: "redirected"} {
+		e := &relay.Event{Alias: "shop", Host: "shop.example.com", State: relay.StateDelivered, Status: 422, HostRefusedBy: by}
+		s := record.Summarise(e, relay.Site{}, time.Now())
+		w := s.AddressRefused()
+		if w == nil || w.Code != "forwarded-needed" || len(s.Warnings) != 1 || !strings.Contains(w.Message, word) || !strings.Contains(w.Message, "relayd alias set shop forwarded=on") {
+			t.Errorf("%s: %+v", by, s.Warnings)
+		}
+		if line := record.EventLine(s).String(); !strings.Contains(line, "forwarded-needed") {
+			t.Error(line)
 		}
 	}
 }

@@ -78,8 +78,8 @@ func newLine(at string, e *Summary, status int, state string, fault *relay.Fault
 		if answered := relay.Status(fault.Code); status == 0 && answered != http.StatusInternalServerError {
 			l.Status = answered
 		}
-	} else if e.HostRefused() != nil {
-		l.Note = WarningHostRefused
+	} else if w := e.AddressRefused(); w != nil {
+		l.Note = w.Code
 	}
 	if latencyMs != nil {
 		l.Took = fmt.Sprintf("(%.0fms)", *latencyMs)

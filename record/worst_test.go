@@ -86,9 +86,10 @@ func TestWorstBytes(t *testing.T) {
 		{"time of a signature", head, func(p []byte) { Recognise([]byte("POST / HTTP/1.1\r\nStripe-Signature: "+string(p)+"\r\n\r\n"), nil) }},
 		{"refused Host", most, func(p []byte) {
 			for _, status := range []int{200, 302, 400, 403, 422} {
-				HostRefusedBy(status, p)
+				RefusedBy(status, []byte("HTTP/1.1 200 OK\r\nLocation: https://a/\r\n\r\n"), p)
 			}
 		}},
+		{"redirect", head, func(p []byte) { RedirectTo(301, []byte("A: b\r\nLocation: https://"+string(p)+"\r\n\r\n")) }},
 		{"field of JSON", most, func(p []byte) {
 			MatchFields([]relay.FieldFilter{{Path: []string{"a", "a", "0"}, Value: "1"}, {Path: []string{"token"}, Value: "x"}}, p)
 		}},

@@ -40,7 +40,7 @@ func onlyNewEvents(list []*eventSteps) bool {
 		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 {
 			return false
 		}
-		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0 || hostRefusedBy(a) != "") {
+		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0 || refusal(u.insert.event, a) != "") {
 			return false
 		}
 		for _, st := range u.steps {
@@ -201,7 +201,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 					f.event.ID, a.N, f.event.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released), requestBytes(f.request),
 				})
 			}
-			if by := hostRefusedBy(a); by != "" {
+			if by := refusal(f.event, a); by != "" {
 				refused = append(refused, []any{f.event.ID, a.N, by})
 			}
 			if a.CallerGone {

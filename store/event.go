@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"relay"
@@ -69,7 +70,7 @@ func (f *newEvent) stored() relay.Event {
 // setOutcome copies to an event what its row repeats of its last attempt, which has ended, but for
 // state, error and blocker, which the event may have for itself.
 func setOutcome(e *relay.Event, a *relay.Attempt) {
-	e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, hostRefusedBy(a)
+	e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, refusal(e, a)
 	e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
 }
 
@@ -165,10 +166,30 @@ var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 var setHostRefusedBy = newStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
-// hostRefusedBy names the framework that refused the Host header in an attempt, "" if none
-// did. An answer that is stored in parts is too large to be such a refusal.
-func hostRefusedBy(a *relay.Attempt) string {
-	return record.HostRefusedBy(a.Status, a.Response.Body.Data)
+// setRedirected does the same for attempts whose answer redirects to an https address, where that is
+// the address of the event: a row has the host and the target.
+var setRedirected = newStatement(`uuid bigint text bytea`,
+	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
+		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
+
+// refusedBy names the framework that refused the address of an event in an attempt, "" if none did. An
+// answer that is stored in parts is too large to be such a refusal.
+func refusedBy(a *relay.Attempt) string {
+	return record.RefusedBy(a.Status, a.Response.Head, a.Response.Body.Data)
+}
+
+// refusal is what HostRefusedBy of an event says after an attempt: refusedBy, or that the answer
+// redirects to the address of the event, as setRedirected finds it.
+func refusal(e *relay.Event, a *relay.Attempt) string {
+	if by := refusedBy(a); by != "" {
+		return by
+	}
+	host, target, ok := record.RedirectTo(a.Status, a.Response.Head)
+	own := strings.ToLower(e.Host)
+	if ok && string(target) == string(e.Target) && (own == host || strings.HasPrefix(own, host+":")) {
+		return record.RedirectedToSelf
+	}
+	return ""
 }
 
 // Event reads one event that the actor may see, with its request, its first attempt and the

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"relay"
+	"relay/record"
 )
 
 // finish ends attempts; steps holds at most one of each event.
@@ -130,7 +131,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 // storeEnds stores the bytes of ended attempts, whose rows are those of their events, and copies
 // their outcome to the events.
 func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
-	var payloads, ends, refused, gone [][]any
+	var payloads, ends, refused, redirected, gone [][]any
 	for _, st := range steps {
 		a := st.Attempt
 		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // it may be the second Finish
@@ -148,8 +149,10 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 		state, _ := finishState(st) // finishArgs has checked it
 		code, message := faultText(a.Error)
 		ends = append(ends, []any{st.ID, a.N, state, code, message, a.Status, latencyMicros(a), upgradeBlocker(a, "")})
-		if by := hostRefusedBy(a); by != "" {
+		if by := refusedBy(a); by != "" {
 			refused = append(refused, []any{st.ID, a.N, by})
+		} else if host, target, ok := record.RedirectTo(a.Status, a.Response.Head); ok {
+			redirected = append(redirected, []any{st.ID, a.N, host, target})
 		}
 		if a.CallerGone {
 			gone = append(gone, []any{st.ID, a.N})
@@ -164,7 +167,10 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 	if err := w.run(endEvent, ends); err != nil {
 		return err
 	}
-	return w.run(setHostRefusedBy, refused)
+	if err := w.run(setHostRefusedBy, refused); err != nil {
+		return err
+	}
+	return w.run(setRedirected, redirected)
 }
 
 // afterFinish applies the consequences of an ended attempt: an interrupted delivery from the

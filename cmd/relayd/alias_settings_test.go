@@ -101,12 +101,12 @@ func TestRefusedHostWarning(t *testing.T) {
 	h.tunnel("demo", newLocal(t, "HTTP/1.1 403 Forbidden\r\nContent-Length: 19\r\n\r\nInvalid Host header").addr)
 	h.send(ask)
 	listed := h.newest("demo")
-	w := listed.HostRefused()
+	w := listed.AddressRefused()
 	if w == nil || !strings.Contains(w.Message, "alias set demo hostHeader=") {
 		t.Fatalf("warnings of the list: %+v", listed.Warnings)
 	}
 	e := h.event(listed.ID)
-	if whole := e.HostRefused(); whole == nil || *whole != *w {
+	if whole := e.AddressRefused(); whole == nil || *whole != *w {
 		t.Errorf("the record says %+v, the list %+v", whole, *w)
 	}
 }

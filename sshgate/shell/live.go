@@ -199,7 +199,7 @@ func (v *live) show(items []relay.FeedItem) {
 		if e, a := v.log.Take(item.Name, item.Data); a != nil {
 			v.missed = false
 			v.line(v.printer.EventText(record.AttemptLine(e, a)))
-			if w := e.HostRefused(); w != nil && !v.hostWarned {
+			if w := e.AddressRefused(); w != nil && !v.hostWarned {
 				v.hostWarned = true // it is said once in a session
 				v.line("warning: " + record.SafeText(w.Message))
 			}

@@ -209,5 +209,22 @@ func (b *fixture) hostRefused() {
 		replayed(e.ID, 200, "ok")
 		b.ok(b.Finish(e.ID, ended(again.N, relay.StateDelivered, 403, page), "")) // likewise
 		check(e.ID, "")
+		for location, want := range map[string]string{
+			"https://HOOKS.localhost/r-" + name[:2] + "?a=%20": "redirect to https",
+			"https://hooks.localhost/other":                    "",
+			"https://shop.localhost/r-" + name[:2] + "?a=%20":  "",
+		} {
+			e := b.newEvent(b.hooks, relay.StateDelivering, "/r-"+name[:2]+"?a=%20", "")
+			e.Host = "hooks.localhost:8443"
+			accept := b.Accept(e)
+			if later {
+				b.ok(accept)
+			}
+			end := ended(1, relay.StateDelivered, 301, "")
+			end.Response.Head = []byte("HTTP/1.1 301 X\r\nLocation: " + location + "\r\n\r\n")
+			b.ok(b.Finish(e.ID, end, ""))
+			b.ok(accept)
+			check(e.ID, want)
+		}
 	}
 }

@@ -45,6 +45,9 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	fault := ended(1, relay.StateFailed, 0, "")
 	fault.Error.Message, fault.Connection, fault.Identical = strange, strange, nil
 	refusedHost := ended(1, relay.StateDelivered, 403, "Invalid Host header")
+	redirected := ended(1, relay.StateDelivered, 308, "")
+	redirect := plain(relay.StateDelivering, "/redirected")
+	redirected.Response.Head = []byte("HTTP/1.1 308 X\r\nLocation: https://" + redirect.Host + "/redirected\r\n\r\n")
 	timeless := ended(1, relay.StateInterrupted, 500, "x")
 	timeless.Timing, timeless.HasTiming, timeless.SentHead = relay.Timing{}, false, []byte("POST / HTTP/1.1\r\n\r\n")
 	gone := ended(1, relay.StateDelivered, 200, "x")
@@ -63,6 +66,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		"large head":      {plain(relay.StateDelivering, "/large"), large, "", false},
 		"caller gone":     {plain(relay.StateDelivering, "/gone"), gone, "", true},
 		"host refused":    {plain(relay.StateDelivering, "/host"), refusedHost, "", true},
+		"redirected":      {redirect, redirected, "", true},
 		"queued":          {plain(relay.StateQueued, "/queued"), nil, "", false},
 		"delivering":      {plain(relay.StateDelivering, "/delivering"), nil, "", false},
 		"without attempt": {plain("", "/rejected"), nil, "", false},
