@@ -61,10 +61,17 @@ func ReadConfig(path, name string) (*Config, error) {
 	return c, nil
 }
 
+// maxConfig bounds a configuration, in bytes: some hundred aliases. The file may come with a repository
+// of somebody else, and the YAML parser takes the square of the length of some lines.
+const maxConfig = 16 << 10
+
 const wellFormed = "write key: value, with a space after the colon, indent with spaces, and close brackets and quotes"
 
 // parseConfig reads the text of a configuration file. Errors begin with line and column.
 func parseConfig(yamlText []byte) (*Config, error) {
+	if len(yamlText) > maxConfig {
+		return nil, cli.Errorf(cli.ExitFailure, "1:1: the file has %d bytes, more than the %d that a configuration may have", len(yamlText), maxConfig)
+	}
 	tree, err := parser.ParseBytes(yamlText, 0)
 	var found yaml.Error
 	switch {

@@ -1,0 +1,47 @@
+package signature
+
+import (
+	"testing"
+	"time"
+
+	"relay/relaytest"
+)
+
+// TestWorstBytes: a verdict takes time in proportion to the request, whatever its sender; a report
+// takes at most maxTried digests.
+func TestWorstBytes(t *testing.T) {
+	t.Parallel()
+	secrets := []Secret{{Value: "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"}}
+	at := time.Now()
+	requests := func(p []byte) []*Request {
+		return []*Request{
+			{Method: "POST", URL: "https://a.example/b", Body: p, Line: func(string) (string, bool) { return "t=1,v1=00", true }},
+			{Method: "POST", URL: "https://a.example/b?" + string(p[:min(len(p), 16<<10)]), Line: func(string) (string, bool) { return string(p), true }},
+		}
+	}
+	for name, f := range map[string]func(p []byte){
+		"verdict": func(p []byte) {
+			for i := range Senders {
+				for k := range Senders[i].Schemes {
+					for _, r := range requests(p) {
+						Verify(&Senders[i].Schemes[k], secrets, r, at)
+					}
+				}
+			}
+		},
+		"report": func(p []byte) {
+			for _, name := range []string{"stripe", "twilio", "github", "aws-sns"} {
+				if s := Find(name, nil); s != nil {
+					for _, r := range requests(p) {
+						Explain(s, secrets, secrets, r, at)
+					}
+				}
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			relaytest.WorstBytes(t, 32<<10, f) // each of some fifty schemes reads it
+		})
+	}
+}

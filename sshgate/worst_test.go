@@ -1,0 +1,18 @@
+package sshgate
+
+import (
+	"net/url"
+	"testing"
+
+	"relay"
+	"relay/relaytest"
+)
+
+// TestWorstBytes: what an SSH client asks to bind is read in time in proportion to its length.
+func TestWorstBytes(t *testing.T) {
+	t.Parallel()
+	site := relay.Site{Base: url.URL{Scheme: "http", Host: "example.com"}, AliasDomain: "example.com"}
+	relaytest.WorstBytes(t, 128<<10, func(p []byte) {
+		_, _ = parseBind(string(p), &site)
+	})
+}

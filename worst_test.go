@@ -1,0 +1,20 @@
+package relay_test
+
+import (
+	"testing"
+
+	"relay"
+	"relay/relaytest"
+)
+
+// TestWorstBytes: ids, durations and labels that strangers write are read in time in proportion to their
+// length.
+func TestWorstBytes(t *testing.T) {
+	t.Parallel()
+	relaytest.WorstBytes(t, 128<<10, func(p []byte) {
+		_, _ = relay.ParseID(string(p))
+		_, _ = relay.ParseDuration(string(p))
+		relay.ValidLabel(string(p))
+		relay.ReservedLabel(string(p))
+	})
+}
