@@ -2,7 +2,6 @@ package delivery_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"testing"
 	"time"
@@ -30,9 +29,9 @@ func TestCallerLeft(t *testing.T) {
 		"only shuts": {post, late, func(c *memCaller) { c.become(relay.CallerHalfClosed) }, false, 200, relay.StateDelivered, false},
 		"closes": {post, late, func(c *memCaller) {
 			c.become(relay.CallerHalfClosed)
-			c.out.hook = func() { c.state = relay.CallerReset }
+			c.onWrite(func() { c.become(relay.CallerReset) })
 		}, true, 0, relay.StateDelivered, false},
-		"write fails": {post, late, func(c *memCaller) { c.deaf = errors.New("reset") }, true, 0, relay.StateDelivered, false},
+		"write fails": {post, late, (*memCaller).failWrites, true, 0, relay.StateDelivered, false},
 		"inside its body": {
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\nhello", never,
 			func(c *memCaller) { c.in.finish(io.ErrUnexpectedEOF) }, true, 0, relay.StateIncomplete, false,

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"time"
@@ -26,6 +27,12 @@ func (c *memCaller) Presence() relay.Presence { c.mu.Lock(); defer c.mu.Unlock()
 
 // Left tells whether the test has made the connection a broken one.
 func (c *memCaller) Left() bool { return c.Presence() == relay.CallerReset }
+
+// onWrite calls f after each write from now on.
+func (c *memCaller) onWrite(f func()) { c.out.mu.Lock(); c.out.hook = f; c.out.mu.Unlock() }
+
+// failWrites lets each write fail from now on.
+func (c *memCaller) failWrites() { c.mu.Lock(); c.deaf = errors.New("reset"); c.mu.Unlock() }
 
 // become sets what the system knows of the caller.
 func (c *memCaller) become(p relay.Presence) { c.mu.Lock(); c.state = p; c.mu.Unlock() }

@@ -2,7 +2,6 @@ package delivery_test
 
 import (
 	"context"
-	"errors"
 	"testing"
 	"time"
 
@@ -28,16 +27,12 @@ func TestCallerGoneInsideStream(t *testing.T) {
 		"length":           {"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", "x", minute, minute},
 	}
 	leave := map[string]func(*memCaller){
-		"reset": func(c *memCaller) { c.become(relay.CallerReset) },
-		"ended": func(c *memCaller) { c.become(relay.CallerHalfClosed) },
-		"reset seen by a write": func(c *memCaller) {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			c.deaf = errors.New("reset")
-		},
+		"reset":                 func(c *memCaller) { c.become(relay.CallerReset) },
+		"ended":                 func(c *memCaller) { c.become(relay.CallerHalfClosed) },
+		"reset seen by a write": (*memCaller).failWrites,
 		"ended, then reset by the first byte": func(c *memCaller) {
 			c.become(relay.CallerHalfClosed)
-			c.out.hook = func() { go c.become(relay.CallerReset) }
+			c.onWrite(func() { c.become(relay.CallerReset) })
 		},
 	}
 	for name, a := range answers {
@@ -56,7 +51,7 @@ func TestCallerGoneInsideStream(t *testing.T) {
 						name += "/before the head"
 					}
 					t.Run(name, func(t *testing.T) {
-						var left, ended time.Time
+						var ended chan time.Time
 						run(t, func(l *local) {
 							l.until("hello")
 							if early {
@@ -68,15 +63,15 @@ func TestCallerGoneInsideStream(t *testing.T) {
 								time.Sleep(every)
 							}
 							l.ended()
-							ended = time.Now()
+							ended <- time.Now()
 						}, func(b *fixture) {
+							ended = make(chan time.Time, 1)
 							c, done := b.begin(post)
 							time.Sleep(1500 * time.Millisecond)
-							left = time.Now()
+							left := time.Now()
 							leave(c)
 							<-done
-							time.Sleep(2 * time.Second)
-							took := ended.Sub(left)
+							took := (<-ended).Sub(left)
 							if early {
 								took -= 1500 * time.Millisecond
 							}
