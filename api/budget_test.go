@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -10,6 +11,7 @@ import (
 
 	"relay"
 	"relay/api"
+	"relay/store"
 )
 
 // Every route, with answers as large as they get: while the account holds all that it may, an
@@ -106,4 +108,30 @@ func TestEveryAnswerIsInTheBudget(t *testing.T) {
 		}
 	}
 	t.Logf("%d answers were tried, of %d routes large ones", tried, len(refused))
+}
+
+// busyReads is a store where an account gets no turn for reads of whole events.
+type busyReads struct{ *store.Store }
+
+func (busyReads) Event(context.Context, relay.Actor, relay.ID, int) (*relay.Event, error) {
+	return nil, relay.Overloaded("too many reads run or wait")
+}
+
+// TestChangesAreToldWhileReadsWait: what was changed was answered by an error when the event could not be
+// read at once, as if nothing had been changed.
+func TestChangesAreToldWhileReadsWait(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	d := newClientWith(t, h.store, func(o *api.Options) { o.Events = busyReads{h.store} })
+	d.deliver.cancel = func(relay.Actor, relay.ID) error { return nil }
+	e := "/api/v1/events/" + h.event("shop", nil).String()
+	for _, a := range []*answer{
+		d.do(d.request("PATCH", h.asAlice, e, `{"label":"seen"}`)), d.do(d.request("POST", h.asAlice, e+"/cancel", "")),
+	} {
+		if a.want(200); !strings.Contains(a.body, `"label":"seen"`) || !strings.Contains(a.body, `"number":1`) {
+			t.Errorf("%s", a.body)
+		}
+	}
+	d.get(h.asAlice, e).code(503, "overloaded")
+	d.do(d.request("POST", h.asAlice, e+"/verify", `{"provider":"github","secret":"x"}`)).want(200) // needs no attempts
 }

@@ -96,15 +96,19 @@ func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record
 	return rec, nil
 }
 
-// changedRecord reads the record of an event that was changed. It comes without bodies where there is
-// no space for them: an error would say that nothing was changed.
+// changedRecord reads the record of an event that was changed. Where there is no space for it, or
+// too many reads run, it comes without bodies and with its newest attempt alone: an error would say
+// that nothing was changed.
 func (s *server) changedRecord(ctx context.Context, c *requestInfo) (*record.Event, error) {
 	e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
 	rec, err := s.eventRecord(c, e, err)
 	if err == nil || relay.AsError(err).Code != relay.CodeOverloaded {
 		return rec, err
 	}
-	if e, err = s.Events.Event(ctx, c.who, c.event.ID, 0); err != nil {
+	if e, err = s.Events.Request(ctx, c.who, c.event.ID, 0); err == nil {
+		e.Attempts, err = s.Events.Attempts(ctx, c.who, c.event.ID, relay.AttemptPage{Limit: 1})
+	}
+	if err != nil {
 		return nil, err
 	}
 	return record.Of(e, s.Site, time.Now()), nil

@@ -31,7 +31,7 @@ func (s *server) addSignatureRoutes() {
 		func(context.Context, *requestInfo, *noInput) (record.List[record.SignatureProvider], error) {
 			return record.ListOf(record.SignatureProviders()), nil
 		})
-	addJSON(s, route{tag: "signatures", scope: relay.ScopeEventsRead, resolve: s.resolveEvent(0)}.on("POST /events/{id}/verify", "verify-event",
+	addJSON(s, route{tag: "signatures", scope: relay.ScopeEventsRead, resolve: s.resolveRequest}.on("POST /events/{id}/verify", "verify-event",
 		"Judge the signature of an event as of its arrival, and say why it does not fit", http.StatusTooManyRequests), s.verifyEvent)
 }
 
@@ -40,7 +40,7 @@ func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInpu
 		return nil, err
 	}
 	e := c.event
-	r := &record.SignedRequest{Head: e.Request.Head, URL: record.Of(e, s.Site, time.Now()).URL, ReceivedAt: e.ReceivedAt}
+	r := &record.SignedRequest{Head: e.Request.Head, URL: record.Summarise(e, s.Site, time.Now()).URL, ReceivedAt: e.ReceivedAt}
 	provider, secrets := "", []signature.Secret(nil)
 	if in.Body != nil {
 		provider = in.Body.Provider

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 
@@ -71,4 +72,23 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 			t.Errorf("left: %d run, %d wait, %d accounts", h.running, len(h.waiting), len(h.of))
 		}
 	})
+}
+
+// What tells of a replay that was made takes no turn: an error would say that it was not made.
+func TestReadsOfOneAttemptTakeNoTurn(t *testing.T) {
+	t.Parallel()
+	s := figured(t, 1)
+	for range s.heavyReads.perAccount {
+		release, err := s.heavyReads.acquire(t.Context(), relay.System())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer release()
+	}
+	if _, err := s.Request(t.Context(), relay.System(), relay.ID{}, 0); !errors.Is(err, relay.ErrNotFound) {
+		t.Errorf("a request: %v", err)
+	}
+	if _, err := s.Attempts(t.Context(), relay.System(), relay.ID{}, relay.AttemptPage{Before: 2, Limit: 1}); !errors.Is(err, relay.ErrNotFound) {
+		t.Errorf("an attempt: %v", err)
+	}
 }
