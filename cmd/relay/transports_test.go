@@ -89,7 +89,7 @@ func runProgram(ts *testscript.TestScript, c *exec.Cmd) ranRelay {
 }
 
 // volatile is what two runs of one command never have in common.
-var volatile = regexp.MustCompile(`compared with attempt \d+: .*|\d\d\d\d-\d\d-\d\d |\d\d:\d\d:\d\d|\(\d+ms\)|/s/\S+|shared/[^/]+|replay \d+|req_\w+|in \d+ms|\d+(\.\d+)? ?ms`)
+var volatile = regexp.MustCompile(`compared with attempt \d+: .*|\d\d\d\d-\d\d-\d\d |\d\d:\d\d:\d\d|\(\d+ms\)|/s/\S+|shared/[^/]+|attempt \d+|req_\w+|in \d+ms|\d+(\.\d+)? ?ms`)
 
 // steady makes output comparable: of JSON the names and types, of text all but times
 // and secrets.
