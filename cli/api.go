@@ -275,6 +275,14 @@ func (a *API) readAll(r io.Reader) ([]byte, error) {
 	}
 }
 
+// forget gives back what is reserved for answers that are not used any more, but for held bytes.
+func (a *API) forget(held int64) {
+	if a.Hold != nil {
+		a.held = held
+		_ = a.Hold(held)
+	}
+}
+
 // Get sends a GET request and decodes the answer.
 func (a *API) Get(ctx context.Context, path string, into any) error {
 	return a.Decode(ctx, http.MethodGet, path, nil, into)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -77,6 +78,42 @@ func TestFollowerRemembersABoundedNumber(t *testing.T) {
 	if len(f.known) != maxKnownEvents || len(f.order) != maxKnownEvents {
 		t.Errorf("%d and %d", len(f.known), len(f.order))
 	}
+}
+
+// TestFollowingHoldsNoOldAnswers: each list that a follower asked for stayed reserved until it ended,
+// so that one that follows for days took all that its account may hold.
+func TestFollowingHoldsNoOldAnswers(t *testing.T) {
+	event := `{"id":"evt_1","alias":"` + strings.Repeat("a", 8<<10) + `"}`
+	const resyncs = 20
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/v1/stream" {
+			_, _ = io.WriteString(w, `{"data":[`+event+`],"nextCursor":null}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for i := range resyncs {
+			_, _ = fmt.Fprintf(w, "id: %d\nevent: resync\ndata: {}\n\n", i)
+		}
+		_, _ = io.WriteString(w, "event: event\ndata: {\"id\":\"evt_2\"}\n\n")
+	}))
+	t.Cleanup(server.Close)
+	api := NewAPI(Connection{Base: server.URL, Transport: &http.Transport{}})
+	var now, most int64
+	api.Hold = func(n int64) error {
+		now, most = n, max(most, n)
+		return nil
+	}
+	errSeen := errors.New("seen")
+	err := api.Follow(t.Context(), url.Values{}, 5, func(string) {}, func(line json.RawMessage) error {
+		if strings.Contains(string(line), "evt_2") {
+			return errSeen
+		}
+		return nil
+	})
+	if !errors.Is(err, errSeen) || now != 0 || most == 0 || most > answerCopies*(256<<10) {
+		t.Errorf("%v: %d bytes are reserved, and were at most %d", err, now, most)
+	}
+	api.Close()
 }
 
 // TestAnswersThatDoNotEnd: what is kept of an answer has a bound.

@@ -176,6 +176,7 @@ func (f *follower) missed(ctx context.Context) error {
 			query.Set("since", f.since)
 		}
 	}
+	defer f.api.forget(f.api.held) // a follower lists as often as it misses something
 	all, err := f.api.list(ctx, query, n)
 	if err != nil {
 		return err
