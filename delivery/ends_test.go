@@ -172,3 +172,30 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 		}
 	}
 }
+
+// A request of which a channel took nothing before its tunnel ended is queued, however long the
+// write had waited, and whatever is noticed first: the end of the write, of the channel or of the tunnel.
+func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
+	ends := map[string]func(b *fixture){
+		"channel, then tunnel": func(b *fixture) { b.tun.cutAll(); b.hold.Detach(false) },
+		"tunnel, then channel": func(b *fixture) { b.hold.Detach(false); b.tun.cutAll() },
+	}
+	for name, end := range ends {
+		for _, raw := range []string{post, longHead} {
+			t.Run(fmt.Sprintf("%s, %d bytes", name, len(raw)), func(t *testing.T) {
+				for range 20 { // which of them is noticed first is random
+					run(t, func(l *local) { l.hang() }, func(b *fixture) {
+						_, done := b.begin(raw)
+						time.Sleep(time.Second)
+						end(b)
+						out := <-done
+						b.want("code", code(out), "202")
+						e := b.event()
+						b.want("states", words(e.State, len(e.Attempts)), words(relay.StateQueued, 1))
+						b.want("queued", b.d.Stats().Queued, 1)
+					}, func(b *fixture) { b.tun.window = -1 })
+				}
+			})
+		}
+	}
+}

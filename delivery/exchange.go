@@ -17,7 +17,8 @@ import (
 
 // exchange is one request on its way to a local server, and the answer on its way back.
 // An original has a caller; a replay or a queued delivery has none. One goroutine runs
-// the exchange; a second one uploads what does not fit into the first write.
+// the exchange, a second one does the first write, and a third one uploads what does not fit
+// into that.
 type exchange struct {
 	d      *Delivery
 	st     *registry.Alias
@@ -274,7 +275,7 @@ func (x *exchange) run() verdict {
 			x.pooled, x.ch = nil, nil
 			return x.unsent(relay.ErrNotSent)
 		}
-		x.pooled, x.ch = nil, nil
+		x.pooled, x.ch, x.at.whole = nil, nil, time.Time{}
 	}
 }
 
@@ -594,8 +595,23 @@ func (x *exchange) onLost() verdict {
 	case f := <-x.pooled.Reads():
 		return x.onFill(f)
 	default:
-		return x.fail(x.broken("the tunnel went away"))
+		return x.tunnelLost()
 	}
+}
+
+// tunnelLost fails the exchange, unless its first write still ran and took nothing: the write ends
+// with its channel, about when the tunnel does.
+func (x *exchange) tunnelLost() verdict {
+	if x.uploading && x.at.first.IsZero() {
+		select {
+		case u := <-x.uploadDone:
+			if v := x.onUpload(u); v != goOn {
+				return v
+			}
+		case <-time.After(lastWriteWait):
+		}
+	}
+	return x.fail(x.broken("the tunnel went away"))
 }
 
 // broken is the error of an exchange that could not go on because of what has happened.
@@ -654,7 +670,7 @@ func (x *exchange) onChannelEnd(err error) verdict {
 		}
 	}
 	if x.tunnelEnded(!orderly && !errors.Is(err, io.ErrUnexpectedEOF)) {
-		return x.fail(x.broken("the tunnel went away"))
+		return x.tunnelLost()
 	}
 	switch {
 	case x.final != nil:

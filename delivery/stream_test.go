@@ -11,7 +11,8 @@ import (
 	"relay"
 )
 
-// stream is one direction of bytes in memory, unbounded unless window is set.
+// stream is one direction of bytes in memory, unbounded unless window is set; a negative window takes
+// nothing.
 type stream struct {
 	mu     sync.Mutex
 	cond   *sync.Cond
@@ -42,8 +43,8 @@ func (s *stream) write(p []byte) (n int, err error) {
 			return n, io.ErrClosedPipe
 		}
 		k := len(p) - n
-		if s.window > 0 {
-			k = min(k, s.window-len(s.buf))
+		if s.window != 0 {
+			k = min(k, max(s.window, 0)-len(s.buf))
 		}
 		if k > 0 {
 			s.buf = append(s.buf, p[n:n+k]...)

@@ -217,6 +217,9 @@ func (x *exchange) endUpload() {
 	}
 }
 
+// lastWriteWait is how long an exchange waits for a write that is about to return.
+const lastWriteWait = 10 * time.Millisecond
+
 // joinUpload waits a moment for an upload that has read the whole request, and whose last
 // write is about to return: the answer can arrive before that.
 func (x *exchange) joinUpload() {
@@ -226,7 +229,7 @@ func (x *exchange) joinUpload() {
 	select {
 	case u := <-x.uploadDone:
 		x.uploadEnded(u)
-	case <-time.After(10 * time.Millisecond):
+	case <-time.After(lastWriteWait):
 	}
 }
 
