@@ -31,13 +31,13 @@ func (x *exchange) answered() relay.Outcome {
 		x.caller.Abort() // a caller that still reads sees that the answer is not whole
 		x.callerState = callerGone
 	}
-	x.noteGone()
 	if x.uploading && x.rec.isWhole() { // its last write is returning
 		if !x.allWritten.Load() {
 			x.pooled.Close()
 		}
 		x.endUpload()
 	}
+	x.noteGone()
 	if x.reqEnd.how == whole && x.accepted != acceptedWhole {
 		x.amend()
 	}
@@ -100,7 +100,9 @@ func (x *exchange) failed() relay.Outcome {
 		return x.refusal(x.fault, relay.ID{})
 	}
 	out := x.refusal(x.fault, x.event.ID)
-	if d, ref := x.d, x.ref(); !x.gone {
+	if out.Answer == nil {
+		x.noteGone()
+	} else if d, ref := x.d, x.ref(); !x.gone {
 		out.Gone = func() { d.store.CallerGone(ref.Event, ref.N) }
 	}
 	return out

@@ -108,9 +108,10 @@ func (x *exchange) callerLeft() bool {
 }
 
 // noteGone stores that the caller has left if that is seen only after the end of the attempt
-// was handed over: the last bytes of an answer go out after that.
+// was handed over: the last bytes of an answer go out after that. Only one goroutine may look at
+// what was read from the caller.
 func (x *exchange) noteGone() {
-	if !x.gone && (x.callerLeft() || x.caller.Left()) {
+	if !x.gone && (x.callerLeft() || !x.uploading && x.caller.Left()) {
 		x.gone = true
 		x.d.store.CallerGone(x.event.ID, x.attempt.N)
 	}
@@ -213,6 +214,8 @@ func (x *exchange) recordUnstored() {
 	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
 		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
 	}
+	x.gone = x.gone || x.callerLeft()
+	a.CallerGone = x.gone
 	x.recordSent(&a)
 	x.d.store.Finish(x.event.ID, &a, "")
 }

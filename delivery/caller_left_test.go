@@ -78,6 +78,51 @@ func TestCallerLeft(t *testing.T) {
 	}
 }
 
+// Whether a caller has left is not asked while the rest of its request is read from it, which
+// another goroutine does.
+func TestCallerIsNotLookedAtWhileItIsRead(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 413 X\r\nContent-Length: 0\r\n\r\n")
+		time.Sleep(5 * time.Millisecond)
+		l.ended()
+	}, func(b *fixture) {
+		c, done := b.begin(largePost)
+		c.become(relay.CallerHalfClosed)
+		c.in.write(make([]byte, largeSize))
+		c.in.finish(io.EOF)
+		<-done
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.raced {
+			t.Error("the caller was looked at while the upload read from it")
+		}
+	}, smallWindow)
+}
+
+// The record says that a caller had left also where that is known only after the end of the attempt
+// was stored, and nothing is answered any more.
+func TestCallerCutAfterTheEndWasStored(t *testing.T) {
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		time.Sleep(time.Millisecond)
+		l.Write("no chunk\r\n")
+		l.ended()
+	}, func(b *fixture) {
+		c, done := b.begin(largePost)
+		c.in.write(make([]byte, 1<<10))
+		time.Sleep(5 * time.Second)
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = b.d.Close(ctx)
+		out := <-done
+		time.Sleep(5 * time.Second) // for the store
+		e := b.event()
+		b.want("answer, state, caller gone", words(out.Answer == nil, e.State, e.Attempts[0].CallerGone), words(true, relay.StateFailed, true))
+	}, func(b *fixture) { b.s.delay = time.Second })
+}
+
 // slowStep lets the store take a moment for each step, so that the end of an answer is stored
 // after its beginning has gone out.
 func slowStep(b *fixture) { b.s.delay = time.Millisecond }

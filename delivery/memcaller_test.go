@@ -20,13 +20,35 @@ type memCaller struct {
 	unread  []byte
 	deaf    error // of writes
 	state   relay.Presence
+	reads   int
+	raced   bool // something read while Left ran
 }
 
 // Presence tells what the test set by become.
 func (c *memCaller) Presence() relay.Presence { c.mu.Lock(); defer c.mu.Unlock(); return c.state }
 
-// Left tells whether the test has made the connection a broken one.
-func (c *memCaller) Left() bool { return c.Presence() == relay.CallerReset }
+// Left tells whether the test has made the connection a broken one. As that of package server it
+// waits a moment where the caller has closed its side, and looks at what was read.
+func (c *memCaller) Left() bool {
+	if c.Presence() != relay.CallerHalfClosed {
+		return c.Presence() == relay.CallerReset
+	}
+	reads := c.countReads(0)
+	time.Sleep(10 * time.Millisecond)
+	if c.countReads(0) != reads {
+		c.mu.Lock()
+		c.raced = true
+		c.mu.Unlock()
+	}
+	return c.Presence() == relay.CallerReset
+}
+
+func (c *memCaller) countReads(more int) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.reads += more
+	return c.reads
+}
 
 // onWrite calls f after each write from now on.
 func (c *memCaller) onWrite(f func()) { c.out.mu.Lock(); c.out.hook = f; c.out.mu.Unlock() }
@@ -44,6 +66,7 @@ func newCaller(buffered string) *memCaller {
 func (c *memCaller) Buffered() int { return len(c.head) }
 
 func (c *memCaller) Read(p []byte) (int, error) {
+	c.countReads(1)
 	if len(c.head) > 0 {
 		n := copy(p, c.head)
 		c.head = c.head[n:]

@@ -96,7 +96,8 @@ func (x *exchange) acceptQueued() *relay.Error {
 	x.accept = t
 	err := x.awaitStored()
 	d, id := x.d, x.event.ID
-	if err != nil && !closed(t.Done()) && d.background(func() { d.cancelUnanswered(st, t, id, reserved) }) {
+	refused := closed(t.Done()) && t.Err() != nil
+	if err != nil && !refused && d.background(func() { d.cancelUnanswered(st, t, id, reserved) }) {
 		return err
 	}
 	st.Queue.GiveBack(1, reserved)
@@ -104,7 +105,7 @@ func (x *exchange) acceptQueued() *relay.Error {
 	case err == nil:
 		d.queueMoved(st, nil, 1, cost)
 		dispatchQueued(st, a.Released)
-	case closed(t.Done()):
+	case refused:
 		d.queueMoved(st, t.Err(), 1, cost)
 	default: // the relay stops
 		st.Queue.Moved(0, 0)

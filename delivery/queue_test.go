@@ -360,3 +360,21 @@ func TestRemovedAlias(t *testing.T) {
 		b.want("told", fmt.Sprint(b.tun.closed), "[the alias was removed]")
 	})
 }
+
+// A caller is told that its event is stored, or the event is canceled if it is stored all the same:
+// also where the store answers just when the time to wait for it is over.
+func TestStoredJustInTimeOrCanceled(t *testing.T) {
+	for range 50 { // which comes first is random
+		run(t, nil, func(b *fixture) {
+			_, done := b.begin(post)
+			out := <-done
+			b.s.setDelay(0)
+			time.Sleep(time.Second)
+			want := relay.StateQueued
+			if code(out) == relay.CodeStoreUnavailable {
+				want = relay.StateCanceled
+			}
+			b.want("state after "+code(out), b.event().Attempts[0].State, want)
+		}, func(b *fixture) { b.s.delay = 10 * time.Second })
+	}
+}
