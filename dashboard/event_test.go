@@ -300,7 +300,10 @@ func TestShareForOneUse(t *testing.T) {
 	if strings.Contains(page, `class="tabs"`) {
 		t.Error("the shared view offers other views, which only members may ask for")
 	}
-	contains(t, "the one replay", r.do("POST", share+"/replay", nil, nil, 200), "Your replay", "The local server answered", "has been used")
+	form := r.formAt(share, share+"/replay")
+	for _, time := range []string{"once", "by a reload or a double click"} {
+		contains(t, "the one replay, sent "+time, r.send200(form), "Your replay", "The local server answered", "has been used")
+	}
 	r.get(share, 404)
 	r.do("POST", share+"/replay", nil, nil, 404)
 	r.client = owner

@@ -19,6 +19,8 @@ type Accounts interface {
 	Invite(ctx context.Context, secret string) (relay.Account, error)
 	// UseInvite burns an invitation: it registers a key and opens a session.
 	UseInvite(ctx context.Context, secret, keyLine, remote, userAgent string) (session string, acc relay.Account, err error)
+	// UsedShare gives the actor of a share for one use that was used a moment ago; ErrNotFound.
+	UsedShare(ctx context.Context, secret string) (relay.Actor, error)
 	// RefusedForwards lists the forwards that were lately refused to an account at any
 	// node, and not allowed since; the newest first.
 	RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error)

@@ -176,10 +176,18 @@ func shareError(err error) error {
 // sharedReplay sends the event of a share again.
 func (p *pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	who, share, e, err := p.currentShare(w, r)
-	if err != nil {
+	if err != nil && relay.AsError(err).Code == relay.CodeNotFound { // the form of a share for one use, sent again, gets the answer to the first time
+		var unused error
+		if who, unused = p.Accounts.UsedShare(r.Context(), r.PathValue("token")); unused != nil {
+			return nil, err
+		}
+	} else if err != nil {
 		return nil, err
 	}
 	return p.once(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		if err != nil {
+			return nil, err
+		}
 		return p.replayShared(w, r, who, share, e)
 	})(w, r, who)
 }

@@ -147,6 +147,15 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 	}, row.Share, nil
 }
 
+// UsedShare gives the actor of a share for one use that was used a moment ago, for the answer to that
+// use. It has no rights. ErrNotFound for every other token.
+func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, error) {
+	row, err := read(ctx, s, "read share", func(q session) (shareRow, error) {
+		return rowOf(q, shareFields, shareQuery+`sh.hash = ? AND sh.one_use = 1 AND sh.uses > 0 AND sh.expires_at > ?`, hash(secret), micros(s.now()))
+	})
+	return relay.Actor{Kind: relay.ActorShare, Name: row.ID, Credential: row.ID}, err
+}
+
 // ReturnShareUse takes back a use whose replay failed for why, where that means that no
 // replay was begun: a share for one use is good again. share is as it was before the use.
 func (s *Store) ReturnShareUse(ctx context.Context, share relay.Share, why error) error {
