@@ -14,7 +14,8 @@ type Alias struct {
 	OwnerName string
 	Settings  Settings
 	CreatedAt time.Time
-	// LastOnlineAt is the last time a tunnel was attached or lost; zero = never online.
+	// LastOnlineAt is the last time a tunnel was attached or lost, became stale or alive, or was
+	// paused or resumed: the present state of the alias began then. Zero = never online.
 	LastOnlineAt time.Time
 }
 

@@ -61,7 +61,7 @@ const (
 type TunnelWrite struct {
 	TunnelRecord
 	Op TunnelOp
-	At time.Time // when the tunnel was attached or lost; zero for TunnelKeep
+	At time.Time // when the tunnel was attached or lost, or changed its state
 }
 
 // RefusedForward describes a refused remote forward (ssh -R) for display.

@@ -289,6 +289,7 @@ func (s *memStore) StoreTunnels(_ context.Context, writes []relay.TunnelWrite) (
 		if w.Op != relay.TunnelAttach && known && had.ID != w.ID {
 			continue
 		}
+		s.lastOnline[w.Alias] = w.At
 		if w.Node = "here"; w.Op == relay.TunnelDetach {
 			delete(s.tunnels, w.Alias)
 			continue
@@ -333,6 +334,18 @@ func (s *memStore) AllTunnels(context.Context) ([]relay.TunnelRecord, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.tunnels)), s.failing["tunnels"]
+}
+
+func (s *memStore) LastOnline(_ context.Context, aliases []int64) (map[int64]time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := map[int64]time.Time{}
+	for _, id := range aliases {
+		if at, known := s.lastOnline[id]; known {
+			out[id] = at
+		}
+	}
+	return out, s.failing["tunnels"]
 }
 
 func (s *memStore) NoteTakeover(_ *relay.Alias, from, by relay.TunnelInfo) {

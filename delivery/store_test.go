@@ -16,20 +16,21 @@ func contains(b []byte, s string) bool { return bytes.Contains(b, []byte(s)) }
 
 // memStore is a store that forgets. Its tickets resolve after delay.
 type memStore struct {
-	mu        sync.Mutex
-	seq       uint64
-	events    map[relay.ID]*relay.Event
-	order     []relay.ID
-	parts     map[partKey][]byte
-	aliases   map[int64]*relay.Alias
-	touched   map[int64]int
-	touches   int // calls of StoreTunnels
-	tunnels   map[int64]relay.TunnelRecord
-	requests  map[string]int64
-	announced []int64 // by AnnounceQueues
-	takeovers []string
-	invalid   bool
-	publish   func([]relay.Change)
+	mu         sync.Mutex
+	seq        uint64
+	events     map[relay.ID]*relay.Event
+	order      []relay.ID
+	parts      map[partKey][]byte
+	aliases    map[int64]*relay.Alias
+	touched    map[int64]int
+	lastOnline map[int64]time.Time
+	touches    int // calls of StoreTunnels
+	tunnels    map[int64]relay.TunnelRecord
+	requests   map[string]int64
+	announced  []int64 // by AnnounceQueues
+	takeovers  []string
+	invalid    bool
+	publish    func([]relay.Change)
 
 	delay     time.Duration
 	unchecked bool             // Accept and Finish do not look at parts, as in the spool
@@ -56,7 +57,7 @@ type partKey struct {
 func newStore(aliases ...*relay.Alias) *memStore {
 	s := &memStore{
 		events: map[relay.ID]*relay.Event{}, parts: map[partKey][]byte{}, aliases: map[int64]*relay.Alias{},
-		tunnels: map[int64]relay.TunnelRecord{}, requests: map[string]int64{}, touched: map[int64]int{}, failing: map[string]error{},
+		tunnels: map[int64]relay.TunnelRecord{}, requests: map[string]int64{}, touched: map[int64]int{}, lastOnline: map[int64]time.Time{}, failing: map[string]error{},
 	}
 	for _, a := range aliases {
 		s.aliases[a.ID] = a

@@ -29,6 +29,9 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 		c.do(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
 			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, boolToInt(set.AutoDeliver), set.HostHeader,
 			boolToInt(set.Forwarded), boolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), boolToInt(set.Paused), a.ID)
+		if set.Paused != a.Settings.Paused { // with a tunnel it becomes offline, or online
+			c.do(`UPDATE aliases SET last_online_at = ? WHERE id = ? AND EXISTS (SELECT 1 FROM tunnels WHERE alias_id = aliases.id)`, micros(c.now()), a.ID)
+		}
 		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
 			_ = c.audit(who, a.Owner, "alias.set", name, what) // the transaction keeps its error

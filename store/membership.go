@@ -436,10 +436,9 @@ func (s *Store) leave() error {
 	return s.update(ctx, "leave the nodes", func(c *writeTx) error {
 		c.noteSeen()
 		c.do(`SELECT id FROM nodes WHERE id = ?`+c.d.forUpdate, id)
-		c.do(`DELETE FROM tunnels WHERE node_id = ?`, id)
+		_, err := c.dropTunnels(`node_id = ?`, id)
 		c.do(`DELETE FROM nodes WHERE id = ?`, id)
-		c.announce(relay.Change{Kind: relay.ChangeTunnel})
-		return nil
+		return err
 	})
 }
 

@@ -114,9 +114,6 @@ func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
 	if states[0] != relay.NodeDead {
 		c.do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
 	}
-	n, err := c.exec(`DELETE FROM tunnels WHERE node_id = ?`, id)
-	if n > 0 {
-		c.announce(relay.Change{Kind: relay.ChangeTunnel})
-	}
+	_, err := c.dropTunnels(`node_id = ?`, id)
 	return true, err
 }

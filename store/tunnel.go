@@ -89,7 +89,7 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 			return nil, err
 		}
 	}
-	updateEach(c, times, micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`)
+	c.setLastOnline(times)
 	if len(ids) > maxAnnounced {
 		ids = []int64{0}
 	}
@@ -217,6 +217,48 @@ func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay
 	return out, nil
 }
 
+// LastOnline returns when the tunnels of aliases last changed their state. Aliases that never had
+// one are left out.
+func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
+	type row struct {
+		alias int64
+		at    time.Time
+	}
+	out := make(map[int64]time.Time, len(aliases))
+	for some := range slices.Chunk(aliases, aliasSlice) {
+		in, args := columnIn(`id`, some)
+		rows, err := readRows(ctx, s, "read times of tunnels", func(r *row) []any { return []any{&r.alias, (*micro)(&r.at)} },
+			`SELECT id, last_online_at FROM aliases WHERE `+in+` AND last_online_at > 0`, args...)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range rows {
+			out[r.alias] = r.at
+		}
+	}
+	return out, nil
+}
+
+// dropTunnels deletes tunnels that nobody has detached, of the nodes of a condition: their aliases
+// are offline from now on. It returns how many there were.
+func (c *writeTx) dropTunnels(where string, args ...any) (int, error) {
+	var ids []int64
+	if err := c.all(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {
+		return 0, err
+	}
+	lost := make(map[int64]time.Time, len(ids))
+	for _, id := range ids {
+		lost[id] = c.now()
+	}
+	c.setLastOnline(lost)
+	c.announce(relay.Change{Kind: relay.ChangeTunnel})
+	return len(ids), nil
+}
+
+func (c *writeTx) setLastOnline(times map[int64]time.Time) {
+	updateEach(c, times, micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`)
+}
+
 // AllTunnels reads every tunnel of every node, for the registry, in the order of their
 // aliases' ids.
 func (s *Store) AllTunnels(ctx context.Context) (list []relay.TunnelRecord, err error) {
@@ -283,10 +325,7 @@ func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) err
 // this one.
 func (s *Store) clearTunnels(ctx context.Context) error {
 	return s.update(ctx, "delete tunnels of ended nodes", func(c *writeTx) error {
-		n, err := c.exec(`DELETE FROM tunnels WHERE node_id NOT IN (SELECT id FROM nodes)`)
-		if n > 0 {
-			c.announce(relay.Change{Kind: relay.ChangeTunnel})
-		}
+		_, err := c.dropTunnels(`node_id NOT IN (SELECT id FROM nodes)`)
 		return err
 	})
 }

@@ -24,7 +24,7 @@ type Alias struct {
 	mu        sync.Mutex
 	gone      bool // the alias was removed
 	attached  *Attachment
-	since     time.Time // when the present state began
+	since     time.Time // when the present state began; all nodes have it from the store
 	wasOnline bool      // a tunnel was attached at some time
 	// tunnelVersion is raised with each change of attached that comes from this node.
 	tunnelVersion uint64
@@ -84,18 +84,24 @@ func (st *Alias) Online() (*Attachment, <-chan struct{}) {
 	return st.attached, st.attached.lost
 }
 
+// storedNow returns the present time as the store gives it back.
+func storedNow() time.Time { return time.Now().UTC().Truncate(time.Microsecond) }
+
 // status returns the present state, without the counts that only the store has.
 func (st *Alias) status() relay.AliasStatus {
 	st.mu.Lock()
 	defer st.mu.Unlock()
 	s := relay.AliasStatus{State: relay.TunnelNever, Since: st.since}
-	switch {
-	case st.attached != nil && !st.alias.Load().Settings.Paused:
+	switch h := st.attached; {
+	case h != nil && !st.alias.Load().Settings.Paused:
 		s.State = relay.TunnelOnline
-		if st.attached.stale != 0 {
+		if h.stale != 0 {
 			s.State = relay.TunnelStale
+			if h.remote != nil && h.stale&silentPeer == 0 { // only this node cannot use it
+				s.Since = h.cutAt
+			}
 		}
-		info := st.attached.Info
+		info := h.Info
 		s.Tunnel = &info
 	case st.wasOnline:
 		s.State = relay.TunnelOffline
@@ -168,12 +174,8 @@ func (r *Registry) changed(a *relay.Alias) {
 	if before.Paused && !now.Paused || now.AutoDeliver && !before.AutoDeliver {
 		st.StartDispatch()
 	}
-	if before.Paused != now.Paused {
-		st.mu.Lock()
-		if st.attached != nil {
-			st.since = time.Now()
-		}
-		st.mu.Unlock()
+	if known != nil && before.Paused != now.Paused {
+		r.ReadTunnel(a.ID) // the store has the time since when
 	}
 }
 

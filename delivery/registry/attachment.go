@@ -29,6 +29,7 @@ type Attachment struct {
 	// Guarded by st.mu.
 	lost     chan struct{} // closed while new and running exchanges must not use the tunnel
 	stale    silence       // why nothing may be sent on the tunnel; 0 = it may
+	cutAt    time.Time     // when this node last found that it cannot use the tunnel of another node
 	detached bool
 }
 
@@ -80,16 +81,14 @@ func newAttachment(st *Alias, t relay.Tunnel) *Attachment {
 	return h
 }
 
-// write stores a change of the tunnel's record later. The caller holds st.mu.
+// write stores a change of the tunnel's record later, with the time since when the alias is
+// in its present state. The caller holds st.mu.
 func (h *Attachment) write(op relay.TunnelOp) {
 	w := relay.TunnelWrite{Op: op, TunnelRecord: relay.TunnelRecord{
 		TunnelInfo: h.Info, Alias: h.st.ID, LazyDial: h.Lazy, State: relay.TunnelOnline,
-	}}
+	}, At: h.st.since}
 	if h.stale != 0 {
 		w.State = relay.TunnelStale
-	}
-	if op != relay.TunnelKeep {
-		w.At = time.Now()
 	}
 	h.st.r.tunnels.write(w)
 }
@@ -108,7 +107,7 @@ func (r *Registry) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 		return h
 	}
 	old := st.attached
-	st.attached, st.since, st.wasOnline = h, time.Now(), true
+	st.attached, st.since, st.wasOnline = h, storedNow(), true
 	st.tunnelVersion++
 	h.write(relay.TunnelAttach)
 	st.mu.Unlock()
@@ -174,11 +173,13 @@ func (h *Attachment) stateChanged() bool {
 	if h.st.attached != h {
 		return false
 	}
-	h.st.since = time.Now()
-	if h.remote == nil {
-		h.st.tunnelVersion++
-		h.write(relay.TunnelKeep)
+	if h.remote != nil {
+		h.cutAt = storedNow() // h.st.since is what the node of the tunnel says
+		return true
 	}
+	h.st.since = storedNow()
+	h.st.tunnelVersion++
+	h.write(relay.TunnelKeep)
 	return true
 }
 
@@ -224,7 +225,7 @@ func (h *Attachment) Detach(graceful bool) {
 	h.detached = true
 	current := h.st.attached == h
 	if current {
-		h.st.attached, h.st.since = nil, time.Now()
+		h.st.attached, h.st.since = nil, storedNow()
 		h.st.tunnelVersion++
 		h.write(relay.TunnelDetach)
 	}

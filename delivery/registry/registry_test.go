@@ -106,7 +106,7 @@ func TestOutdatedRecordOfATunnel(t *testing.T) {
 	st := r.put(&relay.Alias{ID: 1, Name: "hook", Owner: 1})
 	before := st.tunnelVersion
 	st.tunnelVersion++
-	r.applyTunnel(st, before, &relay.TunnelRecord{Alias: 1, Node: "other", State: relay.TunnelOnline})
+	r.applyTunnel(st, before, &relay.TunnelRecord{Alias: 1, Node: "other", State: relay.TunnelOnline}, time.Time{})
 	if st.tunnel() != nil {
 		t.Error("the alias has the tunnel of the other node")
 	}

@@ -40,6 +40,9 @@ type Store interface {
 	AnnounceQueues(ctx context.Context, aliases []int64) error
 	// TunnelsOf reads the tunnels of aliases; those without one are left out.
 	TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error)
+	// LastOnline reads when the tunnels of aliases, nil = of all, last changed their state.
+	// Those that never had one are left out.
+	LastOnline(ctx context.Context, aliases []int64) (map[int64]time.Time, error)
 	// AllTunnels reads the tunnels of all aliases.
 	AllTunnels(ctx context.Context) ([]relay.TunnelRecord, error)
 }

@@ -40,7 +40,7 @@ func (t *tunnels) write(w relay.TunnelWrite) {
 // mergeWrite adds a write to earlier ones.
 func mergeWrite(earlier map[int64]relay.TunnelWrite, w relay.TunnelWrite) {
 	if old := earlier[w.Alias]; w.Op == relay.TunnelKeep && old.Op == relay.TunnelAttach && old.ID == w.ID {
-		w.Op, w.At = old.Op, old.At
+		w.Op = old.Op
 	}
 	earlier[w.Alias] = w
 }
@@ -193,17 +193,7 @@ func (r *Registry) readTunnels() {
 	}
 	ctx, cancel := context.WithTimeout(r.Base, storeWait)
 	defer cancel()
-	records := map[int64]relay.TunnelRecord{}
-	var err error
-	if all {
-		var list []relay.TunnelRecord
-		list, err = r.Store.AllTunnels(ctx)
-		for _, rec := range list {
-			records[rec.Alias] = rec
-		}
-	} else {
-		records, err = r.Store.TunnelsOf(ctx, slices.Sorted(maps.Keys(versions)))
-	}
+	records, since, err := r.storedTunnels(ctx, all, slices.Sorted(maps.Keys(versions)))
 	if err != nil {
 		if r.Base.Err() == nil {
 			r.Log.Debug("tunnels not read yet", "aliases", len(versions), "error", err)
@@ -219,7 +209,7 @@ func (r *Registry) readTunnels() {
 			if found, exists := records[id]; exists {
 				rec = &found
 			}
-			r.applyTunnel(st, version, rec)
+			r.applyTunnel(st, version, rec, since[id])
 		}
 	}
 	for _, done := range reads {
@@ -227,12 +217,35 @@ func (r *Registry) readTunnels() {
 	}
 }
 
+// storedTunnels reads the tunnels of aliases, or of all, and since when these aliases are in
+// their states. A change between the two reads is announced, so that both are read again.
+func (r *Registry) storedTunnels(ctx context.Context, all bool, ids []int64) (map[int64]relay.TunnelRecord, map[int64]time.Time, error) {
+	var records map[int64]relay.TunnelRecord
+	var err error
+	if all {
+		var list []relay.TunnelRecord
+		list, err = r.Store.AllTunnels(ctx)
+		records = make(map[int64]relay.TunnelRecord, len(list))
+		for _, rec := range list {
+			records[rec.Alias] = rec
+		}
+	} else {
+		records, err = r.Store.TunnelsOf(ctx, ids)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	since, err := r.Store.LastOnline(ctx, ids)
+	return records, since, err
+}
+
 // reasonClosed is the reason of Tunnel.Close when a person closed the tunnel.
 const reasonClosed = "this tunnel was closed by an operator or in the dashboard"
 
 // applyTunnel makes what the store says of the tunnel of an alias true here: nil = it has no
-// tunnel. version is that of the state before the store was asked.
-func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecord) {
+// tunnel. since is the time of its last change, version that of the state before the store was
+// asked.
+func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) {
 	here := rec != nil && rec.Node == r.Store.NodeID()
 	st.mu.Lock()
 	if st.gone || !here && r.Remote == nil { // of a node that has ended
@@ -242,6 +255,15 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 		st.mu.Unlock()
 		return // what is newer here is stored and read again
 	}
+	moved := !since.IsZero() && !since.Equal(st.since)
+	if moved {
+		st.since, st.wasOnline = since, true
+	}
+	defer func() {
+		if moved {
+			r.TunnelChanged(st.ID)
+		}
+	}()
 	h := st.attached
 	// A node that has rejoined has its tunnels under another id of its own.
 	same := h != nil && rec != nil && rec.ID == h.Info.ID && (h.remote == nil || h.node == rec.Node)
@@ -250,8 +272,10 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 		st.mu.Unlock()
 		return
 	case h != nil && h.remote == nil && (rec == nil || same):
-		if !here {
-			h.write(relay.TunnelKeep) // this node was taken for dead meanwhile
+		if !here { // this node was taken for dead meanwhile
+			st.since = storedNow()
+			h.write(relay.TunnelKeep)
+			moved = true
 		}
 		st.mu.Unlock()
 		if same && rec.State == relay.TunnelClosing {
@@ -279,15 +303,18 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 			next.stale |= unreachable
 		}
 		if next.stale != 0 {
+			next.cutAt = storedNow()
 			close(next.lost)
 		}
 	}
-	st.attached, st.since = next, time.Now()
+	st.attached, moved = next, true
 	st.wasOnline = st.wasOnline || next != nil
+	if h == nil && next == nil { // the record is of this node, and the tunnel not there any more
+		st.since = storedNow()
+		r.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: st.since})
+	}
 	st.mu.Unlock()
 	switch {
-	case h == nil && next == nil: // the record is of this node, and the tunnel not there any more
-		r.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: time.Now()})
 	case h == nil:
 	case h.remote == nil:
 		h.Pool.Close()
@@ -295,7 +322,6 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 	default: // its node ends what runs on it when the client has gone
 		h.Pool.Close()
 	}
-	r.TunnelChanged(st.ID)
 }
 
 // NodeReachable says whether the tunnels of another node can be used. Requests for them are

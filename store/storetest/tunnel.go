@@ -62,8 +62,11 @@ func (b *fixture) tunnels() {
 	}
 	b.must(b.AddRequests(ctx, counts))
 	stale := write(relay.TunnelKeep, "first")
-	stale.State = relay.TunnelStale
+	stale.State, stale.At = relay.TunnelStale, at.Add(time.Second)
 	store(stale)
+	if times, err := b.LastOnline(ctx, []int64{b.hooks.ID, 1 << 40}); err != nil || len(times) != 1 || !times[b.hooks.ID].Equal(stale.At) {
+		t.Errorf("stale since %v, %v", times, err)
+	}
 	if got := has("first"); got.Requests != 3 || got.State != relay.TunnelStale {
 		t.Errorf("the record is %+v", got)
 	}
