@@ -134,12 +134,24 @@ func connectionURL(text string) (address string, left []string) {
 		q.Del(name)
 		if rule.as == nil {
 			left = append(left, name)
-		} else if to, as := rule.as(value); to != "search_path" || as != "public" { // where tables are looked for anyway
+		} else if to, as := rule.as(value); to == "sslmode" {
+			q.Set(to, stricter(as, q.Get(to)))
+		} else if to != "search_path" || as != "public" { // where tables are looked for anyway
 			q.Set(to, as)
 		}
 	}
 	u.RawQuery = q.Encode()
 	return u.String(), left
+}
+
+// stricter returns that of two values of sslmode which demands more, or one that is not known, which
+// the driver refuses: where an address has several parameters for it, none may undo another one.
+func stricter(one, other string) string {
+	modes := strings.Fields(`disable allow prefer require verify-ca verify-full`)
+	if at := slices.Index(modes, one); other == "" || at < 0 || at >= slices.Index(modes, other) && slices.Contains(modes, other) {
+		return one
+	}
+	return other
 }
 
 // maskURL shows a URL that parseDatabaseURL has taken: without its password, and of its parameters

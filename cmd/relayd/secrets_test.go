@@ -181,27 +181,32 @@ func TestDatabaseParameters(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]struct{ as, left, refused string }{
 		"sslmode=require&channel_binding=require": {"sslmode=require", "channel_binding", ""}, // Neon
-		"schema=public":                                  {"", "", ""}, // Prisma
-		"schema=relay":                                   {"search_path=relay", "", ""},
-		"currentSchema=relay":                            {"search_path=relay", "", ""},
-		"pgbouncer=true&connection_limit=1":              {"", "connection_limit pgbouncer", ""},
-		"sslmode=no-verify":                              {"sslmode=require", "", ""}, // Heroku with Node
-		"ssl=true":                                       {"sslmode=require", "", ""},
-		"options=endpoint%3Dep-1":                        {"options=endpoint%3Dep-1", "", ""},
-		"target_session_attrs=read-write":                {"target_session_attrs=read-write", "", ""},
-		"gssencmode=disable":                             {"", "gssencmode", ""},
-		"gssencmode=require":                             {"", "", "gssencmode"},
-		"uselibpqcompat=true&sslmode=require":            {"sslmode=require", "uselibpqcompat", ""},
-		"statement_cache_capacity=0":                     {"", "statement_cache_capacity", ""},
-		"sslaccept=strict&sslmode=require":               {"sslmode=verify-full", "", ""},
-		"keepalives=1&keepalives_idle=30":                {"", "keepalives keepalives_idle", ""},
-		"serverVersion=15&charset=utf8":                  {"", "charset serverVersion", ""},
-		"supa=base-pooler.x":                             {"", "supa", ""},
-		"require_auth=scram-sha-256":                     {"", "", "require_auth"},
-		"sslcrl=/etc/crl.pem":                            {"", "", "sslcrl"},
-		"statement_timeout=5000":                         {"statement_timeout=5000", "", ""},
-		"sslrootcert=/etc/ca.pem&sslmode=verify-full":    {"sslmode=verify-full&sslrootcert=%2Fetc%2Fca.pem", "", ""},
-		"application_name=relay&ApplicationName=relay-1": {"application_name=relay-1", "", ""},
+		"schema=public":                                    {"", "", ""}, // Prisma
+		"schema=relay":                                     {"search_path=relay", "", ""},
+		"currentSchema=relay":                              {"search_path=relay", "", ""},
+		"pgbouncer=true&connection_limit=1":                {"", "connection_limit pgbouncer", ""},
+		"sslmode=no-verify":                                {"sslmode=require", "", ""}, // Heroku with Node
+		"ssl=true":                                         {"sslmode=require", "", ""},
+		"options=endpoint%3Dep-1":                          {"options=endpoint%3Dep-1", "", ""},
+		"target_session_attrs=read-write":                  {"target_session_attrs=read-write", "", ""},
+		"gssencmode=disable":                               {"", "gssencmode", ""},
+		"gssencmode=require":                               {"", "", "gssencmode"},
+		"uselibpqcompat=true&sslmode=require":              {"sslmode=require", "uselibpqcompat", ""},
+		"statement_cache_capacity=0":                       {"", "statement_cache_capacity", ""},
+		"sslaccept=strict&sslmode=require":                 {"sslmode=verify-full", "", ""},
+		"ssl=true&sslmode=verify-full":                     {"sslmode=verify-full", "", ""}, // none undoes another one
+		"sslmode=verify-full&ssl=0":                        {"sslmode=verify-full", "", ""},
+		"sslaccept=accept_invalid_certs&sslmode=verify-ca": {"sslmode=verify-ca", "", ""},
+		"ssl=true&sslaccept=strict":                        {"sslmode=verify-full", "", ""},
+		"ssl=true&sslmode=nonsense":                        {"sslmode=nonsense", "", ""},
+		"keepalives=1&keepalives_idle=30":                  {"", "keepalives keepalives_idle", ""},
+		"serverVersion=15&charset=utf8":                    {"", "charset serverVersion", ""},
+		"supa=base-pooler.x":                               {"", "supa", ""},
+		"require_auth=scram-sha-256":                       {"", "", "require_auth"},
+		"sslcrl=/etc/crl.pem":                              {"", "", "sslcrl"},
+		"statement_timeout=5000":                           {"statement_timeout=5000", "", ""},
+		"sslrootcert=/etc/ca.pem&sslmode=verify-full":      {"sslmode=verify-full&sslrootcert=%2Fetc%2Fca.pem", "", ""},
+		"application_name=relay&ApplicationName=relay-1":   {"application_name=relay-1", "", ""},
 	} {
 		address := "postgres://relay:secret@db.test/relay?" + query
 		_, err := parseDatabaseURL(address)
