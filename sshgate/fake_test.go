@@ -68,6 +68,8 @@ type fakeHold struct {
 	stales   int // how often it was told to be stale
 	detached bool
 	graceful bool
+	slots    chan struct{} // of requests of other nodes; nil = any number
+	waiting  chan struct{} // gets an element for each request that finds no slot at once
 }
 
 func (h *fakeHold) current() bool { return h.store.held[h.alias.ID] == h && !h.detached }
@@ -86,7 +88,21 @@ func (h *fakeHold) set(s relay.TunnelState) {
 func (h *fakeHold) Stale()  { h.set(relay.TunnelStale) }
 func (h *fakeHold) Online() { h.set(relay.TunnelOnline) }
 
-func (h *fakeHold) Acquire(<-chan struct{}) (func(), *relay.Error) { return func() {}, nil }
+func (h *fakeHold) Acquire(done <-chan struct{}) (func(), *relay.Error) {
+	h.store.mu.Lock()
+	slots := h.slots
+	h.store.mu.Unlock()
+	if slots == nil {
+		return func() {}, nil
+	}
+	h.waiting <- struct{}{}
+	select {
+	case <-slots:
+		return func() {}, nil
+	case <-done:
+		return nil, relay.ErrNotSent
+	}
+}
 
 func (h *fakeHold) Detach(graceful bool) {
 	h.store.mu.Lock()

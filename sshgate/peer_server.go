@@ -339,7 +339,8 @@ func (b *bridge) use(n int) bool {
 	release := func() {}
 	if att := b.f.attachment(); att != nil { // else it is being attached
 		var err *relay.Error
-		if release, err = att.Acquire(b.done); err != nil && err.Code == relay.CodeOverloaded {
+		// A request whose node closes the channel while it waits has ended there, and is not sent.
+		if release, err = att.Acquire(b.gone); err != nil && err.Code == relay.CodeOverloaded {
 			b.finish(peerEnding{Kind: peerRefused, Code: err.Code, Detail: err.Detail})
 			return false
 		} else if err != nil {

@@ -698,3 +698,37 @@ func TestClientTakesNothingAfterTheClose(t *testing.T) {
 		return len(p.bridges) == 0
 	})
 }
+
+// TestRequestWithoutASlotEndsWithItsChannel: a request of another node that still waits for a slot
+// when that node closes the channel has ended there; it must not reach the local server afterwards.
+func TestRequestWithoutASlotEndsWithItsChannel(t *testing.T) {
+	t.Parallel()
+	got := make(chan []byte, 1)
+	owner, _, _, tun := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) {
+		if ch, reqs, err := n.Accept(); err == nil {
+			go ssh.DiscardRequests(reqs)
+			all, _ := io.ReadAll(ch)
+			got <- all
+			_ = ch.Close()
+		}
+	})
+	hold := owner.store.hold("a")
+	hold.store.mu.Lock()
+	hold.slots, hold.waiting = make(chan struct{}), make(chan struct{}, 1)
+	hold.store.mu.Unlock()
+	ch := open(t, tun)
+	if _, err := ch.Write([]byte("request")); err != nil {
+		t.Fatal(err)
+	}
+	<-hold.waiting
+	_ = ch.Close()
+	eventually(t, 10*time.Second, "no bridge", func() bool {
+		p := owner.srv.peers
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return len(p.bridges) == 0
+	})
+	if all := <-got; len(all) > 0 {
+		t.Errorf("the local server got %q", all)
+	}
+}
