@@ -32,7 +32,8 @@ func newOnce() string { return rand.Text() }
 const (
 	// oncePatience is how long the second of two equal forms waits for the end of the first.
 	oncePatience = replayWait + 5*time.Second
-	oncePause    = 50 * time.Millisecond
+	oncePause    = 50 * time.Millisecond // doubled each time: each question is a write to the store
+	oncePauseMax = time.Second
 	maxOnceHTML  = 64 << 10 // bytes of a page that are kept; beyond it the second form leads to the page of the form
 )
 
@@ -115,7 +116,7 @@ func (p *pages) once(handle signedInHandler) signedInHandler {
 func (p *pages) begin(ctx context.Context, who relay.Actor, key, target string) (status int, sealed []byte, err error) {
 	ctx, cancel := context.WithTimeout(ctx, oncePatience)
 	defer cancel()
-	for {
+	for pause := oncePause; ; pause = min(2*pause, oncePauseMax) {
 		status, sealed, err = p.Accounts.BeginIdempotent(ctx, who, key, target)
 		if err == nil || relay.AsError(err).Code != relay.CodeConflict {
 			return status, sealed, err
@@ -123,7 +124,7 @@ func (p *pages) begin(ctx context.Context, who relay.Actor, key, target string) 
 		select {
 		case <-ctx.Done():
 			return 0, nil, err
-		case <-time.After(oncePause):
+		case <-time.After(pause):
 		}
 	}
 }
