@@ -14,7 +14,7 @@ func TestWorstBytes(t *testing.T) {
 	relaytest.WorstBytes(t, 128<<10, func(p []byte) {
 		_, _ = relay.ParseID(string(p))
 		_, _ = relay.ParseDuration(string(p))
-		relay.ValidLabel(string(p))
-		relay.ReservedLabel(string(p))
+		_ = relay.ValidLabel(string(p))
+		_ = relay.ReservedLabel(string(p))
 	})
 }
