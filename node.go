@@ -23,6 +23,7 @@ type Node struct {
 	State       string
 	Since       time.Time     // start or rejoin
 	LastSeenAt  time.Time     // last beat, by the clock of the database
+	Beat        int64         // grows with each round in which the node reads its own row
 	Tunnels     int           // aliases whose tunnel is attached to it
 	SpoolSteps  int64         // steps in its spool that are not in the database yet
 	ClockOffset time.Duration // clock of the database minus clock of the node

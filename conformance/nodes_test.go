@@ -50,3 +50,22 @@ func TestNodesReachEachOtherAtTheLimit(t *testing.T) {
 		t.Errorf("nodes count as %v clients that have not logged in", n)
 	}
 }
+
+// TestDrainedNodeSaysSo: who drains a node or lets it serve again may go by it when the command
+// returns. That of a node without tunnels returned up to a second before the node knew.
+func TestDrainedNodeSaysSo(t *testing.T) {
+	t.Parallel()
+	a, b := twoNodes(t)
+	b.start()
+	b.waitFor(10*time.Second, "two nodes", func() bool { return b.metric("relay_store_nodes") == 2 })
+	for range 3 {
+		a.relayd("node", "drain", "b")
+		if status := b.ready(); status != 503 {
+			t.Errorf("drained, and /readyz is %d", status)
+		}
+		a.relayd("node", "resume", "b")
+		if status := b.ready(); status != 200 {
+			t.Errorf("resumed, and /readyz is %d", status)
+		}
+	}
+}

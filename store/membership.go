@@ -206,10 +206,10 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 			beat, known := first[r.ID]
 			switch {
 			case r.Name != s.wantedName() || r.State == relay.NodeDead:
-			case r.now.Sub(r.LastSeenAt) > 2*deadAfter, known && beat == r.beat:
+			case r.now.Sub(r.LastSeenAt) > 2*deadAfter, known && beat == r.Beat:
 				gone[r.ID] = true
 			case !gone[r.ID]:
-				first[r.ID] = r.beat
+				first[r.ID] = r.Beat
 			}
 		}
 		if again || len(first) == 0 {
@@ -343,7 +343,7 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 			continue
 		case seen == nil || seen.row.accounts != r.accounts:
 			seen = &nodeSeen{row: r, still: end, connections: parseCounts(r.accounts)}
-		case seen.row.beat != r.beat:
+		case seen.row.Beat != r.Beat:
 			seen.row, seen.still = r, end
 		default:
 			seen.row = r

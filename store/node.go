@@ -15,7 +15,6 @@ import (
 // nodeRow is a row of nodes, with what was read beside it.
 type nodeRow struct {
 	relay.Node
-	beat     int64
 	cut      string    // see membership.cut
 	now      time.Time // clock of the database
 	accounts string    // of the beat: connections of accounts, such as "12:3,15:20"
@@ -28,7 +27,7 @@ const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, sta
 // fields are where nodeColumns and the time of the database go.
 func (r *nodeRow) fields() []any {
 	return []any{
-		&r.ID, &r.Name, &r.PeerAddr, &r.PeerKey, &r.Version, &r.Schema, (*micro)(&r.Since), (*micro)(&r.LastSeenAt), &r.beat, &r.State,
+		&r.ID, &r.Name, &r.PeerAddr, &r.PeerKey, &r.Version, &r.Schema, (*micro)(&r.Since), (*micro)(&r.LastSeenAt), &r.Beat, &r.State,
 		&r.SpoolSteps, period(&r.ClockOffset), &r.Feed, &r.cut, (*micro)(&r.now),
 	}
 }

@@ -14,7 +14,7 @@ func beats(m *membership, base time.Time, seconds []float64, other []int64) {
 		start := base.Add(time.Duration(at * float64(time.Second)))
 		rows := []nodeRow{{Node: relay.Node{ID: "me"}}}
 		if other[i] >= 0 {
-			rows = append(rows, nodeRow{Node: relay.Node{ID: "other", State: relay.NodeServing}, beat: other[i]})
+			rows = append(rows, nodeRow{Node: relay.Node{ID: "other", State: relay.NodeServing, Beat: other[i]}})
 		}
 		m.observe(rows, start, start.Add(10*time.Millisecond))
 	}

@@ -73,7 +73,7 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	m := &s.membership
 	ours := false
 	err := s.update(ctx, "call a node dead", func(c *writeTx) (err error) {
-		ours, err = c.lockDead(node.ID, node.beat)
+		ours, err = c.lockDead(node.ID, node.Beat)
 		return err
 	})
 	if err != nil || !ours {
@@ -87,7 +87,7 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 			return nil
 		}
 		err := s.update(ctx, "sweep a dead node", func(c *writeTx) (err error) {
-			if ours, err = c.lockDead(node.ID, node.beat); err != nil || !ours {
+			if ours, err = c.lockDead(node.ID, node.Beat); err != nil || !ours {
 				return err
 			}
 			if n, err = c.interruptSome(`claim_node = ?`, node.ID); err == nil && n == 0 {

@@ -32,7 +32,12 @@ forgotten by the others after a few seconds. With SQLite there is one node.`,
 	resume := c.operate(&cobra.Command{
 		Use: "resume NAME", Short: "let a drained node serve again", Args: cli.Takes("NAME", 1, 1),
 		Example: "  relayd node resume relay-1",
-	}, func(ctx context.Context, o *operator, args []string) error { return o.drainNode(ctx, args[0], false) })
+	}, func(ctx context.Context, o *operator, args []string) error {
+		if err := o.drainNode(ctx, args[0], false); err != nil {
+			return err
+		}
+		return o.awaitBeats(ctx, args[0], resumeWait)
+	})
 	return group("node", "the relayd processes that serve this store: list, drain, resume", list, c.nodeDrain(), resume)
 }
 
@@ -61,37 +66,82 @@ func (c *program) nodeDrain() *cobra.Command {
 		Use: "drain NAME", Short: "send the clients of a node to the others, before it is stopped", Args: cli.Takes("NAME", 1, 1),
 		Long: `Makes /readyz of the node answer 503, and after its --drain-delay sends its SSH clients to
 the other nodes, in slices: relay up connects there before its old connection ends, plain ssh
-is told and disconnected. Requests under way end. The command waits until no tunnel is left
-there. The node takes no new clients until ` + "`relayd node resume NAME`" + ` or its next start. A
+is told and disconnected. Requests under way end. The command waits until /readyz says so and
+no tunnel is left there. The node takes no new clients until ` + "`relayd node resume NAME`" + ` or its next start. A
 node that is stopped (SIGTERM) does the same by itself.`,
 		Example: "  relayd node drain relay-1",
 	}
-	wait := cmd.Flags().Duration("wait", time.Minute, "how long to wait until no tunnel is left; 0s = not at all")
+	wait := cmd.Flags().Duration("wait", time.Minute, "how long to wait until the node drains and no tunnel is left; 0s = not at all")
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.drainNode(ctx, args[0], true); err != nil || *wait == 0 {
 			return err
 		}
+		return o.awaitDrained(ctx, args[0], *wait)
+	})
+}
+
+// resumeWait is how long the command waits until a node serves again.
+const resumeWait = 15 * time.Second
+
+// obeyedAfter is how many beats after it was told a node does so: one beat may have been under way
+// before, one reads it, and the next begins when that was obeyed.
+const obeyedAfter = 3
+
+// awaitBeats waits until a node has obeyed what it was told to, so that its /readyz says so.
+func (o *operator) awaitBeats(ctx context.Context, name string, limit time.Duration) error {
+	told := map[string]int64{} // node -> its beat when it had been told
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
+		nodes, err := o.store.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		waits := false
+		for _, n := range nodes {
+			if n.Name != name || n.State == relay.NodeDead {
+				continue
+			}
+			if _, known := told[n.ID]; !known {
+				told[n.ID] = n.Beat
+			}
+			waits = waits || n.Beat < told[n.ID]+obeyedAfter
+		}
+		if !waits {
+			return nil
+		}
+		if !cli.Wait(ctx, time.Second/2) {
+			return ctx.Err()
+		}
+	}
+	return fmt.Errorf("%s has not obeyed within %s; it does so when it reaches its database", name, limit)
+}
+
+// awaitDrained waits until a node that is to drain says in /readyz that it does, and has no tunnel
+// any more.
+func (o *operator) awaitDrained(ctx context.Context, name string, limit time.Duration) error {
+	deadline := time.Now().Add(limit)
+	if err := o.awaitBeats(ctx, name, limit); err != nil {
+		return err
+	}
+	for {
+		nodes, err := o.store.Nodes(ctx)
+		if err != nil {
+			return err
+		}
 		left := 0
-		for deadline := time.Now().Add(*wait); time.Now().Before(deadline); {
-			nodes, err := o.store.Nodes(ctx)
-			if err != nil {
-				return err
-			}
-			left = 0
-			for _, n := range nodes {
-				if n.Name == args[0] {
-					left += n.Tunnels
-				}
-			}
-			if left == 0 {
-				return nil
-			}
-			if !cli.Wait(ctx, time.Second/2) {
-				return ctx.Err()
+		for _, n := range nodes {
+			if n.Name == name {
+				left += n.Tunnels
 			}
 		}
-		return fmt.Errorf("%s still has %d tunnels after %s; it goes on sending them away", args[0], left, wait.String())
-	})
+		switch {
+		case left == 0:
+			return nil
+		case !time.Now().Before(deadline):
+			return fmt.Errorf("%s still has %d tunnels after %s; it goes on sending them away", name, left, limit)
+		case !cli.Wait(ctx, time.Second/2):
+			return ctx.Err()
+		}
+	}
 }
 
 func (o *operator) drainNode(ctx context.Context, name string, on bool) error {
