@@ -199,3 +199,22 @@ func TestNothingTakenBeforeTheTunnelEnds(t *testing.T) {
 		}
 	}
 }
+
+// A local server that answers, or begins to, without taking a byte of the request, and ends the
+// channel then, has not answered.
+func TestAnswerBegunWithNothingTaken(t *testing.T) {
+	for _, begun := range []string{"HTTP/1.1 2", "HTTP/1.1 100 Continue\r\n\r\n"} {
+		for _, raw := range []string{post, longHead} {
+			t.Run(fmt.Sprintf("%q, %d bytes", begun, len(raw)), func(t *testing.T) {
+				run(t, func(l *local) { l.Write(begun); l.hang(); time.Sleep(time.Millisecond); l.Close() }, func(b *fixture) {
+					_, done := b.begin(raw)
+					time.Sleep(time.Second)
+					b.tun.set(func() { b.tun.channels[0].up.finish(io.ErrUnexpectedEOF) })
+					out := <-done
+					b.want("code", code(out), relay.CodeLocalClosed)
+					b.want("state", b.event().State, relay.StateFailed)
+				}, func(b *fixture) { b.tun.window = -1 })
+			})
+		}
+	}
+}

@@ -553,7 +553,7 @@ func (x *exchange) onUpload(u uploadResult) verdict {
 	case u.how == notTaken && x.reqEnd.how == open:
 		x.startUpload() // an answer came all the same: the rest of the request is recorded
 		return goOn
-	case u.how == whole, x.final != nil:
+	case x.reqEnd.how == whole, x.final != nil: // if nothing of it was taken, the end of the channel follows
 		return goOn
 	case u.how == unread, u.how == unstored:
 		return x.fail(u.err)
