@@ -310,6 +310,37 @@ func TestShareForOneUse(t *testing.T) {
 	contains(t, "list", r.get("/events/"+id, 200), "replay and view, once", "1 use")
 }
 
+// busyEvents refuses to read whole events as a store does of which too many reads run.
+type busyEvents struct {
+	events
+	busy atomic.Bool
+}
+
+func (b *busyEvents) Event(ctx context.Context, who relay.Actor, id relay.ID, most int) (*relay.Event, error) {
+	if b.busy.Load() {
+		return nil, relay.Overloaded("too many reads run or wait")
+	}
+	return b.events.Event(ctx, who, id, most)
+}
+
+// TestShareIsMadeOnceAlsoIfItsPageFails: the share was made, its page could not be, and the form sent
+// again made another one, while nobody ever saw the link of the first.
+func TestShareIsMadeOnceAlsoIfItsPageFails(t *testing.T) {
+	t.Parallel()
+	store := &busyEvents{}
+	r := newFixture(t, func(o *dashboard.Options) { store.events, o.Events = o.Events, store })
+	r.online()
+	id := "/events/" + r.send(post("/hook", "{}")).String()
+	form := r.formAt(id+"/share?expires=1h", id+"/shares")
+	store.busy.Store(true)
+	r.do("POST", form.action, form.fields, nil, 503)
+	store.busy.Store(false)
+	contains(t, "the form again", r.send200(form), "Share link created", "/s/")
+	if n := strings.Count(r.get("/api/v1"+id+"/shares", 200), `"id":`); n != 1 {
+		t.Errorf("%d shares were made", n)
+	}
+}
+
 // fullQueue refuses replays as a full queue does.
 type fullQueue struct {
 	dashboard.Deliverer

@@ -93,7 +93,9 @@ func (p *pages) once(handle signedInHandler) signedInHandler {
 		}()
 		to := &redirectWatch{ResponseWriter: w}
 		body, err := handle(to, r.WithContext(ctx), who)
-		if failed, is := body.(withStatus); err != nil || is && failed.status >= http.StatusBadRequest {
+		refusal, is := body.(withStatus)
+		failed := err != nil || is && refusal.status >= http.StatusBadRequest
+		if failed && made == "" {
 			return body, err // the form may be sent again
 		}
 		answer := formAnswer{Location: to.location}
@@ -108,7 +110,7 @@ func (p *pages) once(handle signedInHandler) signedInHandler {
 			body, answer.HTML = templ.Raw(html.String()), html.Bytes()
 		}
 		status, kept = http.StatusOK, answer.seal(text)
-		return body, nil
+		return body, err // an error after the secret was made: the form sent again shows it
 	}
 }
 
