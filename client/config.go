@@ -69,33 +69,9 @@ const wellFormed = "write key: value, with a space after the colon, indent with 
 
 // parseConfig reads the text of a configuration file. Errors begin with line and column.
 func parseConfig(yamlText []byte) (*Config, error) {
-	if len(yamlText) > maxConfig {
-		return nil, cli.Errorf(cli.ExitFailure, "1:1: the file has %d bytes, more than the %d that a configuration may have", len(yamlText), maxConfig)
-	}
-	tree, err := parser.ParseBytes(yamlText, 0)
-	var found yaml.Error
-	switch {
-	case errors.As(err, &found) && found.GetToken() != nil:
-		return nil, configError(found.GetToken(), "%s", found.GetMessage()).WithHint(wellFormed)
-	case err != nil:
-		return nil, cli.Errorf(cli.ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
-	}
-	var file *ast.MappingNode
-	for _, doc := range tree.Docs {
-		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
-			continue
-		}
-		body, isMapping := doc.Body.(*ast.MappingNode)
-		switch {
-		case file != nil:
-			return nil, configError(doc.Body.GetToken(), "a second document; the file holds one")
-		case !isMapping:
-			return nil, configError(doc.Body.GetToken(), "the file must be a mapping").WithHint(wellFormed)
-		}
-		file = body
-	}
-	if file == nil {
-		file = &ast.MappingNode{}
+	file, err := onlyMapping(yamlText)
+	if err != nil {
+		return nil, err
 	}
 	c := &Config{}
 	values, err := fields(file, "the file", "version", "server", "aliases")
@@ -132,6 +108,39 @@ func parseConfig(yamlText []byte) (*Config, error) {
 		}
 	}
 	return c, nil
+}
+
+// onlyMapping returns the mapping that the one document of a text is, or an empty one.
+func onlyMapping(yamlText []byte) (*ast.MappingNode, error) {
+	if len(yamlText) > maxConfig {
+		return nil, cli.Errorf(cli.ExitFailure, "1:1: the file has %d bytes, more than the %d that a configuration may have", len(yamlText), maxConfig)
+	}
+	tree, err := parser.ParseBytes(yamlText, 0)
+	var found yaml.Error
+	switch {
+	case errors.As(err, &found) && found.GetToken() != nil:
+		return nil, configError(found.GetToken(), "%s", found.GetMessage()).WithHint(wellFormed)
+	case err != nil:
+		return nil, cli.Errorf(cli.ExitFailure, "1:1: this is no YAML: %v", err).WithHint(wellFormed)
+	}
+	var file *ast.MappingNode
+	for _, doc := range tree.Docs {
+		if doc.Body == nil || doc.Body.Type() == ast.CommentType {
+			continue
+		}
+		body, isMapping := doc.Body.(*ast.MappingNode)
+		switch {
+		case file != nil:
+			return nil, configError(doc.Body.GetToken(), "a second document; the file holds one")
+		case !isMapping:
+			return nil, configError(doc.Body.GetToken(), "the file must be a mapping").WithHint(wellFormed)
+		}
+		file = body
+	}
+	if file == nil {
+		file = &ast.MappingNode{}
+	}
+	return file, nil
 }
 
 // parseAlias reads the entry of one alias.

@@ -293,19 +293,7 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 	}
 	var next *Attachment
 	if rec != nil && !here {
-		other := *rec
-		other.Owner = st.alias.Load().Owner
-		next = newAttachment(st, r.Remote(other))
-		if rec.State != relay.TunnelOnline {
-			next.stale = silentPeer
-		}
-		if next.t.Heard() > unheard { // NodeReachable tells changes only
-			next.stale |= unreachable
-		}
-		if next.stale != 0 {
-			next.cutAt = storedNow()
-			close(next.lost)
-		}
+		next = r.remoteAttachment(st, *rec)
 	}
 	st.attached, moved = next, true
 	st.wasOnline = st.wasOnline || next != nil
@@ -322,6 +310,23 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 	default: // its node ends what runs on it when the client has gone
 		h.Pool.Close()
 	}
+}
+
+// remoteAttachment returns an attachment for the tunnel of another node. The caller holds st.mu.
+func (r *Registry) remoteAttachment(st *Alias, rec relay.TunnelRecord) *Attachment {
+	rec.Owner = st.alias.Load().Owner
+	h := newAttachment(st, r.Remote(rec))
+	if rec.State != relay.TunnelOnline {
+		h.stale = silentPeer
+	}
+	if h.t.Heard() > unheard { // NodeReachable tells changes only
+		h.stale |= unreachable
+	}
+	if h.stale != 0 {
+		h.cutAt = storedNow()
+		close(h.lost)
+	}
+	return h
 }
 
 // NodeReachable says whether the tunnels of another node can be used. Requests for them are
