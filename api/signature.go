@@ -15,6 +15,9 @@ import (
 // memory.
 const maxVerified = 8 << 20
 
+// maxForms is how many bytes the other forms of a body have at a time, in which it is tried.
+const maxForms = 8 << 20
+
 // verifyRate limits how often an account may have a signature verified.
 var verifyRate = Rate{N: 60, Per: time.Minute}
 
@@ -66,8 +69,8 @@ func (s *server) readSigned(ctx context.Context, c *requestInfo, r *record.Signe
 	case e.Request.Body.Size > maxVerified:
 		r.Unread = signature.TooLarge
 	default:
-		// The body, and the form of it that is tried.
-		if err := c.answer.Hold(2 * e.Request.Body.Size); err != nil {
+		// The body, and the forms of it that are tried.
+		if err := c.answer.Hold(e.Request.Body.Size + min(20*e.Request.Body.Size, maxForms)); err != nil {
 			return err
 		}
 		body, err := record.OpenBody(ctx, s.Events, e.ID, 0, &e.Request.Body)

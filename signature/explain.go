@@ -12,9 +12,11 @@ import (
 	"time"
 )
 
-// Bounds of an explanation: bytes of a body that are tried in other forms, and digests.
+// Bounds of an explanation: bytes of a body that is tried in other forms, bytes of a form that is
+// indented, and digests.
 const (
 	maxBody  = 1 << 20
+	maxForm  = 4 * maxBody
 	maxTried = 40
 )
 
@@ -236,50 +238,76 @@ func (t *trial) bodies(secrets []Secret) bool {
 		return false
 	}
 	t.tried("the body parsed and written again, and with other ends of lines")
-	for _, body := range otherBodies(t.r.Body) {
+	var compact bytes.Buffer
+	if json.Compact(&compact, t.r.Body) != nil {
+		compact.Reset()
+	}
+	for _, form := range bodyForms { // one at a time: each may be larger than the body
 		changed := *t.r
-		changed.Body = body.bytes
+		if changed.Body = form.of(t.r.Body, compact.Bytes()); len(changed.Body) == 0 || bytes.Equal(changed.Body, t.r.Body) {
+			continue
+		}
 		for _, secret := range secrets {
 			if k, err := t.scheme.Key.read(secret.Value); err == nil && t.fits(t.scheme, secret, k, &changed, t.got) {
-				return t.found(BodyRewritten, "the signature fits the body "+body.name+": somebody between the sender and the relay has rewritten it")
+				return t.found(BodyRewritten, "the signature fits the body "+form.name+": somebody between the sender and the relay has rewritten it")
 			}
 		}
 	}
 	return false
 }
 
-type otherBody struct {
-	name  string
-	bytes []byte
+// bodyForms are the forms in which a body often was before somebody rewrote it. compact is the
+// body as compact JSON, empty where it is none. Each is empty where the body has no such form.
+var bodyForms = []struct {
+	name string
+	of   func(body, compact []byte) []byte
+}{
+	{"without the last newline", func(body, _ []byte) []byte { return bytes.TrimRight(body, "\r\n") }},
+	{"with a newline at its end", func(body, _ []byte) []byte { return append(bytes.Clone(body), '\n') }},
+	{"with LF as the end of lines", func(body, _ []byte) []byte { return unixLines(body) }},
+	{"with CRLF as the end of lines", func(body, _ []byte) []byte { return bytes.ReplaceAll(unixLines(body), []byte("\n"), []byte("\r\n")) }},
+	{"written as compact JSON", func(_, compact []byte) []byte { return compact }},
+	{"written as JSON as JavaScript does", func(_, compact []byte) []byte { return []byte(rewritten(compact, false)) }},
+	{"written as JSON with all but ASCII escaped", func(_, compact []byte) []byte { return []byte(rewritten(compact, true)) }},
+	{"written as JSON as Python does", func(_, compact []byte) []byte { return []byte(spaced(rewritten(compact, true))) }},
+	{"written as JSON with two spaces", func(_, compact []byte) []byte { return indented(compact, "  ") }},
+	{"written as JSON with four spaces", func(_, compact []byte) []byte { return indented(compact, "    ") }},
 }
 
-// otherBodies are the forms in which a body often was before somebody rewrote it. Those
-// that equal the body are left out.
-func otherBodies(body []byte) []otherBody {
-	var list []otherBody
-	add := func(name string, b []byte) {
-		if b != nil && !bytes.Equal(b, body) {
-			list = append(list, otherBody{name, b})
+func unixLines(body []byte) []byte { return bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n")) }
+
+// indented writes compact JSON on many lines; nil where that takes more than maxForm: each line
+// of deep arrays begins with thousands of spaces.
+func indented(compact []byte, unit string) []byte {
+	size, depth, quoted := 0, 0, false
+	for i := 0; i < len(compact); i++ {
+		size++
+		switch c := compact[i]; {
+		case quoted && c == '\\':
+			i, size = i+1, size+1
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '[' || c == '{':
+			depth++
+			size += 1 + depth*len(unit)
+		case c == ']' || c == '}':
+			depth--
+			size += 1 + depth*len(unit)
+		case c == ',':
+			size += 1 + depth*len(unit)
+		case c == ':':
+			size++
+		}
+		if size > maxForm {
+			return nil
 		}
 	}
-	add("without the last newline", bytes.TrimRight(body, "\r\n"))
-	add("with a newline at its end", append(bytes.Clone(body), '\n'))
-	unix := bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n"))
-	add("with LF as the end of lines", unix)
-	add("with CRLF as the end of lines", bytes.ReplaceAll(unix, []byte("\n"), []byte("\r\n")))
-	var compact, two, four bytes.Buffer
-	if json.Compact(&compact, body) != nil {
-		return list
+	var out bytes.Buffer
+	if json.Indent(&out, compact, "", unit) != nil {
+		return nil
 	}
-	add("written as compact JSON", compact.Bytes())
-	add("written as JSON as JavaScript does", []byte(rewritten(compact.Bytes(), false)))
-	add("written as JSON with all but ASCII escaped", []byte(rewritten(compact.Bytes(), true)))
-	add("written as JSON as Python does", []byte(spaced(rewritten(compact.Bytes(), true))))
-	_ = json.Indent(&two, body, "", "  ")
-	add("written as JSON with two spaces", two.Bytes())
-	_ = json.Indent(&four, body, "", "    ")
-	add("written as JSON with four spaces", four.Bytes())
-	return list
+	return out.Bytes()
 }
 
 // rewritten writes the strings of compact JSON in another spelling: shortest, or with all

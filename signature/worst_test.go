@@ -1,6 +1,9 @@
 package signature
 
 import (
+	"bytes"
+	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -43,5 +46,22 @@ func TestWorstBytes(t *testing.T) {
 			t.Parallel()
 			relaytest.WorstBytes(t, 32<<10, f) // each of some fifty schemes reads it
 		})
+	}
+}
+
+// TestDeepBodyIsNotIndented: a body of 1 MiB with an array at a depth of some thousands became ten
+// gigabytes where it was tried with indents, and took the relay with it.
+func TestDeepBodyIsNotIndented(t *testing.T) {
+	t.Parallel()
+	deep := []byte(strings.Repeat("[", 9000) + strings.Repeat("0,", 20<<10) + "0" + strings.Repeat("]", 9000))
+	for _, unit := range []string{"  ", "    "} {
+		if got := indented(deep, unit); got != nil {
+			t.Errorf("%d bytes became %d", len(deep), len(got))
+		}
+		text := []byte(`{"a":[1,{"b":"[\\\"{,"}],"c":{},"d":[]}`)
+		var want bytes.Buffer
+		if err := json.Indent(&want, text, "", unit); err != nil || !bytes.Equal(indented(text, unit), want.Bytes()) {
+			t.Errorf("%v: %s", err, indented(text, unit))
+		}
 	}
 }
