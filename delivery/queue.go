@@ -23,7 +23,14 @@ func (x *exchange) enqueue() relay.Outcome {
 		return x.refuse()
 	}
 	if x.accepted != notAccepted { // stored before it was to go out
-		if err := x.requeue(); err != nil {
+		if t, err := x.requeue(); err != nil {
+			d, st, id := x.d, x.st, x.event.ID
+			if errors.Is(err, errStoreTimeout) {
+				st.Queue.Move()
+				if !d.background(func() { d.queueMoved(st, d.cancelUnanswered(t, id), 0, 0) }) {
+					st.Queue.Moved(0, 0)
+				}
+			}
 			return x.refusal(storeError(err), relay.ID{})
 		}
 		dispatchQueued(x.st, x.attempt.Released)
@@ -97,7 +104,11 @@ func (x *exchange) acceptQueued() *relay.Error {
 	err := x.awaitStored()
 	d, id := x.d, x.event.ID
 	refused := closed(t.Done()) && t.Err() != nil
-	if err != nil && !refused && d.background(func() { d.cancelUnanswered(st, t, id, reserved) }) {
+	if err != nil && !refused && d.background(func() {
+		err := d.cancelUnanswered(t, id)
+		st.Queue.GiveBack(1, reserved)
+		d.queueMoved(st, err, 0, 0)
+	}) {
 		return err
 	}
 	st.Queue.GiveBack(1, reserved)
@@ -113,21 +124,19 @@ func (x *exchange) acceptQueued() *relay.Error {
 	return err
 }
 
-// cancelUnanswered ends the change of the queue by an event whose caller was told that it is
-// not stored, because the store said nothing in time. If it is stored after all it is
-// canceled: its caller sends it again, and it would be delivered twice.
-func (d *Delivery) cancelUnanswered(st *registry.Alias, t *relay.Ticket, id relay.ID, reserved int64) {
-	err := d.await(t, nil)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(d.base, storeWait)
-		defer cancel()
-		if why := d.store.Cancel(ctx, relay.System(), id); why != nil {
-			d.log.Warn("event still queued although its caller was told that it is not stored", "event", id, "error", why)
-		}
-		err = errStoreTimeout
+// cancelUnanswered cancels an event whose caller was told that it is not stored, because the store
+// said nothing in time, if it is queued after all: its caller sends it again, and it would be
+// delivered twice. It returns the error of a change of the queue, of which nothing is known.
+func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
+	if err := d.await(t, nil); err != nil {
+		return err
 	}
-	st.Queue.GiveBack(1, reserved)
-	d.queueMoved(st, err, 0, 0)
+	ctx, cancel := context.WithTimeout(d.base, storeWait)
+	defer cancel()
+	if why := d.store.Cancel(ctx, relay.System(), id); why != nil {
+		d.log.Warn("event still queued although its caller was told that it is not stored", "event", id, "error", why)
+	}
+	return errStoreTimeout
 }
 
 // queueMoved ends a change of the queue that Queue.Move has announced. After an error it is

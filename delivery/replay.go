@@ -174,7 +174,8 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 	switch {
 	case v == complete:
 	case v == notSent, v == failed && x.queued && !x.reached:
-		back, err = true, x.requeue()
+		back = true
+		_, err = x.requeue()
 	default: // the store queues an interrupted queued delivery anew
 		if e := x.finishFailed(); e != nil {
 			err = e
@@ -186,13 +187,13 @@ func (x *exchange) finishStored(v verdict) (back bool) {
 	return back
 }
 
-// requeue puts the attempt back into the queue.
-func (x *exchange) requeue() error {
+// requeue puts the attempt back into the queue. After errStoreTimeout it may be there later.
+func (x *exchange) requeue() (t *relay.Ticket, err error) {
 	x.st.Queue.Move()
-	t := x.d.store.Requeue(x.event.ID, x.attempt.N)
-	err := x.d.await(t, time.After(storeWait))
+	t = x.d.store.Requeue(x.event.ID, x.attempt.N)
+	err = x.d.await(t, time.After(storeWait))
 	if x.d.queueMoved(x.st, err, 1, costOf(x.event)); err == nil {
 		x.d.counters.requeued.Inc()
 	}
-	return err
+	return t, err
 }

@@ -245,3 +245,20 @@ func TestSilentStoreEndsALargeRequest(t *testing.T) {
 		})
 	}
 }
+
+// A request that was stored before it was to go out, and could not go out, is queued, or its caller
+// is told that it is not stored: then it is canceled if the store queues it after all.
+func TestStoredFirstAndQueuedTooLate(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.tun = &memTunnel{hang: true}
+		b.hold = b.d.Attach(b.a, b.tun)
+		_, done := b.begin(post)
+		time.Sleep(100 * time.Millisecond)
+		b.s.setDelay(15 * time.Second)
+		b.hold.Detach(false)
+		b.want("code", code(<-done), relay.CodeStoreUnavailable)
+		time.Sleep(20 * time.Second)
+		b.want("state", b.event().Attempts[0].State, relay.StateCanceled)
+		b.want("queued", b.d.Stats().Queued, 0)
+	}, func(b *fixture) { b.opt.StoreFirst = yes })
+}
