@@ -65,3 +65,22 @@ func TestDeepBodyIsNotIndented(t *testing.T) {
 		}
 	}
 }
+
+// TestLinesNamedManyTimes: one line that a signature named thousands of times was signed as often.
+func TestLinesNamedManyTimes(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 60<<10)
+	r := &Request{Method: "POST", URL: "https://a.example/", Body: []byte("{}"), Line: func(name string) (string, bool) {
+		if name == "a" {
+			return long, true
+		}
+		return "t=1,h=" + strings.Repeat("a ", 20<<10) + ",v1=00", strings.EqualFold(name, "X-Hook0-Signature")
+	}}
+	p := Find("coinbase", r)
+	if p == nil {
+		t.Fatal("coinbase is not known")
+	}
+	if got := Explain(p, nil, nil, r, time.Now()); got.Signed.Length > 8<<20 || got.Signed.Length < len(long) {
+		t.Errorf("%d bytes are signed", got.Signed.Length)
+	}
+}
