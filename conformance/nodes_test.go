@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"net"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -67,5 +68,53 @@ func TestDrainedNodeSaysSo(t *testing.T) {
 		if status := b.ready(); status != 200 {
 			t.Errorf("resumed, and /readyz is %d", status)
 		}
+	}
+}
+
+// TestEventsAfterTheDeathOfANode: a request that comes while nobody knows yet that the node of the
+// tunnel is dead is queued like one that comes later. It went out by itself once the client was
+// back, although the alias does not deliver by itself.
+func TestEventsAfterTheDeathOfANode(t *testing.T) {
+	t.Parallel()
+	for name, early := range map[string]bool{"back before the node is called dead": true, "back afterwards": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, b := twoNodes(t)
+			b.start()
+			a.tunnel("waits", says(t, "x"))
+			b.knows("waits")
+			before := b.tunnelSince("waits")
+			a.stop(syscall.SIGKILL)
+			sent := 0
+			send := func() {
+				if status, body, _ := b.call("waits", "/dead", "x"); status != 202 {
+					t.Errorf("answered %d %s", status, body)
+				}
+				sent++
+			}
+			for range 3 {
+				send()
+			}
+			if !early {
+				b.waitFor(20*time.Second, "the alias to be offline", func() bool { send(); return b.state("waits") == "offline" })
+			}
+			b.runs(t, "ssh", append([]string{"-N", "-R", "waits:80:" + says(t, "y")}, b.sshArgs()...)...)
+			b.waitFor(20*time.Second, "the new tunnel", func() bool {
+				since := b.tunnelSince("waits")
+				return since != "" && since != before && b.online("waits")
+			})
+			if status, body, _ := b.call("waits", "/", "x"); status != 200 || body != "y" {
+				t.Errorf("answered %d %s", status, body)
+			}
+			b.waitFor(10*time.Second, "nothing to be under way", func() bool { return len(b.events("waits", "&state=delivering")) == 0 })
+			if n := len(b.events("waits", "&state=queued")); n != sent {
+				t.Errorf("%d of %d events wait", n, sent)
+			}
+			var released struct{ Released int }
+			b.decode(b.must(202, "POST", "/aliases/waits/replay-queued", nil), &released)
+			if released.Released != sent {
+				t.Errorf("released %d of %d", released.Released, sent)
+			}
+		})
 	}
 }

@@ -148,26 +148,24 @@ func (s *Store) addUsage(w *writer) {
 	}
 }
 
-// insertNewEvents inserts the new events of a batch.
-func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
-	var rows newRows
-	var inserted []*newEvent
+// newEventsOf are the new events of a batch whose parts are all stored, and their rows.
+func (w *writer) newEventsOf(list []*eventSteps) (rows newRows, whole []*newEvent, err error) {
 	for _, u := range list {
 		if err := u.merge(); err != nil {
-			return err
+			return rows, nil, err
 		}
 		f := u.insert
 		if f == nil {
 			continue
 		}
-		whole, err := w.partsStored(f.event.ID, 0, f.request.Body.Parts)
-		if a := f.attempt; whole && err == nil && a != nil {
-			whole, err = w.partsStored(f.event.ID, a.N, a.Response.Body.Parts)
+		stored, err := w.partsStored(f.event.ID, 0, f.request.Body.Parts)
+		if a := f.attempt; stored && err == nil && a != nil {
+			stored, err = w.partsStored(f.event.ID, a.N, a.Response.Body.Parts)
 		}
 		if err != nil {
-			return err
+			return rows, nil, err
 		}
-		if !whole {
+		if !stored {
 			for _, st := range u.steps {
 				st.err = errPartsLost
 			}
@@ -175,11 +173,24 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			continue
 		}
 		if err := rows.add(w.target, f); err != nil {
-			return err
+			return rows, nil, err
 		}
-		inserted = append(inserted, f)
+		whole = append(whole, f)
+	}
+	return rows, whole, nil
+}
+
+// insertNewEvents inserts the new events of a batch.
+func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
+	rows, inserted, err := w.newEventsOf(list)
+	if err != nil {
+		return err
 	}
 	there, err := w.insertRows(&rows)
+	if err != nil {
+		return err
+	}
+	elsewhere, err := w.tunnelsElsewhere(inserted)
 	if err != nil {
 		return err
 	}
@@ -194,11 +205,13 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			continue
 		}
 		w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
+		asIs := true
 		if a := f.attempt; a != nil {
 			w.addUsage(f.event.AliasID, attemptStoredSize(a))
+			asIs = !a.Released || elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
 				queue = append(queue, []any{ // queueColumns
-					f.event.ID, a.N, f.event.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released), requestBytes(f.request),
+					f.event.ID, a.N, f.event.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released && asIs), requestBytes(f.request),
 				})
 			}
 			if by := refusal(f.event, a); by != "" {
@@ -208,7 +221,11 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 				gone = append(gone, []any{f.event.ID, a.N})
 			}
 		}
-		w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
+		if asIs {
+			w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
+		} else {
+			w.publish(f.changes(nil)...)
+		}
 	}
 	if err := w.run(insertQueue, queue); err != nil {
 		return err
@@ -217,6 +234,32 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		return err
 	}
 	return w.run(setHostRefusedBy, refused)
+}
+
+// tunnelsElsewhere tells which of the aliases of new events that are queued for the node of their
+// tunnel have one at another node. The others lost it meanwhile, and their events wait. The lock
+// lets whoever ends a tunnel see these events: see withholdSince.
+func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
+	var aliases []int64
+	for _, f := range list {
+		if a := f.attempt; a != nil && a.State == relay.StateQueued && a.Released && !slices.Contains(aliases, f.event.AliasID) {
+			aliases = append(aliases, f.event.AliasID)
+		}
+	}
+	if len(aliases) == 0 {
+		return nil, nil
+	}
+	lock := ""
+	if w.d.isPostgres {
+		lock = ` FOR SHARE`
+	}
+	var found []int64
+	err := w.allIn(&found, `SELECT alias_id FROM tunnels WHERE alias_id IN (?) AND node_id <> ? ORDER BY alias_id`+lock, aliases, w.target.node)
+	elsewhere := make(map[int64]bool, len(found))
+	for _, id := range found {
+		elsewhere[id] = true
+	}
+	return elsewhere, err
 }
 
 // insertRows inserts new events. On Postgres it returns the ids that existed already,

@@ -4,6 +4,7 @@ import (
 	"context"
 	mathrand "math/rand/v2"
 	"strings"
+	"time"
 
 	"relay"
 )
@@ -107,13 +108,21 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 // observed, marks it as dead and detaches its tunnels. It returns false when the node lives,
 // is gone, or another node sweeps it. A node that finds its row marked rejoins.
 func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
-	var states []string
-	if err := c.all(&states, `SELECT state FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.d.skipLocked, id, beat); err != nil || len(states) == 0 {
+	rows, err := rowsOf(c.session, func(n *relay.Node) []any { return []any{&n.State, (*micro)(&n.LastSeenAt)} },
+		`SELECT state, seen_at FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.d.skipLocked, id, beat)
+	if err != nil || len(rows) == 0 {
 		return false, err
 	}
-	if states[0] != relay.NodeDead {
+	if rows[0].State != relay.NodeDead {
 		c.do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
 	}
-	_, err := c.dropTunnels(`node_id = ?`, id)
-	return true, err
+	aliases, err := c.dropTunnels(`node_id = ?`, id)
+	if err != nil {
+		return true, err
+	}
+	seen := make(map[int64]time.Time, len(aliases))
+	for _, alias := range aliases {
+		seen[alias] = rows[0].LastSeenAt
+	}
+	return true, c.withholdSince(seen)
 }

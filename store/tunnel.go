@@ -96,6 +96,9 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 	for _, id := range ids {
 		c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: relay.ChangeTunnel, Alias: id})
 	}
+	if err := c.withholdReplaced(replaced); err != nil {
+		return nil, err
+	}
 	return replaced, c.sweepReplaced(replaced)
 }
 
@@ -240,11 +243,11 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 }
 
 // dropTunnels deletes tunnels that nobody has detached, of the nodes of a condition: their aliases
-// are offline from now on. It returns how many there were.
-func (c *writeTx) dropTunnels(where string, args ...any) (int, error) {
+// are offline from now on. It returns these aliases.
+func (c *writeTx) dropTunnels(where string, args ...any) ([]int64, error) {
 	var ids []int64
 	if err := c.all(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {
-		return 0, err
+		return nil, err
 	}
 	lost := make(map[int64]time.Time, len(ids))
 	for _, id := range ids {
@@ -252,7 +255,53 @@ func (c *writeTx) dropTunnels(where string, args ...any) (int, error) {
 	}
 	c.setLastOnline(lost)
 	c.announce(relay.Change{Kind: relay.ChangeTunnel})
-	return len(ids), nil
+	return ids, nil
+}
+
+// withholdSince takes back the release of events that other nodes have put into the queues of
+// aliases for the node of their tunnel: it does not live any more, and gave its last sign of life
+// at the time given by alias. They wait like others that came while the alias was offline.
+func (c *writeTx) withholdSince(seen map[int64]time.Time) error {
+	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
+		args := make([]any, 0, 2*len(aliases))
+		for _, id := range aliases {
+			args = append(args, id, micros(seen[id].Add(-beatInterval))) // what came then may have been refused by the node since
+		}
+		var rows []attemptRow
+		if err := c.all(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)
+			UPDATE queue SET released = 0 FROM v WHERE alias_id = v.k AND received_at >= v.since AND kind = 0 AND released = 1 AND claim_node = ''
+			RETURNING event_id, n, alias_id`, args...); err != nil {
+			return err
+		}
+		for _, r := range rows {
+			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: r.AliasID}, relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: r.EventID, N: r.N})
+		}
+	}
+	return nil
+}
+
+// withholdReplaced is withholdSince for tunnels that were taken over from other nodes.
+func (c *writeTx) withholdReplaced(replaced []relay.TunnelRecord) error {
+	if len(replaced) == 0 {
+		return nil
+	}
+	type row struct {
+		id   string
+		seen time.Time
+	}
+	rows, err := rowsOf(c.session, func(r *row) []any { return []any{&r.id, (*micro)(&r.seen)} }, `SELECT id, seen_at FROM nodes`)
+	if err != nil {
+		return err
+	}
+	seen := map[int64]time.Time{}
+	for _, t := range replaced {
+		for _, r := range rows {
+			if r.id == t.Node {
+				seen[t.Alias] = r.seen
+			}
+		}
+	}
+	return c.withholdSince(seen)
 }
 
 func (c *writeTx) setLastOnline(times map[int64]time.Time) {
