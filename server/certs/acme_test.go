@@ -40,16 +40,16 @@ func TestBudget(t *testing.T) {
 		t.Errorf("a name that was counted: %v", err)
 	}
 	for i := range quotaTotal - quotaPerAccount {
-		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i%2)); err != nil {
+		if err := spend(fmt.Sprintf("b%d.test", i), int64(2+i/2)); err != nil { // two for each account
 			t.Errorf("another account: %v", err)
 		}
 	}
-	if err := spend("last.test", 9); !errors.As(err, &spent) {
+	if err := spend("last.test", 99); !errors.As(err, &spent) {
 		t.Errorf("more than all may have: %v", err)
 	}
-	now = now.Add(quotaPeriod - quotaPerAccount*time.Minute)
+	now = now.Add(quotaPeriod - quotaPerAccount/2*time.Minute)
 	if err := spend("more.test", 1); err != nil {
-		t.Errorf("a week after the first: %v", err)
+		t.Errorf("a week after the first half: %v", err)
 	}
 	info, err := os.Stat(filepath.Join(dir, quotaFile))
 	if err != nil || info.Mode().Perm() != 0o600 {
@@ -63,7 +63,7 @@ func TestBudgetAhead(t *testing.T) {
 	t.Parallel()
 	b, now := &quota{&certmagic.FileStorage{Path: t.TempDir()}}, time.Now()
 	for i := range quotaTotal / 2 {
-		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(i/(quotaPerAccount/2)), now, true); err != nil {
+		if err := b.use(t.Context(), fmt.Sprintf("a%d.test", i), int64(max(0, i-quotaPerAccount/2+1)), now, true); err != nil { // half a share for the first, one name for each other
 			t.Fatal(err)
 		}
 		var spent *quotaError
@@ -74,7 +74,7 @@ func TestBudgetAhead(t *testing.T) {
 		}
 	}
 	var spent *quotaError
-	if err := b.use(t.Context(), "last.test", 9, now, true); !errors.As(err, &spent) || !spent.prefetch {
+	if err := b.use(t.Context(), "last.test", 99, now, true); !errors.As(err, &spent) || !spent.prefetch {
 		t.Errorf("more than half of all: %v", err)
 	}
 	if err := b.use(t.Context(), "a0.test", 0, now, true); err != nil {
