@@ -239,7 +239,7 @@ func checkOldMarks(t *testing.T, s *store.Store, file string, marked relay.ID) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	searches, err := s.SavedSearches(t.Context(), relay.Actor{Account: bob.ID, AccountName: bob.Name, Admin: true}, "hooks")
+	searches, err := s.SavedSearches(t.Context(), relay.Actor{Kind: relay.ActorUser, Account: bob.ID, AccountName: bob.Name, Admin: true}, "hooks")
 	if diff := cmp.Diff([]relay.SavedSearch{{Name: "errors", Words: "status:5xx"}}, searches); err != nil || diff != "" {
 		t.Errorf("searches: %v %s", err, diff)
 	}
