@@ -66,7 +66,10 @@ func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Sec
 		}
 	}
 	if p == nil {
-		return nil, wrongProvider("the sender of this event was not recognised; name one", nil)
+		return &signature.Report{
+			Verdict:   signature.Verdict{Verdict: signature.Unchecked, Reason: signature.NoSecret, Message: "the sender of this event was not recognised; name one"},
+			Signature: signature.SignatureLine{Parts: []signature.Part{}}, Tried: []string{}, Checks: []signature.Check{},
+		}, nil
 	}
 	if r.Unread != "" {
 		out := signature.Explain(p, nil, nil, request, r.ReceivedAt)
