@@ -3,10 +3,13 @@ package store
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"sync/atomic"
 	"time"
+
+	"relay"
 )
 
 // Intervals of retention. Each alias is checked often enough that an event is deleted at
@@ -128,9 +131,13 @@ func (s *Store) trimAudit(ctx context.Context, keep int) error {
 	}
 	for _, f := range full {
 		var last int64 // of those that go
-		if err := s.view(ctx, "count audit", func(q session) error {
+		err := s.view(ctx, "count audit", func(q session) error {
 			return q.get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
-		}); err != nil {
+		})
+		if errors.Is(err, relay.ErrNotFound) {
+			continue // another node has deleted them meanwhile
+		}
+		if err != nil {
 			return err
 		}
 		if err := s.deleteInBatches(ctx, "audit", expiredRows, `DELETE FROM audit WHERE id IN (SELECT id FROM audit
