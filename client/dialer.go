@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -48,8 +49,9 @@ type Dialer struct {
 	expected *expectedKeys
 	// told is what a relay said when it refused the login, after it had shown its host key.
 	told string
-	// accepted says that a host key of the server was accepted.
-	accepted bool
+	// accepted says that a host key of the server was accepted. Key exchanges of several living
+	// connections may write it at once.
+	accepted atomic.Bool
 
 	once  sync.Once
 	where address
@@ -244,7 +246,7 @@ func (l *loginAttempt) config() *ssh.ClientConfig {
 		HostKeyCallback: func(addr string, remote net.Addr, key ssh.PublicKey) error {
 			l.waiting.Stop()
 			err := l.hosts.check(addr, remote, key)
-			l.Dialer.accepted = err == nil
+			l.Dialer.accepted.Store(err == nil)
 			return err
 		},
 		HostKeyAlgorithms: l.hosts.algorithms(l.where.String()),
@@ -303,7 +305,7 @@ func (l *loginAttempt) addBanner(text string) error {
 
 // HostKeyAccepted reports whether the last login that came so far found a host key that is known
 // or expected.
-func (d *Dialer) HostKeyAccepted() bool { return d.accepted }
+func (d *Dialer) HostKeyAccepted() bool { return d.accepted.Load() }
 
 // explain turns a failed handshake into an *cli.Error. It distinguishes a broken connection
 // from a refused login.
