@@ -39,17 +39,14 @@ const maxLabel = 200
 // anyone can send such lines. The zero value means not recognised.
 func Recognise(head, bodyStart []byte) relay.Provider {
 	fields := wire.Fields(head)
-	for i := range signature.Senders {
-		if s := &signature.Senders[i]; sentBy(s, fields, bodyStart) {
-			return readProvider(s, fields, bodyStart)
-		}
+	if s := senderOf(fields, bodyStart); s != nil {
+		return readProvider(s, fields, bodyStart)
 	}
 	return relay.Provider{}
 }
 
-// Sender gives the row of the table for a request; nil when its sender is not known.
-func Sender(head, bodyStart []byte) *signature.Sender {
-	fields := wire.Fields(head)
+// senderOf gives the row of the table for a request; nil when its sender is not known.
+func senderOf(fields []wire.Field, bodyStart []byte) *signature.Sender {
 	for i := range signature.Senders {
 		if s := &signature.Senders[i]; sentBy(s, fields, bodyStart) {
 			return s
@@ -66,12 +63,15 @@ func sentBy(s *signature.Sender, fields []wire.Field, body []byte) bool {
 		return value(fields, s.Mark) != nil && (s.Also == "" || value(fields, s.Also) != nil)
 	}
 	start := body[:min(len(body), markLimit)]
+	if len(start) == 0 || start[0] != '{' {
+		return false
+	}
 	for _, key := range s.Body {
-		if !bytes.Contains(start, []byte(`"`+key+`"`)) {
+		if !bytes.Contains(start, []byte(key)) {
 			return false
 		}
 	}
-	return len(start) > 0 && start[0] == '{'
+	return true
 }
 
 // ProviderNames lists the names of the senders that are known.

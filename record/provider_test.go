@@ -120,8 +120,18 @@ func TestRecognise(t *testing.T) {
 			[]string{"X-Zendesk-Webhook-Signature: aa", "X-Zendesk-Webhook-Signature-Timestamp: 2023-11-14T22:13:20Z", "X-Zendesk-Webhook-Invocation-Id: i"},
 			relay.Provider{Name: "zendesk", EventType: "zen:event-type:user.created", DeliveryID: "i", SignedAt: signed},
 		},
-		"nobody":       {`{"type":"x"}`, []string{"Content-Type: application/json"}, relay.Provider{}},
-		"half of svix": {`{}`, []string{"svix-signature: v1,aa"}, relay.Provider{}},
+		"adyen, by its body": {
+			`{"live":"false","notificationItems":[]}`, []string{"Content-Type: application/json"}, relay.Provider{Name: "adyen"},
+		},
+		"mailgun, by its body": {
+			`{"signature":{"timestamp":"1700000000","token":"t","signature":"aa"},"event-data":{"event":"opened","id":"m"}}`,
+			[]string{"Content-Type: application/json"},
+			relay.Provider{Name: "mailgun", EventType: "opened", SignedAt: signed},
+		},
+		"half of mailgun": {`{"signature":{}}`, []string{"Content-Type: application/json"}, relay.Provider{}},
+		"adyen in a text": {`"live" "notificationItems"`, []string{"Content-Type: text/plain"}, relay.Provider{}},
+		"nobody":          {`{"type":"x"}`, []string{"Content-Type: application/json"}, relay.Provider{}},
+		"half of svix":    {`{}`, []string{"svix-signature: v1,aa"}, relay.Provider{}},
 		"a timestamp that is none": {
 			``, []string{"Stripe-Signature: t=99999999999999999999,v1=aa"}, relay.Provider{Name: "stripe", Tolerance: 0},
 		},

@@ -59,7 +59,7 @@ func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Sec
 	fields := wire.Fields(r.Head)
 	method, _, _ := wire.StartLine(r.Head)
 	request := &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(fields)}
-	p := Sender(r.Head, r.Body)
+	p := senderOf(fields, r.Body)
 	if provider != "" {
 		if p = signature.Find(provider, request); p == nil {
 			return nil, wrongProvider("no sender of that name is known; "+nearestProvider(provider), provider)

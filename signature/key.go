@@ -26,13 +26,8 @@ type key struct {
 	ecdsa   *ecdsa.PublicKey
 }
 
-// ParseKey checks whether a secret has the form that the scheme wants. The error says
-// what is wrong and never holds a part of the secret.
-func (s *Scheme) ParseKey(secret string) error {
-	_, err := s.Key.read(secret)
-	return err
-}
-
+// read reads a secret in the form that its scheme wants. The error says what is wrong and
+// never holds a part of the secret.
 func (k Key) read(secret string) (key, error) {
 	out := key{secret: secret}
 	if secret == "" {

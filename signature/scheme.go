@@ -12,7 +12,7 @@ type Sender struct {
 	Name string
 	Mark string   // header line that makes a request this sender's
 	Also string   // a second line that must be there, "" = none
-	Body []string // where no line does: keys that the JSON body has at its top
+	Body []string // where no line does: keys near the beginning of its JSON body, quotes included
 
 	Event    string // header line with the event type
 	Delivery string // header line with the delivery id
@@ -169,9 +169,6 @@ func (s *Scheme) Headers() []string {
 	}
 	return out
 }
-
-// Tolerance is the age at which the sender's own libraries refuse a signature, 0 = never.
-func (s *Scheme) Tolerance() time.Duration { return s.Old }
 
 // Find gives the sender of a name; of several rows the first whose signature a request has.
 // r may be nil. The answer is nil when none is known.

@@ -251,15 +251,15 @@ var Senders = []Sender{
 	},
 	{Name: "cloudevents", Mark: "ce-specversion", Event: "ce-type", Delivery: "ce-id"},
 	{
-		Name: "mailgun", Body: []string{"signature", "event-data"}, Nested: "event-data", BodyEvent: "event", BodyDelivery: "id",
+		Name: "mailgun", Body: []string{`"signature"`, `"event-data"`}, Nested: "event-data", BodyEvent: "event", BodyDelivery: "id",
 		Schemes: []Scheme{{Signed: "{t}{id}", TimeMember: "signature", own: mailgun}},
 	},
 	{
-		Name: "adyen", Body: []string{"live", "notificationItems"},
+		Name: "adyen", Body: []string{`"live"`, `"notificationItems"`},
 		Schemes: []Scheme{{Key: KeyHex, Form: Base64, Oracle: library, own: adyenItems}},
 	},
-	{Name: "okta", Body: []string{"eventType", "cloudEventsVersion"}, BodyEvent: "eventType", BodyDelivery: "eventId", Schemes: authorization()},
-	{Name: "postmark", Body: []string{"RecordType", "MessageStream"}, BodyEvent: "RecordType", Schemes: authorization()},
+	{Name: "okta", Body: []string{`"eventType"`, `"cloudEventsVersion"`}, BodyEvent: "eventType", BodyDelivery: "eventId", Schemes: authorization()},
+	{Name: "postmark", Body: []string{`"RecordType"`, `"MessageStream"`}, BodyEvent: "RecordType", Schemes: authorization()},
 }
 
 func hexBody(header, prefix, oracle string) []Scheme {
