@@ -716,7 +716,7 @@ func eventRow(v rowView, current bool) templ.Component {
 				return templ_7745c5c3_Err
 			}
 		}
-		templ_7745c5c3_Err = timeText(v.ReceivedAt.Time, "").Render(ctx, templ_7745c5c3_Buffer)
+		templ_7745c5c3_Err = rowTime(v.ReceivedAt.Time).Render(ctx, templ_7745c5c3_Buffer)
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
