@@ -3,7 +3,6 @@ package relay
 import (
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 )
 
@@ -154,7 +153,7 @@ func Status(code string) int {
 	if s, ok := statuses[code]; ok {
 		return s
 	}
-	return http.StatusInternalServerError
+	return statuses[CodeInternal]
 }
 
 // Errors that packages compare with errors.Is.

@@ -1,7 +1,6 @@
 package relay
 
 import (
-	"net"
 	"net/url"
 	"strings"
 )
@@ -18,7 +17,7 @@ type Site struct {
 func (s Site) AliasURL(alias string) string {
 	host := alias + "." + s.AliasDomain
 	if p := s.Base.Port(); p != "" {
-		host = net.JoinHostPort(host, p)
+		host += ":" + p
 	}
 	return s.Base.Scheme + "://" + host
 }
@@ -64,14 +63,14 @@ func (s Site) SSHDestination(user string) string {
 	if user != "" {
 		user += "@"
 	}
-	host, port, err := net.SplitHostPort(s.SSHAddr)
-	switch {
-	case err != nil:
+	addr := url.URL{Host: s.SSHAddr}
+	switch addr.Port() {
+	case "":
 		return user + s.SSHAddr
-	case port == "22":
-		return user + host
+	case "22":
+		return user + addr.Hostname()
 	}
-	return "-p " + port + " " + user + host
+	return "-p " + addr.Port() + " " + user + addr.Hostname()
 }
 
 // URL returns the URL of a path on the base site.

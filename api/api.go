@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
+	"relay/budget"
 )
 
 // Prefix is the path below which version 1 lives.
@@ -43,7 +44,7 @@ type Options struct {
 	Limits   *Limits      // shared with the dashboard and the SSH server
 	// Budget has the bytes of answers while they are built, and while nobody takes them; nil = they
 	// have no bound.
-	Budget *relay.Budget
+	Budget *budget.Budget
 
 	HostKeys []relay.HostKey       // what the SSH side shows, for clients that pin them
 	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"relay"
+	"relay/cookie"
 )
 
 // actorKey is the context key of WithActor.
@@ -56,11 +57,11 @@ func (s *server) lookUpSecret(r *http.Request, secret string, owner func(context
 }
 
 func (s *server) authenticateSession(r *http.Request, c *requestInfo) error {
-	secrets := s.Site.SessionSecrets(r)
+	secrets := cookie.Secrets(s.Site, r)
 	if len(secrets) == 0 {
 		return relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
 	}
-	who, err := relay.SessionActor(secrets, func(secret string) (relay.Actor, error) { return s.lookUpSecret(r, secret, s.Accounts.SessionOwner) })
+	who, err := cookie.Actor(secrets, func(secret string) (relay.Actor, error) { return s.lookUpSecret(r, secret, s.Accounts.SessionOwner) })
 	if errors.Is(err, relay.ErrNotFound) {
 		return relay.Errorf(relay.CodeUnauthorized, "this session is over; log in again")
 	}

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/api"
+	"relay/budget"
 	"relay/store"
 )
 
@@ -19,8 +20,8 @@ import (
 // comes, and nothing stays reserved. Routes that are added are tried too.
 func TestEveryAnswerIsInTheBudget(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(256 << 20)
-	h := newFixture(t, func(o *api.Options) { o.Budget = budget })
+	shared := budget.New(256 << 20)
+	h := newFixture(t, func(o *api.Options) { o.Budget = shared })
 	nasty := strings.Repeat("\x01", 200<<10)
 	large := func(e *relay.Event) {
 		e.Target = []byte("/hook?" + strings.Repeat(`"`, 12<<10))
@@ -70,13 +71,13 @@ func TestEveryAnswerIsInTheBudget(t *testing.T) {
 				return h.do(h.request(method, h.asAlice, "/api/v1"+place.Replace(path)+query, body))
 			}
 			whole := call()
-			if used := budget.Stats().Used; used != 0 {
+			if used := shared.Stats().Used; used != 0 {
 				t.Fatalf("%s: %d bytes stay reserved", what, used)
 			}
-			held := &relay.Hold{Budget: budget, Account: who.Account}
-			strangers := &relay.Hold{Budget: budget}
-			must(t, held.Set(budget.Share()))
-			must(t, strangers.Set(budget.Share()))
+			held := &budget.Hold{Budget: shared, Account: who.Account}
+			strangers := &budget.Hold{Budget: shared}
+			must(t, held.Set(shared.Share()))
+			must(t, strangers.Set(shared.Share()))
 			got := call()
 			held.Release()
 			strangers.Release()
@@ -94,7 +95,7 @@ func TestEveryAnswerIsInTheBudget(t *testing.T) {
 			default:
 				refused[path] = true
 			}
-			if used := budget.Stats().Used; used != 0 {
+			if used := shared.Stats().Used; used != 0 {
 				t.Fatalf("%s: %d bytes stay reserved after a refusal", what, used)
 			}
 		}

@@ -89,7 +89,7 @@ func (s *server) addKeyRoutes() {
 				return key, invalid("body.name", fault, nil)
 			}
 			// Without a name the comment is it. What is wrong with the key itself, the store says.
-			_, comment, _, _, _ := ssh.ParseAuthorizedKey(relay.DecodeText([]byte(in.Body.Key)))
+			_, comment, _, _, _ := ssh.ParseAuthorizedKey(record.DecodeText([]byte(in.Body.Key)))
 			if fault := record.NameFault(comment); in.Body.Name == "" && fault != "" {
 				return key, invalid("body.key", "the comment of the line "+fault+", or give a name", nil)
 			}

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay"
+	"relay/sockets"
 )
 
 // maxKeys bounds how many keys a limiter remembers. A forgotten key starts again with a
@@ -225,7 +226,7 @@ func accountKey(who relay.Actor) string { return strconv.FormatInt(who.Account, 
 // sourceKey names the source of host:port; all that are no IP address are one source.
 func sourceKey(remote string) string {
 	at, _ := netip.ParseAddrPort(remote)
-	return relay.SourceOf(at.Addr()).String()
+	return sockets.SourceOf(at.Addr()).String()
 }
 
 // LimitStats count what was limited since the start.

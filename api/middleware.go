@@ -13,13 +13,14 @@ import (
 	"time"
 
 	"relay"
+	"relay/budget"
 	"relay/record"
 )
 
 // requestInfo is what the checks of a request have found out, for its handler and the
 // log.
 type requestInfo struct {
-	answer   *relay.AnswerWriter      // for what is held until the answer is written
+	answer   *budget.Writer           // for what is held until the answer is written
 	id       string                   // request id, in the log and in problems
 	header   http.Header              // of the answer
 	route    *route                   // nil when nothing matched
@@ -46,7 +47,7 @@ func requestInfoOf(ctx context.Context) *requestInfo {
 // ServeHTTP gives the request an id, answers requests that match no route, and logs one
 // line when the request is over.
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	answer := &relay.AnswerWriter{ResponseWriter: w, Budget: s.Budget}
+	answer := &budget.Writer{ResponseWriter: w, Budget: s.Budget}
 	out := &responseRecorder{ResponseWriter: answer}
 	h := out.Header()
 	c := &requestInfo{id: "req_" + strings.ToLower(rand.Text()[:20]), header: h, answer: answer}
@@ -87,7 +88,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
 	if r.Method == http.MethodGet { // what was changed is told, whatever it takes
-		r = r.WithContext(relay.WithReserve(r.Context(), answer.HoldMore))
+		r = r.WithContext(budget.WithReserve(r.Context(), answer.HoldMore))
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.handleUnmatched(out, r, c)

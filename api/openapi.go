@@ -13,6 +13,8 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"relay/record"
+
+	"relay/cookie"
 )
 
 // newHuma makes the typed layer: no schema links in bodies, no documentation pages,
@@ -29,7 +31,7 @@ func (s *server) newHuma() huma.API {
 	config.Servers = []*huma.Server{{URL: "/"}}
 	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
 		"token":   {Type: "http", Scheme: "bearer", Description: "an API token, rly_…"},
-		"session": {Type: "apiKey", In: "cookie", Name: s.Site.SessionCookie(), Description: "the dashboard's cookie; unsafe methods from its own origin only"},
+		"session": {Type: "apiKey", In: "cookie", Name: cookie.Name(s.Site), Description: "the dashboard's cookie; unsafe methods from its own origin only"},
 	}
 	return humago.New(checkedMux{s.mux, s}, config)
 }

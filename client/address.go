@@ -15,8 +15,9 @@ import (
 
 	"github.com/kevinburke/ssh_config"
 
-	"relay"
 	"relay/cli"
+	"relay/record"
+	"relay/sockets"
 )
 
 // DefaultServer is used when neither flag, environment, configuration nor login names a
@@ -84,7 +85,7 @@ func (a *address) apply(path, name, home string, say func(string)) {
 	}
 	var conf *ssh_config.Config
 	if err == nil {
-		conf, err = ssh_config.Decode(bytes.NewReader(relay.DecodeText(content)))
+		conf, err = ssh_config.Decode(bytes.NewReader(record.DecodeText(content)))
 	}
 	if err != nil {
 		say("warning: " + path + " is not used: " + err.Error())
@@ -174,5 +175,5 @@ func SameServer(a, b string) bool {
 // address, localhost or a name below it.
 func LoopbackName(host string) bool {
 	host = strings.Trim(strings.ToLower(strings.TrimSuffix(host, ".")), "[]")
-	return relay.IsLoopback(host) || strings.HasSuffix(host, ".localhost")
+	return sockets.IsLoopback(host) || strings.HasSuffix(host, ".localhost")
 }

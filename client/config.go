@@ -52,7 +52,7 @@ func ReadConfig(path, name string) (*Config, error) {
 	if err != nil {
 		return nil, &cli.Error{Exit: cli.ExitFailure, Text: "cannot read the configuration", Cause: err}
 	}
-	c, err := parseConfig(relay.DecodeText(content))
+	c, err := parseConfig(record.DecodeText(content))
 	if e, ok := errors.AsType[*cli.Error](err); ok {
 		e.Text = name + ":" + e.Text
 		return nil, e

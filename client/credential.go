@@ -13,8 +13,8 @@ import (
 	"slices"
 	"strings"
 
-	"relay"
 	"relay/cli"
+	"relay/record"
 )
 
 // Login is a stored login at one relay.
@@ -135,7 +135,7 @@ func ReadToken(r io.Reader) (string, error) {
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, bufio.ErrBufferFull) {
 		return "", err
 	}
-	token := strings.TrimSpace(string(relay.DecodeText(line)))
+	token := strings.TrimSpace(string(record.DecodeText(line)))
 	if token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return "", cli.Errorf(cli.ExitUsage, "there is no token on standard input").
 			WithHint("relay login URL --with-token < FILE")

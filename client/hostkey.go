@@ -14,8 +14,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
 
-	"relay"
 	"relay/cli"
+	"relay/record"
 )
 
 // hostKeys checks the identity of a server. The check cannot be skipped: a key is
@@ -69,7 +69,7 @@ func (h *hostKeys) load() (err error) {
 		if file == h.own && h.expected != nil {
 			text = replaceKeys(text, h.expected.addr, h.expected.keys)
 		}
-		unmarked := relay.DecodeText(text)
+		unmarked := record.DecodeText(text)
 		asTheyAre = asTheyAre && len(unmarked) == len(text)
 		number := 0
 		for line := range bytes.Lines(unmarked) {

@@ -18,8 +18,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/agent"
 
-	"relay"
 	"relay/cli"
+	"relay/record"
 )
 
 // Prompter asks the person at the terminal.
@@ -204,7 +204,7 @@ func (k *keyring) open(file string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	text = relay.DecodeText(text)
+	text = record.DecodeText(text)
 	signer, err := ssh.ParsePrivateKey(text)
 	if locked, ok := errors.AsType[*ssh.PassphraseMissingError](err); ok {
 		signer, err = k.lockedKey(file, text, locked.PublicKey)
@@ -231,7 +231,7 @@ func (k *keyring) openHalf(file string) (ssh.PublicKey, ssh.Signer, error) {
 		if readErr != nil {
 			continue
 		}
-		if public, _, _, _, parseErr := ssh.ParseAuthorizedKey(relay.DecodeText(text)); parseErr == nil {
+		if public, _, _, _, parseErr := ssh.ParseAuthorizedKey(record.DecodeText(text)); parseErr == nil {
 			if name == file || errors.Is(err, os.ErrNotExist) {
 				err = nil
 			}
@@ -250,7 +250,7 @@ func (k *keyring) lockedKey(file string, text []byte, public ssh.PublicKey) (ssh
 		if err != nil {
 			return nil, err
 		}
-		if public, _, _, _, err = ssh.ParseAuthorizedKey(relay.DecodeText(line)); err != nil {
+		if public, _, _, _, err = ssh.ParseAuthorizedKey(record.DecodeText(line)); err != nil {
 			return nil, err
 		}
 	}

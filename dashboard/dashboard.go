@@ -29,7 +29,10 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/budget"
+	"relay/cookie"
 	"relay/record"
+	"relay/sockets"
 )
 
 //go:embed assets
@@ -51,7 +54,7 @@ type Options struct {
 	SSHFlags func(user string) string
 	Log      *slog.Logger // nil = nothing is logged
 	// Budget has the bytes of pages that nobody takes; nil = they have no bound.
-	Budget *relay.Budget
+	Budget *budget.Budget
 }
 
 type pages struct {
@@ -72,7 +75,7 @@ func New(o Options) http.Handler {
 	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 	// Elsewhere browsers ignore that header, and say so in the console as an error.
-	isolates := p.secure() || relay.IsLoopback(p.Site.Base.Hostname())
+	isolates := p.secure() || sockets.IsLoopback(p.Site.Base.Hostname())
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", csp)
@@ -83,7 +86,7 @@ func New(o Options) http.Handler {
 			h.Set("Cross-Origin-Opener-Policy", "same-origin")
 		}
 		h.Set("Cache-Control", "no-store")
-		answer := &relay.AnswerWriter{ResponseWriter: w, Budget: p.Budget, Refuse: func(w http.ResponseWriter, err *relay.Error) {
+		answer := &budget.Writer{ResponseWriter: w, Budget: p.Budget, Refuse: func(w http.ResponseWriter, err *relay.Error) {
 			page := p.explain(w, r, err)
 			h.Set("Content-Type", "text/html; charset=utf-8")
 			w.WriteHeader(page.status)
@@ -91,7 +94,7 @@ func New(o Options) http.Handler {
 		}}
 		defer answer.Abandon()
 		if r.Method == http.MethodGet { // what a form has done is told, whatever it takes
-			r = r.WithContext(relay.WithReserve(r.Context(), answer.HoldMore))
+			r = r.WithContext(budget.WithReserve(r.Context(), answer.HoldMore))
 		}
 		routes.ServeHTTP(answer, r)
 		answer.Close()
@@ -403,11 +406,11 @@ func (p *pages) ofOwnAlias(handle aliasHandler) http.Handler {
 // signedInOrElse is signedIn with a page of its own for everybody else.
 func (p *pages) signedInOrElse(handle signedInHandler, stranger handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		who, err := relay.SessionActor(p.Site.SessionSecrets(r), func(secret string) (relay.Actor, error) {
+		who, err := cookie.Actor(cookie.Secrets(p.Site, r), func(secret string) (relay.Actor, error) {
 			return lookUpSecret(p, r, secret, p.Accounts.SessionOwner)
 		})
 		p.sweep(w, r)
-		if answer, ok := w.(*relay.AnswerWriter); ok && err == nil {
+		if answer, ok := w.(*budget.Writer); ok && err == nil {
 			answer.Account = who.BufferAccount()
 		}
 		if err == nil {

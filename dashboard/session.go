@@ -12,6 +12,7 @@ import (
 	"github.com/a-h/templ"
 
 	"relay"
+	"relay/cookie"
 )
 
 const sessionAge = 30 * 24 * 3600 // seconds
@@ -26,7 +27,7 @@ func (p *pages) secure() bool { return p.Site.Base.Scheme == "https" }
 
 func (p *pages) cookie(value string, age int) *http.Cookie {
 	return &http.Cookie{
-		Name: p.Site.SessionCookie(), Value: value, Path: "/", MaxAge: age,
+		Name: cookie.Name(p.Site), Value: value, Path: "/", MaxAge: age,
 		HttpOnly: true, Secure: p.secure(), SameSite: http.SameSiteLaxMode,
 	}
 }
@@ -45,7 +46,7 @@ func lookUpSecret[T any](p *pages, r *http.Request, secret string, look func(ctx
 // Unlike our own they have a Domain, and a path that is a prefix of the requested one.
 func (p *pages) sweep(w http.ResponseWriter, r *http.Request) {
 	domain := p.Site.Base.Hostname()
-	if p.secure() || len(p.Site.SessionSecrets(r)) < 2 || net.ParseIP(domain) != nil {
+	if p.secure() || len(cookie.Secrets(p.Site, r)) < 2 || net.ParseIP(domain) != nil {
 		return
 	}
 	for range sweptDomains {
@@ -98,7 +99,7 @@ func (p *pages) openSession(w http.ResponseWriter, r *http.Request, owner func(c
 	if err != nil {
 		return acc, err
 	}
-	for _, old := range p.Site.SessionSecrets(r) {
+	for _, old := range cookie.Secrets(p.Site, r) {
 		if err := p.Accounts.EndSession(r.Context(), old); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			p.Log.Warn("old session not ended", "error", err)
 		}
@@ -132,7 +133,7 @@ func (p *pages) nextCookie(path string, age int) *http.Cookie {
 }
 
 func (p *pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	for _, secret := range p.Site.SessionSecrets(r) {
+	for _, secret := range cookie.Secrets(p.Site, r) {
 		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {
 			return nil, err
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/budget"
 )
 
 // TestAnswerOverBudgetIsCut: an answer whose channel was closed because its caller took it
@@ -17,7 +18,7 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 		l.until("\r\n\r\n")
 		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun")
 		synctest.Wait()
-		l.c.down.finish(relay.ErrOverBudget)
+		l.c.down.finish(budget.ErrOver)
 	}, func(b *fixture) {
 		_, c := b.send(get)
 		a := b.event().Attempts[0]
@@ -31,7 +32,7 @@ func TestAnswerOverBudgetIsCut(t *testing.T) {
 // there is no space the caller is told, and the reservations come back.
 func TestHeldAnswersAreBounded(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(800 << 10) // 200 KiB for an account; an answer counts as held and as recorded
+	budget := budget.New(800 << 10) // 200 KiB for an account; an answer counts as held and as recorded
 	sizes := make(chan int, 3)
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
@@ -65,7 +66,7 @@ func TestUnfinishedBodiesAreBounded(t *testing.T) {
 	for name, offline := range map[string]bool{"online": false, "offline": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			budget := relay.NewBudget(400 << 10) // 100 KiB for an account
+			budget := budget.New(400 << 10) // 100 KiB for an account
 			run(t, func(l *local) {
 				l.until(strings.Repeat("x", sent+rest))
 				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
@@ -106,7 +107,7 @@ func TestAnswerOverBudgetBeforeItWentOut(t *testing.T) {
 		l.until("\r\n\r\n")
 		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nbegun")
 		time.Sleep(time.Second / 4) // the store takes a second
-		l.c.down.finish(relay.ErrOverBudget)
+		l.c.down.finish(budget.ErrOver)
 	}, func(b *fixture) {
 		out, c := b.send(get)
 		b.want("code", code(out), relay.CodeOverloaded)
@@ -128,7 +129,7 @@ func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			budget := relay.NewBudget(400 << 10) // 100 KiB for an account
+			budget := budget.New(400 << 10) // 100 KiB for an account
 			run(t, func(l *local) {
 				l.until("\r\n\r\n")
 				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n" + strings.Repeat("x", 10000))
@@ -157,7 +158,7 @@ func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 // A response head that came in pieces counted twice, for as long as its answer went on.
 func TestHeadInPiecesIsNotHeldForEver(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(0)
+	budget := budget.New(0)
 	run(t, func(l *local) {
 		l.until("\r\n\r\n")
 		l.Write("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nX-Long: " + strings.Repeat("x", 40<<10) + "\r\n\r\n")

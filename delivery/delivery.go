@@ -19,6 +19,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
+	"relay/budget"
 	"relay/delivery/feed"
 	"relay/delivery/registry"
 )
@@ -54,7 +55,7 @@ type Options struct {
 	AwaitRenewal func()
 	// Budget bounds the bytes of answers that wait for the store or their caller; nil =
 	// no bound.
-	Budget *relay.Budget
+	Budget *budget.Budget
 
 	// Registry gets the metrics of this package; nil = none.
 	Registry prometheus.Registerer

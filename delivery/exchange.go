@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/budget"
 	"relay/delivery/pool"
 	"relay/delivery/registry"
 	"relay/wire"
@@ -650,9 +651,9 @@ func (x *exchange) onFill(f relay.Fill) verdict {
 func (x *exchange) onChannelEnd(err error) verdict {
 	orderly := errors.Is(err, io.EOF)
 	switch {
-	case errors.Is(err, relay.ErrOverBudget) && (x.final == nil || x.caller != nil && x.callerState < callerGone && !x.responseStarted):
+	case errors.Is(err, budget.ErrOver) && (x.final == nil || x.caller != nil && x.callerState < callerGone && !x.responseStarted):
 		return x.fail(relay.Errorf(relay.CodeOverloaded, "the local server's answer found no buffer space; try again in a moment"))
-	case errors.Is(err, relay.ErrOverBudget): // the caller takes it too slowly, and sees a broken transfer
+	case errors.Is(err, budget.ErrOver): // the caller takes it too slowly, and sees a broken transfer
 		x.state, x.callerState = relay.ResponseCut, callerPartial
 		return goOn
 	case orderly && x.resBody != nil && x.resBody.EOF() == nil:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/budget"
 )
 
 // panickingCaller fails on the first byte of a response, as a bug would.
@@ -224,7 +225,7 @@ func TestPanicOfAQueuedDelivery(t *testing.T) {
 // A request whose rest was still coming when its exchange panicked kept its reserved bytes, and
 // stayed in the state receiving.
 func TestPanicBesideAnUpload(t *testing.T) {
-	budget := relay.NewBudget(0)
+	budget := budget.New(0)
 	run(t, func(l *local) {
 		l.until("xxx")
 		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nthe first part")
@@ -244,7 +245,7 @@ func TestPanicBesideAnUpload(t *testing.T) {
 // What was reserved for the answer of an exchange that panicked was missing in the budget
 // from then on.
 func TestPanicLeavesNothingReserved(t *testing.T) {
-	budget := relay.NewBudget(0)
+	budget := budget.New(0)
 	run(t, func(l *local) {
 		l.until("hello")
 		l.Write("HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("x", 60000))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/budget"
 	"relay/wire"
 )
 
@@ -42,7 +43,7 @@ const freeHeld = 16 << 10
 
 // reservation is buffer space of the budget for bytes that wait for a peer or the store.
 type reservation struct {
-	budget  *relay.Budget
+	budget  *budget.Budget
 	account int64 // whose share of the budget it uses
 	bytes   int64
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sockets"
 )
 
 // Serve answers plain HTTP on ln until Shutdown, which makes it return nil. It closes
@@ -45,7 +46,7 @@ func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 		delete(s.listeners, ln)
 	}()
 	for {
-		nc, err := relay.Accept(ln, s.acceptFailed)
+		nc, err := sockets.Accept(ln, s.acceptFailed)
 		switch {
 		case err == nil:
 			s.admit(nc, cfg)
@@ -86,7 +87,7 @@ func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 	s.met.accepted.Inc()
 	limitUnsent(nc)
 	sock := &stallConn{Conn: nc, stall: s.opt.StallTimeout}
-	c := &conn{srv: s, sock: sock, net: sock, tls: cfg, from: relay.AddrOf(nc.RemoteAddr())}
+	c := &conn{srv: s, sock: sock, net: sock, tls: cfg, from: sockets.AddrOf(nc.RemoteAddr())}
 	evicted, bound := s.connLimit.acquire(&sock.slot, nc, c.from.Addr())
 	if bound != "" && evicted == nil {
 		s.rejectConn(c, bound)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sockets"
 )
 
 // told is a log of requests.
@@ -99,7 +100,7 @@ func TestAccess(t *testing.T) {
 			c := dial(t, ln.Addr().String())
 			send(t, c, tc.request)
 			if tc.reset {
-				relay.SetLinger(c, 0)
+				sockets.SetLinger(c, 0)
 				_ = c.Close()
 			} else {
 				_, _ = io.ReadAll(c)

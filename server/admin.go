@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"relay"
+	"relay/sockets"
 )
 
 // AdminOptions configure the handler of the admin listener.
@@ -95,7 +96,7 @@ func Admin(o AdminOptions) http.Handler {
 		mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if name, ok := splitHost(r.Host); o.Loopback && !(ok && relay.IsLoopback(name)) {
+		if name, ok := splitHost(r.Host); o.Loopback && !(ok && sockets.IsLoopback(name)) {
 			writeProblem(w, relay.Errorf(relay.CodeHostUnknown, "the admin listener answers only to localhost and loopback addresses"))
 			return
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sockets"
 	"relay/wire"
 )
 
@@ -412,7 +413,7 @@ const hsts = "max-age=15552000"
 // setSecurityHeaders sets the security headers of every response of the base site. A
 // page that needs others, such as its own content security policy, replaces them.
 func (s *Server) setSecurityHeaders(h http.Header) {
-	https, local := s.opt.Site.Base.Scheme == "https", relay.IsLoopback(s.hosts.base) || strings.HasSuffix(s.hosts.base, ".localhost")
+	https, local := s.opt.Site.Base.Scheme == "https", sockets.IsLoopback(s.hosts.base) || strings.HasSuffix(s.hosts.base, ".localhost")
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("Content-Security-Policy", "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")

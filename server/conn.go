@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sockets"
 	"relay/wire"
 )
 
@@ -240,7 +241,7 @@ func (c *conn) Write(p []byte) (int, error) { return c.net.Write(p) }
 
 // Presence tells whether the caller is still connected.
 func (c *conn) Presence() relay.Presence {
-	if s, ok := relay.KernelConn(c.sock.Conn).(syscall.Conn); ok {
+	if s, ok := sockets.KernelConn(c.sock.Conn).(syscall.Conn); ok {
 		return presence(s)
 	}
 	return relay.CallerPresent
@@ -263,7 +264,7 @@ func (c *conn) Left() bool {
 		}
 		if until.IsZero() {
 			wait := maxLeftWait
-			if s, ok := relay.KernelConn(c.sock.Conn).(syscall.Conn); ok {
+			if s, ok := sockets.KernelConn(c.sock.Conn).(syscall.Conn); ok {
 				wait = min(wait, minLeftWait+roundTrip(s))
 			}
 			until = time.Now().Add(wait)
@@ -287,14 +288,14 @@ func (c *conn) DisableWriteTimeout() {
 // CloseWrite (SO_LINGER with 0 s).
 func (c *conn) ResetOnCrash() {
 	c.crashReset = true
-	relay.SetLinger(c.sock.Conn, 0)
+	sockets.SetLinger(c.sock.Conn, 0)
 }
 
 // CloseWrite sends close_notify over TLS, and FIN.
 func (c *conn) CloseWrite() error {
 	if c.crashReset {
 		c.crashReset = false
-		relay.SetLinger(c.sock.Conn, -1) // the default of Go
+		sockets.SetLinger(c.sock.Conn, -1) // the default of Go
 	}
 	if t, ok := c.net.(*tls.Conn); ok {
 		if err := t.CloseWrite(); err != nil {
@@ -308,7 +309,7 @@ func (c *conn) CloseWrite() error {
 // cannot take what it has received for the whole.
 func (c *conn) Abort() {
 	if !c.aborted.Swap(true) {
-		relay.SetLinger(c.sock.Conn, 0)
+		sockets.SetLinger(c.sock.Conn, 0)
 		_ = c.sock.Close()
 	}
 }
@@ -334,7 +335,7 @@ func (c *conn) closeOrderly() {
 	if c.srv.isClosed() { // else closeRemaining ends it
 		most = lingerGrace
 	}
-	_ = relay.Discard(c.sock, lingerBytes, func(read int64) time.Time {
+	_ = sockets.Discard(c.sock, lingerBytes, func(read int64) time.Time {
 		return begun.Add(min(lingerTime+time.Duration(read)*time.Second/lingerPace, most))
 	})
 }

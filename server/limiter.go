@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
-	"relay"
+	"relay/sockets"
 )
 
 const (
@@ -118,7 +118,7 @@ func (l *connLimiter) acquire(s *connSlot, socket net.Conn, from netip.Addr) (ev
 	defer l.mu.Unlock()
 	var source netip.Prefix
 	if !from.IsLoopback() {
-		source = relay.SourceOf(from)
+		source = sockets.SourceOf(from)
 	}
 	full, own := (*connList)(nil), l.sources[source]
 	switch {

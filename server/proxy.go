@@ -20,7 +20,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
-	"relay"
+	"relay/sockets"
 )
 
 const (
@@ -116,7 +116,7 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 func (l *proxyListener) run() {
 	for l.ctx.Err() == nil {
 		c, err := l.inner.Accept()
-		if err == nil && relay.ContainsAddr(l.proxies.opt.Trusted, relay.AddrOf(c.RemoteAddr()).Addr()) {
+		if err == nil && sockets.ContainsAddr(l.proxies.opt.Trusted, sockets.AddrOf(c.RemoteAddr()).Addr()) {
 			select {
 			case l.slots <- struct{}{}:
 				go l.readHeader(c)
@@ -238,7 +238,7 @@ func readHeader(r io.Reader) (netip.AddrPort, error) {
 	if !ok {
 		return netip.AddrPort{}, errors.New("a PROXY header without addresses")
 	}
-	from := relay.AddrOf(src)
+	from := sockets.AddrOf(src)
 	if !from.IsValid() || from.Addr().IsUnspecified() || from.Addr().IsMulticast() {
 		return netip.AddrPort{}, fmt.Errorf("a PROXY header with source %v, which is no host", src)
 	}

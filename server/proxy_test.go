@@ -19,6 +19,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
+	"relay/sockets"
 )
 
 // proxied serves behind Proxies that trust 127.0.0.2.
@@ -140,7 +141,7 @@ func TestTrustedAddressWithZone(t *testing.T) {
 	t.Parallel()
 	trusted := []netip.Prefix{netip.MustParsePrefix("fe80::/10")}
 	for from, want := range map[string]bool{"[fe80::1%eth0]:1": true, "[fe80::1]:1": true, "[2001:db8::1]:1": false} {
-		if got := relay.ContainsAddr(trusted, relay.AddrOf(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))).Addr()); got != want {
+		if got := sockets.ContainsAddr(trusted, sockets.AddrOf(net.TCPAddrFromAddrPort(netip.MustParseAddrPort(from))).Addr()); got != want {
 			t.Errorf("%s: trusted %v", from, got)
 		}
 	}

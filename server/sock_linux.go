@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"relay"
+	"relay/sockets"
 )
 
 // States of a socket in TCP_INFO (RFC 9293, section 3.3.2).
@@ -58,7 +59,7 @@ const unsentLimit = 64 << 10
 
 // limitUnsent sets TCP_NOTSENT_LOWAT to unsentLimit where c is a TCP socket.
 func limitUnsent(c net.Conn) {
-	t, ok := relay.KernelConn(c).(*net.TCPConn)
+	t, ok := sockets.KernelConn(c).(*net.TCPConn)
 	if !ok {
 		return
 	}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"relay"
+	"relay/sockets"
 )
 
 // writePiece is the most that is written under one deadline.
@@ -96,7 +96,7 @@ func (c *stallConn) SetDeadline(t time.Time) error {
 }
 
 // CloseWrite sends FIN where the connection can.
-func (c *stallConn) CloseWrite() error { return relay.HalfClose(c.Conn) }
+func (c *stallConn) CloseWrite() error { return sockets.HalfClose(c.Conn) }
 
 // stallReader renews the read deadline of its request with every read and removes it
 // at the end of the body, so that the handler may take its time. After an error it stays: else

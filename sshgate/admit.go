@@ -11,8 +11,8 @@ import (
 	gliderlabs "github.com/gliderlabs/ssh"
 	"golang.org/x/crypto/ssh"
 
-	"relay"
 	"relay/record"
+	"relay/sockets"
 	"relay/sshgate/admission"
 )
 
@@ -173,8 +173,8 @@ func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 	if _, err := tcp.Write(append([]byte(before), disconnectPacket("relay: "+text)...)); err != nil {
 		return
 	}
-	_ = relay.HalfClose(tcp)
-	_ = relay.Discard(tcp, lingerBytes, func(int64) time.Time { return end })
+	_ = sockets.HalfClose(tcp)
+	_ = sockets.Discard(tcp, lingerBytes, func(int64) time.Time { return end })
 }
 
 // disconnectTooMany is SSH_DISCONNECT_TOO_MANY_CONNECTIONS (RFC 4253, section 11.1).
@@ -202,7 +202,7 @@ func disconnectPacket(text string) []byte {
 
 // shared tells whether an address stands for many people or for the machine itself.
 func (srv *Server) shared(a netip.Addr) bool {
-	return !a.IsValid() || a.IsLoopback() || relay.ContainsAddr(srv.o.Trusted, a)
+	return !a.IsValid() || a.IsLoopback() || sockets.ContainsAddr(srv.o.Trusted, a)
 }
 
 // forget removes a connection that has ended. Its source gets a penalty where the
@@ -244,7 +244,7 @@ type retryListener struct {
 
 // Accept returns an error only when the listener is closed.
 func (l *retryListener) Accept() (net.Conn, error) {
-	return relay.Accept(l.Listener, func(err error, _ time.Duration) {
+	return sockets.Accept(l.Listener, func(err error, _ time.Duration) {
 		l.srv.acceptErrors.Do(func() {
 			l.srv.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
 		})

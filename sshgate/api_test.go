@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/budget"
 	"relay/cli"
 )
 
@@ -257,7 +258,7 @@ func TestAPIChannelWithoutSpace(t *testing.T) {
 	for limit, want := range map[int64]bool{1 << 20: true, 64 << 20: false} {
 		var channels atomic.Int64
 		started, ended := make(chan struct{}, 1), make(chan struct{}, 1)
-		budget := relay.NewBudget(limit)
+		budget := budget.New(limit)
 		b := newFixture(t, withAPI(&channels, waiting(started, ended)), func(o *Options) { o.Budget = budget })
 		ch := mustOpenAPI(t, b.mustDial(b.alice))
 		if _, err := io.WriteString(ch, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"+strings.Repeat("x", 512<<10)); err != nil {

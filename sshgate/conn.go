@@ -15,6 +15,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sockets"
 	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
@@ -104,7 +105,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	}
 	c := &conn{
 		srv:      srv,
-		remote:   relay.AddrOf(tcp.RemoteAddr()),
+		remote:   sockets.AddrOf(tcp.RemoteAddr()),
 		sock:     newSocket(tcp, stall, userTimeout),
 		finished: make(chan struct{}),
 		calls:    calls{left: &srv.leftCalls},
@@ -121,9 +122,9 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	var peerGone context.CancelFunc
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
-	c.slot = admission.Slot[*conn]{Conn: c, Source: relay.SourceOf(c.remote.Addr()), OfNode: srv.peers.knows(c.remote.Addr())}
+	c.slot = admission.Slot[*conn]{Conn: c, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.peers.knows(c.remote.Addr())}
 	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())
-	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || relay.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
+	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || sockets.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
 	return c
 }
 

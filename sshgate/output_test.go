@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/budget"
 )
 
 // What a command of a session prints is reserved in the budget while the peer does not take it. A
@@ -19,12 +20,12 @@ import (
 func TestUnreadCommandIsCut(t *testing.T) {
 	t.Parallel()
 	const size = 6 << 20 // more than the window of a channel
-	budget := relay.NewBudget(128 << 20)
+	shared := budget.New(128 << 20)
 	var channels atomic.Int64
 	b := newFixture(t, withAPI(&channels, func(w http.ResponseWriter, _ *http.Request, _ relay.Actor) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"text":"`+strings.Repeat("a", size)+`"}`)
-	}), func(o *Options) { o.StallTimeout, o.Budget = time.Second, budget })
+	}), func(o *Options) { o.StallTimeout, o.Budget = time.Second, shared })
 	client := b.mustDial(b.alice)
 	ch, reqs, err := client.OpenChannel("session", nil)
 	if err != nil {
@@ -34,11 +35,11 @@ func TestUnreadCommandIsCut(t *testing.T) {
 	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"show evt_x --json"})); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
-	eventually(t, 30*time.Second, "reservation", func() bool { return budget.Stats().Used >= size })
-	eventually(t, 30*time.Second, "the end of a session that nobody reads", func() bool { return budget.Stats().Used == 0 })
+	eventually(t, 30*time.Second, "reservation", func() bool { return shared.Stats().Used >= size })
+	eventually(t, 30*time.Second, "the end of a session that nobody reads", func() bool { return shared.Stats().Used == 0 })
 
-	held := &relay.Hold{Budget: budget, Account: b.alice.actor.Account}
-	if err := held.Set(budget.Share()); err != nil {
+	held := &budget.Hold{Budget: shared, Account: b.alice.actor.Account}
+	if err := held.Set(shared.Share()); err != nil {
 		t.Fatal(err)
 	}
 	s, err := b.mustDial(b.alice).NewSession()
@@ -56,5 +57,5 @@ func TestUnreadCommandIsCut(t *testing.T) {
 	if out, err := s.Output("show evt_x --json"); err != nil || len(out) != size+len(`{"text":""}`)+1 {
 		t.Errorf("a peer that reads got %d bytes: %v", len(out), err)
 	}
-	eventually(t, 30*time.Second, "release", func() bool { return budget.Stats().Used == 0 })
+	eventually(t, 30*time.Second, "release", func() bool { return shared.Stats().Used == 0 })
 }

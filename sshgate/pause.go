@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/budget"
 )
 
 const (
@@ -39,7 +40,7 @@ type fills struct {
 	ahead    bool   // a read ahead is under way
 	want     []byte // of a Fill that came meanwhile
 	buf      []byte // what was read ahead and not yet taken
-	err      error  // what comes after buf; ErrOverBudget where there was no space in the budget
+	err      error  // what comes after buf; budget.ErrOver where there was no space in the budget
 	reserved bool
 }
 
@@ -117,7 +118,7 @@ func (p *fills) paused() {
 		if p.reserved = p.srv.o.Budget.Reserve(p.owner, pausedBytes); p.reserved {
 			return
 		}
-		p.buf, p.err = nil, relay.ErrOverBudget
+		p.buf, p.err = nil, budget.ErrOver
 		p.log.Warn("channel cut: no buffer space for an answer that its caller does not take", "account_id", p.owner)
 		p.srv.metrics.channelsCut.Inc()
 		go func() { _ = p.end() }()

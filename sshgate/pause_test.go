@@ -10,6 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/budget"
 )
 
 // answering lets every channel of a client answer with all of p, then end.
@@ -36,8 +37,8 @@ func fillOnce(ch relay.Channel, buf []byte) relay.Fill {
 // take it held 2 MiB, without end.
 func TestPausedChannelsAreBounded(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(16 << 20) // an account has a quarter: one channel fits, and a second one does not
-	b := newFixture(t, func(o *Options) { o.Budget = budget })
+	shared := budget.New(16 << 20) // an account has a quarter: one channel fits, and a second one does not
+	b := newFixture(t, func(o *Options) { o.Budget = shared })
 	answer := random(4<<20, 3)
 	c, other := b.mustDial(b.alice), b.mustDial(b.newKey("bob", 2))
 	answering(t, c, answer)
@@ -54,13 +55,13 @@ func TestPausedChannelsAreBounded(t *testing.T) {
 			h.mu.Lock()
 			err := h.err
 			h.mu.Unlock()
-			if err == relay.ErrOverBudget {
+			if err == budget.ErrOver {
 				return i
 			}
 		}
 		return -1
 	}
-	eventually(t, 30*time.Second, "one to be cut", func() bool { return cut() >= 0 && budget.Stats().Used == pausedBytes })
+	eventually(t, 30*time.Second, "one to be cut", func() bool { return cut() >= 0 && shared.Stats().Used == pausedBytes })
 	if _, err := tun.Open(t.Context(), origin); relay.AsError(err).Code != relay.CodeOverloaded {
 		t.Errorf("a new request: %v", err)
 	}
@@ -71,14 +72,14 @@ func TestPausedChannelsAreBounded(t *testing.T) {
 	}
 	_ = ch.Close()
 	bad := cut()
-	if f := fillOnce(chans[bad], make([]byte, 10)); !errors.Is(f.Err, relay.ErrOverBudget) || f.N != 0 {
+	if f := fillOnce(chans[bad], make([]byte, 10)); !errors.Is(f.Err, budget.ErrOver) || f.N != 0 {
 		t.Errorf("the one that was cut: %v", f)
 	}
 	rest, err := readAll(t, chans[1-bad])
 	if all := append(bufs[1-bad][:got[1-bad]], rest...); !bytes.Equal(all, answer) || err != io.EOF {
 		t.Errorf("the other one: %d of %d bytes, or changed, %v", len(all), len(answer), err)
 	}
-	if s := budget.Stats(); s.Used != 0 || s.Refused != 2 {
+	if s := shared.Stats(); s.Used != 0 || s.Refused != 2 {
 		t.Errorf("%+v when nothing is paused", s)
 	}
 	for _, ch := range chans {
@@ -90,7 +91,7 @@ func TestPausedChannelsAreBounded(t *testing.T) {
 // its Close.
 func TestClosedChannelReservesNothing(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(64 << 20)
+	budget := budget.New(64 << 20)
 	b := newFixture(t, func(o *Options) { o.Budget = budget })
 	c := b.mustDial(b.alice)
 	answering(t, c, random(3<<20, 4))
@@ -108,7 +109,7 @@ func TestClosedChannelReservesNothing(t *testing.T) {
 // the channel was cut.
 func TestPauseReservesOnce(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(64 << 20)
+	budget := budget.New(64 << 20)
 	b := newFixture(t, func(o *Options) { o.Budget = budget })
 	c := b.mustDial(b.alice)
 	answering(t, c, random(3<<20, 4))
@@ -129,7 +130,7 @@ func TestPauseReservesOnce(t *testing.T) {
 // pause reserves nothing, and the end comes after the last byte.
 func TestPausesKeepTheBytes(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(64 << 20)
+	budget := budget.New(64 << 20)
 	b := newFixture(t, func(o *Options) { o.Budget = budget })
 	c := b.mustDial(b.alice)
 	answer := random(30_000, 5)

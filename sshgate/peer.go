@@ -20,6 +20,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sockets"
 )
 
 // Nodes is what is known of the nodes of the store. store satisfies it.
@@ -469,7 +470,7 @@ func (l *peerLink) dial() (*peerConn, error) {
 	}
 	stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
 	defer stop()
-	addr := relay.AddrOf(tcp.RemoteAddr()).Addr()
+	addr := sockets.AddrOf(tcp.RemoteAddr()).Addr()
 	l.addr.Store(&addr)
 	if l.header.Load() {
 		if _, err := io.WriteString(tcp, "PROXY UNKNOWN\r\n"); err != nil {

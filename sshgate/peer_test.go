@@ -18,6 +18,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/budget"
 	"relay/relaytest"
 )
 
@@ -583,7 +584,7 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 // and for that of all writes.
 func TestLateReservationIsGivenBack(t *testing.T) {
 	t.Parallel()
-	budget := relay.NewBudget(64 << 20)
+	budget := budget.New(64 << 20)
 	c := &cluster{nodes: map[string]relay.Node{}}
 	owner, _ := c.newMember(t, "owner", func(o *Options) { o.Budget = budget })
 	ingress, other := c.newMember(t, "ingress")

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/time/rate"
 
-	"relay"
 	"relay/record"
+	"relay/sockets"
 )
 
 // Bounds of what the log and the audit log tell about logins that fail: strangers cause them, as
@@ -92,7 +92,7 @@ func (srv *Server) connectionFailed(tcp net.Conn, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {
 		srv.failures.log(srv, "ssh client without a common algorithm; docs/ssh.md lists those of relayd",
-			"remote", relay.AddrOf(tcp.RemoteAddr()).String(), "err", record.SafeTextMax(none.Error(), 600))
+			"remote", sockets.AddrOf(tcp.RemoteAddr()).String(), "err", record.SafeTextMax(none.Error(), 600))
 		return
 	}
 	srv.o.Log.Debug("ssh connection ended before login", "err", text)

@@ -29,6 +29,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay"
+	"relay/budget"
 	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
@@ -80,7 +81,7 @@ type Options struct {
 	MaxUnauthenticated, MaxPrompts int
 	// Budget bounds the bytes that tunnel channels hold for what nobody took yet; nil =
 	// no bound.
-	Budget *relay.Budget
+	Budget *budget.Budget
 	// Trusted are proxies: many people come from their addresses, so that no limit per
 	// source and no penalty holds there.
 	Trusted []netip.Prefix

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/budget"
 	"relay/cli"
 	"relay/sshgate/shell"
 )
@@ -225,7 +226,7 @@ func (s *session) run(command string) int {
 		return s.sayEnrolled(command)
 	}
 	s.ordered()
-	held := &relay.Hold{Budget: s.c.srv.o.Budget, Account: s.c.who.Account}
+	held := &budget.Hold{Budget: s.c.srv.o.Budget, Account: s.c.who.Account}
 	defer held.Release()
 	sh := &shell.Shell{
 		Config: &s.c.srv.shell, Session: s, Ctx: s.ctx, Who: s.c.who, Log: s.c.log,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sockets"
 )
 
 // socket is the TCP connection below SSH. It notes when the peer was last heard,
@@ -47,7 +48,7 @@ const (
 
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
 	s := &socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
-	s.ack, s.unread = tune(relay.KernelConn(tcp), userTimeout)
+	s.ack, s.unread = tune(sockets.KernelConn(tcp), userTimeout)
 	s.out = relay.NewBatchWriter(sender{s})
 	return s
 }
@@ -164,13 +165,13 @@ const (
 // is told the end first, and what it still sends is dropped. A peer that does not close its
 // end is reset after lingerTime.
 func (s sender) Close() error {
-	if !s.linger.Load() || relay.HalfClose(s.Conn) != nil {
+	if !s.linger.Load() || sockets.HalfClose(s.Conn) != nil {
 		return s.Conn.Close()
 	}
 	end := time.Now().Add(lingerTime)
 	go func() {
-		if relay.Discard(s.Conn, lingerBytes, func(int64) time.Time { return end }) != nil {
-			relay.SetLinger(s.Conn, 0)
+		if sockets.Discard(s.Conn, lingerBytes, func(int64) time.Time { return end }) != nil {
+			sockets.SetLinger(s.Conn, 0)
 		}
 		_ = s.Conn.Close()
 	}()

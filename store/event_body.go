@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"relay"
+	"relay/budget"
 )
 
 // messageBudget bounds the heads and bodies of one event that are read together, in bytes.
@@ -43,7 +44,7 @@ func (q session) messages(id relay.ID, numbers []int, most int) ([]*payload, err
 			p.read = want
 		}
 	}
-	if err := relay.ReserveRead(q.ctx, messageBudget-left); err != nil {
+	if err := budget.ReserveRead(q.ctx, messageBudget-left); err != nil {
 		return nil, err
 	}
 	return list, q.readHeads(id, headed)

@@ -79,7 +79,7 @@ func (c *writeTx) insertKey(who relay.Actor, account relay.Account, k *relay.Key
 // parseKey reads one authorized_keys line and accepts the kinds of key that are
 // good enough to be the whole identity of an account.
 func parseKey(line string) (ssh.PublicKey, string, error) {
-	public, comment, options, rest, err := ssh.ParseAuthorizedKey(relay.DecodeText([]byte(line)))
+	public, comment, options, rest, err := ssh.ParseAuthorizedKey(record.DecodeText([]byte(line)))
 	switch {
 	case err != nil:
 		return nil, "", invalid("key", nil, "this is not an SSH public key; give the line of a .pub file, such as ssh-ed25519 AAAA…")

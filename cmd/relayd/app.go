@@ -23,6 +23,7 @@ import (
 
 	"relay"
 	"relay/api"
+	"relay/budget"
 	"relay/dashboard"
 	"relay/delivery"
 	"relay/server"
@@ -199,7 +200,7 @@ func (a *app) wire() error {
 	}, func() float64 { return 1 }))
 	a.program.registerOutputs(registry)
 	a.store.Register(registry)
-	budget := relay.NewBudget(c.BufferLimit)
+	budget := budget.New(c.BufferLimit)
 	options := delivery.Options{
 		Budget: budget, Store: a.store, Site: a.site, Registry: registry, Log: a.log,
 		MaxHead: c.MaxHead, MaxBody: c.MaxBody, MaxResponseCapture: c.MaxResponseCapture,
@@ -228,7 +229,7 @@ func (a *app) wire() error {
 }
 
 // wireSSH creates the SSH server, and connects this relayd with the other nodes of its store.
-func (a *app) wireSSH(budget *relay.Budget, registry prometheus.Registerer, apiHandler http.Handler) error {
+func (a *app) wireSSH(budget *budget.Budget, registry prometheus.Registerer, apiHandler http.Handler) error {
 	c := a.cfg
 	options := sshgate.Options{
 		DrainTime: c.Drain, API: a.apiOverSSH(apiHandler), StallTimeout: c.StallTimeout,
@@ -314,7 +315,7 @@ func isAPIPath(p string) bool {
 
 // baseSite returns the handler of API and dashboard. The API gets unclean paths too, which
 // are 404 there: http.ServeMux would redirect them.
-func (a *app) baseSite(apiHandler http.Handler, budget *relay.Budget) http.Handler {
+func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Handler {
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()), SSHFlags: a.sshFlags,

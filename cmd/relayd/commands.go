@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/sockets"
 	"relay/store"
 )
 
@@ -110,7 +111,7 @@ func quote(s string) string {
 // not signed in): -i, if ssh does not offer the key by itself. They are only for a
 // loopback-only set-up, because they name files of this machine.
 func (a *app) sshFlags(user string) string {
-	if !a.site.Loopback || !relay.IsLoopback(a.site.Base.Hostname()) {
+	if !a.site.Loopback || !sockets.IsLoopback(a.site.Base.Hostname()) {
 		return ""
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)

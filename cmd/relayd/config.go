@@ -14,6 +14,7 @@ import (
 	"relay"
 	"relay/api"
 	"relay/server/certs"
+	"relay/sockets"
 )
 
 // Config is every setting of relayd. Each field is a flag, an environment variable
@@ -218,7 +219,7 @@ func (c *Config) loopback() bool {
 // isLoopback tells whether only this machine can reach an address.
 func isLoopback(addr string) bool {
 	host, _, _ := net.SplitHostPort(addr)
-	return relay.IsLoopback(host)
+	return sockets.IsLoopback(host)
 }
 
 // site says where the relay is reached.

@@ -11,7 +11,6 @@ import (
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/parser"
 
-	"relay"
 	"relay/record"
 )
 
@@ -34,7 +33,7 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
 	}
-	tree, err := parser.ParseBytes(relay.DecodeText(content), 0)
+	tree, err := parser.ParseBytes(record.DecodeText(content), 0)
 	if err != nil {
 		return nil, syntaxError(path, err)
 	}

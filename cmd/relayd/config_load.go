@@ -18,8 +18,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"relay"
 	"relay/cli"
+	"relay/record"
 )
 
 // sources is where settings may come from, strongest first.
@@ -131,7 +131,7 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 		if err != nil {
 			return "", "", fmt.Errorf("%s: %w", origin, withoutPath(path, err))
 		}
-		return string(relay.DecodeText(content)), origin, nil
+		return string(record.DecodeText(content)), origin, nil
 	}
 	if e, ok := entries[s.name]; ok {
 		return e.text, e.origin, nil

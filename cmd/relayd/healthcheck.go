@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"relay"
 	"relay/cli"
+	"relay/sockets"
 )
 
 func (c *program) healthcheckCommand() *cobra.Command {
@@ -84,7 +84,7 @@ func dialLocal(trusted []netip.Prefix) func(ctx context.Context, network, addr s
 		if err != nil {
 			return nil, err
 		}
-		if relay.ContainsAddr(trusted, relay.AddrOf(conn.LocalAddr()).Addr()) {
+		if sockets.ContainsAddr(trusted, sockets.AddrOf(conn.LocalAddr()).Addr()) {
 			if _, err := io.WriteString(conn, "PROXY UNKNOWN\r\n"); err != nil {
 				_ = conn.Close()
 				return nil, err

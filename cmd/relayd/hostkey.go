@@ -16,6 +16,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/record"
 	"relay/sshgate"
 	"relay/store"
 )
@@ -54,7 +55,7 @@ func readHostKey(file string) (ssh.Signer, error) {
 	if err != nil {
 		return nil, err
 	}
-	key, err := ssh.ParsePrivateKey(relay.DecodeText(text))
+	key, err := ssh.ParsePrivateKey(record.DecodeText(text))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; name a private key without a passphrase", file, err)
 	}

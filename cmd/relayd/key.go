@@ -31,8 +31,8 @@ type publicKey struct {
 // already are skipped. An error names source and line.
 func parseKeys(source, text string) ([]publicKey, error) {
 	var keys []publicKey
-	for i, line := range strings.Split(string(relay.DecodeText([]byte(text))), "\n") {
-		line = strings.TrimSpace(string(relay.DecodeText([]byte(line)))) // the text may be of several files
+	for i, line := range strings.Split(string(record.DecodeText([]byte(text))), "\n") {
+		line = strings.TrimSpace(string(record.DecodeText([]byte(line)))) // the text may be of several files
 		if line == "" || strings.HasPrefix(line, "#") {
 			continue
 		}

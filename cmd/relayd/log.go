@@ -12,8 +12,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"relay"
 	"relay/record"
+	"relay/sockets"
 )
 
 // logger returns a logger with the form and level of the settings.
@@ -147,7 +147,7 @@ func (a *app) withLog(admin http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)
 	mux.HandleFunc("GET /debug/log", func(w http.ResponseWriter, r *http.Request) {
-		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) && !relay.IsLoopback(r.Host) {
+		if !isLoopback(r.RemoteAddr) || !isLoopback(r.Host) && !sockets.IsLoopback(r.Host) {
 			http.Error(w, "the log is for this machine only", http.StatusForbidden)
 			return
 		}

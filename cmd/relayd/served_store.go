@@ -14,6 +14,7 @@ import (
 
 	"relay"
 	"relay/cli"
+	"relay/sockets"
 )
 
 // storePlace is where a relayd keeps its data. It has no secret.
@@ -41,7 +42,7 @@ func databasePlace(address string) string {
 	}
 	q := u.Query()
 	host, p := cmp.Or(q.Get("host"), u.Hostname(), "localhost"), cmp.Or(q.Get("port"), u.Port(), "5432")
-	if relay.IsLoopback(host) {
+	if sockets.IsLoopback(host) {
 		host = "localhost"
 	}
 	return net.JoinHostPort(strings.ToLower(host), p) + "/" + cmp.Or(q.Get("dbname"), strings.TrimPrefix(u.Path, "/"), u.User.Username())

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/delivery"
+	"relay/record"
 	"relay/server/certs"
 )
 
@@ -69,7 +70,7 @@ func acmeRoots(file string) (*x509.CertPool, error) {
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if !pool.AppendCertsFromPEM(relay.DecodeText(text)) {
+	if !pool.AppendCertsFromPEM(record.DecodeText(text)) {
 		return nil, fmt.Errorf("--acme-ca-root: %s holds no PEM certificate", file)
 	}
 	return pool, nil

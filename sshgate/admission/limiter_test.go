@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"relay"
+	"relay/sockets"
 )
 
 // peer is a connection whose peer has been silent for a while.
@@ -18,7 +18,7 @@ func (p *peer) Silent() time.Duration { return p.silent }
 func silentSlots(l *Limiter[*peer], addr string, n int) (list []*Slot[*peer]) {
 	a := netip.MustParseAddr(addr)
 	for i := range n {
-		s := &Slot[*peer]{Conn: &peer{time.Hour - time.Duration(i)*time.Minute}, Source: relay.SourceOf(a), Shared: a.IsLoopback()}
+		s := &Slot[*peer]{Conn: &peer{time.Hour - time.Duration(i)*time.Minute}, Source: sockets.SourceOf(a), Shared: a.IsLoopback()}
 		l.Acquire(s)
 		list = append(list, s)
 	}
@@ -33,7 +33,7 @@ func TestBusiestSourceIsEvicted(t *testing.T) {
 	few := silentSlots(l, "203.0.113.1", 2)
 	many := silentSlots(l, "203.0.113.2", 8)
 	for n := range 6 {
-		s := &Slot[*peer]{Conn: &peer{}, Source: relay.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + n)}))}
+		s := &Slot[*peer]{Conn: &peer{}, Source: sockets.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + n)}))}
 		evicted, reason := l.Acquire(s)
 		if reason != ReasonUnauthenticated || evicted == nil || evicted == few[0] || evicted == few[1] {
 			t.Fatalf("%d: evicted %v for %q", n, evicted, reason)
@@ -121,7 +121,7 @@ func TestPromptsOfManySources(t *testing.T) {
 	} {
 		l := NewLimiter[*peer](Limits{})
 		wait := func(a netip.Addr) (s, evicted *Slot[*peer], ok bool) {
-			s = &Slot[*peer]{Conn: &peer{}, Source: relay.SourceOf(a)}
+			s = &Slot[*peer]{Conn: &peer{}, Source: sockets.SourceOf(a)}
 			l.Acquire(s)
 			evicted, ok = l.BeginPrompt(s)
 			return s, evicted, ok
@@ -155,7 +155,7 @@ func TestPlacesOfNodes(t *testing.T) {
 		l.SetState(s, LoggedIn)
 	}
 	stranger := func(i int) *Slot[*peer] {
-		return &Slot[*peer]{Conn: &peer{}, Source: relay.SourceOf(netip.AddrFrom4([4]byte{100, byte(i), 0, 1}))}
+		return &Slot[*peer]{Conn: &peer{}, Source: sockets.SourceOf(netip.AddrFrom4([4]byte{100, byte(i), 0, 1}))}
 	}
 	if evicted, reason := l.Acquire(stranger(0)); evicted != nil || reason != ReasonTotal {
 		t.Fatal("there is a place among the clients")
@@ -196,7 +196,7 @@ func TestLimiterForgets(t *testing.T) {
 	l := NewLimiter[*peer](Limits{Total: 40, PerSource: 4, Unauthenticated: 6})
 	var all []*Slot[*peer]
 	for i := range 50 {
-		s := &Slot[*peer]{Conn: &peer{time.Minute}, Source: relay.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 7)}))}
+		s := &Slot[*peer]{Conn: &peer{time.Minute}, Source: sockets.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 7)}))}
 		all = append(all, s)
 		if evicted, reason := l.Acquire(s); reason != "" && evicted == nil {
 			s.released = true

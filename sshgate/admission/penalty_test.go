@@ -5,18 +5,18 @@ import (
 	"testing"
 	"time"
 
-	"relay"
+	"relay/sockets"
 )
 
 func TestPenalties(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1_800_000_000, 0)
 	p := NewPenalties(func() time.Time { return now })
-	a, b := relay.SourceOf(netip.MustParseAddr("203.0.113.9")), relay.SourceOf(netip.MustParseAddr("2001:db8::1"))
-	if b != relay.SourceOf(netip.MustParseAddr("2001:db8::ffff")) || b == relay.SourceOf(netip.MustParseAddr("2001:db8:0:1::1")) {
+	a, b := sockets.SourceOf(netip.MustParseAddr("203.0.113.9")), sockets.SourceOf(netip.MustParseAddr("2001:db8::1"))
+	if b != sockets.SourceOf(netip.MustParseAddr("2001:db8::ffff")) || b == sockets.SourceOf(netip.MustParseAddr("2001:db8:0:1::1")) {
 		t.Error("IPv6 goes by /64")
 	}
-	if a != relay.SourceOf(netip.MustParseAddr("::ffff:203.0.113.9")) {
+	if a != sockets.SourceOf(netip.MustParseAddr("::ffff:203.0.113.9")) {
 		t.Error("a mapped address is the IPv4 one")
 	}
 	p.Add(a, PenaltyRefused)
@@ -56,7 +56,7 @@ func TestPenaltiesAreBounded(t *testing.T) {
 	t.Parallel()
 	p := NewPenalties(time.Now)
 	for i := range maxPenalties + 1000 {
-		p.Add(relay.SourceOf(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)})), PenaltySlow)
+		p.Add(sockets.SourceOf(netip.AddrFrom4([4]byte{9, byte(i >> 16), byte(i >> 8), byte(i)})), PenaltySlow)
 	}
 	if len(p.bySource) > maxPenalties {
 		t.Errorf("%d remembered", len(p.bySource))

@@ -1,4 +1,6 @@
-package relay
+// Package sockets has what relayd does with its sockets and with the addresses of their peers, beside
+// what package net offers.
+package sockets
 
 import (
 	"errors"

@@ -1,9 +1,9 @@
-package relay_test
+package record_test
 
 import (
 	"testing"
 
-	"relay"
+	"relay/record"
 )
 
 func TestDecodeText(t *testing.T) {
@@ -12,7 +12,7 @@ func TestDecodeText(t *testing.T) {
 		"": "", "a": "a", "\ufeffa\r\n": "a\r\n", "\ufeff\ufeffa": "\ufeffa", "a\ufeff": "a\ufeff", "\xef\xbb": "\xef\xbb",
 		"\xff\xfea\x00\n\x00": "a\n", "\xfe\xff\x00a\x00\n": "a\n", "\xff\xfe\x3d\xd8\x00\xdea": "\U0001F600", "\xff": "\xff", "\xff\xfe": "", "caf\xe9": "caf\xe9",
 	} {
-		if got := string(relay.DecodeText([]byte(text))); got != want {
+		if got := string(record.DecodeText([]byte(text))); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

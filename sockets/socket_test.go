@@ -1,10 +1,10 @@
-package relay_test
+package sockets_test
 
 import (
 	"net/netip"
 	"testing"
 
-	"relay"
+	"relay/sockets"
 )
 
 func TestSources(t *testing.T) {
@@ -13,11 +13,11 @@ func TestSources(t *testing.T) {
 		"203.0.113.9": "203.0.113.9/32", "::ffff:203.0.113.9": "203.0.113.9/32",
 		"2001:db8:1:2:3:4:5:6": "2001:db8:1:2::/64", "fe80::1%eth0": "fe80::/64",
 	} {
-		if got := relay.SourceOf(netip.MustParseAddr(from)).String(); got != want {
+		if got := sockets.SourceOf(netip.MustParseAddr(from)).String(); got != want {
 			t.Errorf("%s: got source %q, want %q", from, got, want)
 		}
 	}
-	if relay.SourceOf(netip.Addr{}).IsValid() {
+	if sockets.SourceOf(netip.Addr{}).IsValid() {
 		t.Error("no address counts as a source")
 	}
 }

@@ -1,9 +1,12 @@
-package relay
+// Package cookie finds the session of a request in its cookies. API and dashboard share it.
+package cookie
 
 import (
 	"errors"
 	"net/http"
 	"slices"
+
+	"relay"
 )
 
 // maxSessionCookies is how many session cookies of one request are looked up.
@@ -12,22 +15,22 @@ const maxSessionCookies = 4
 // errTwoSessions: without https a page on an alias host can add cookies to a request for the
 // base site. If sessions of two accounts were accepted, it could choose the account that the
 // request acts for (ADR 0018).
-var errTwoSessions = Errorf(CodeUnauthorized, "this request carried sessions of two accounts; a page on an alias host may have set one of them. Cookies set by other hosts were removed: try again. If this happens again, clear the cookies of this site and log in again")
+var errTwoSessions = relay.Errorf(relay.CodeUnauthorized, "this request carried sessions of two accounts; a page on an alias host may have set one of them. Cookies set by other hosts were removed: try again. If this happens again, clear the cookies of this site and log in again")
 
-// SessionCookie returns the name of the session cookie. With https its prefix makes
+// Name returns the name of the session cookie. With https its prefix makes
 // browsers refuse it without Secure, with a Domain, or from a sibling host (RFC 6265bis,
 // section 4.1.3.2).
-func (s Site) SessionCookie() string {
+func Name(s relay.Site) string {
 	if s.Base.Scheme == "https" {
 		return "__Host-relay_session"
 	}
 	return "relay_session"
 }
 
-// SessionSecrets returns the secrets of the session cookies of a request, each once.
-func (s Site) SessionSecrets(r *http.Request) []string {
+// Secrets returns the secrets of the session cookies of a request, each once.
+func Secrets(s relay.Site, r *http.Request) []string {
 	var secrets []string
-	for _, c := range r.CookiesNamed(s.SessionCookie()) {
+	for _, c := range r.CookiesNamed(Name(s)) {
 		if c.Value != "" && !slices.Contains(secrets, c.Value) && len(secrets) < maxSessionCookies {
 			secrets = append(secrets, c.Value)
 		}
@@ -35,30 +38,30 @@ func (s Site) SessionSecrets(r *http.Request) []string {
 	return secrets
 }
 
-// SessionActor returns whose session the secrets of a request are. Secrets of ended or
+// Actor returns whose session the secrets of a request are. Secrets of ended or
 // unknown sessions are ignored, so that a page that can add a cookie cannot log anybody out;
 // so are those that owner refuses as too many guesses, if another one is a session. The error
 // is ErrNotFound if none is a session, and has the code unauthorized if they are sessions of
 // two accounts.
-func SessionActor(secrets []string, owner func(secret string) (Actor, error)) (who Actor, err error) {
+func Actor(secrets []string, owner func(secret string) (relay.Actor, error)) (who relay.Actor, err error) {
 	isFound := false
 	for _, secret := range secrets {
 		found, e := owner(secret)
 		switch {
-		case errors.Is(e, ErrNotFound):
+		case errors.Is(e, relay.ErrNotFound):
 		case e != nil:
 			err = e
 		case isFound && found.Account != who.Account:
-			return Actor{}, errTwoSessions
+			return relay.Actor{}, errTwoSessions
 		case !isFound:
 			who, isFound = found, true
 		}
 	}
 	switch {
-	case isFound && (err == nil || AsError(err).Code == CodeRateLimited):
+	case isFound && (err == nil || relay.AsError(err).Code == relay.CodeRateLimited):
 		return who, nil
 	case err == nil:
-		err = ErrNotFound
+		err = relay.ErrNotFound
 	}
-	return Actor{}, err
+	return relay.Actor{}, err
 }

@@ -1,14 +1,14 @@
-package relay_test
+package budget_test
 
 import (
 	"testing"
 
-	"relay"
+	"relay/budget"
 )
 
 func TestBudget(t *testing.T) {
 	t.Parallel()
-	b := relay.NewBudget(100)
+	b := budget.New(100)
 	if !b.Reserve(1, 25) || b.Reserve(1, 1) || b.Fits(1, 1) {
 		t.Error("an account may hold a quarter, and no more")
 	}
@@ -21,7 +21,7 @@ func TestBudget(t *testing.T) {
 		t.Error("more than all was reserved")
 	}
 	b.Release(1, 25)
-	if !b.Reserve(5, 20) || b.Stats() != (relay.BudgetStats{Used: 95, Limit: 100, Accounts: 4, Refused: 3}) {
+	if !b.Reserve(5, 20) || b.Stats() != (budget.Stats{Used: 95, Limit: 100, Accounts: 4, Refused: 3}) {
 		t.Errorf("%+v", b.Stats())
 	}
 	for account, n := range map[int64]int64{2: 25, 3: 25, 4: 25, 5: 20} {
@@ -30,7 +30,7 @@ func TestBudget(t *testing.T) {
 	if s := b.Stats(); s.Used != 0 || s.Accounts != 0 {
 		t.Errorf("%+v is left", s)
 	}
-	if off := relay.NewBudget(0); !off.Reserve(1, 1<<50) || !(*relay.Budget)(nil).Reserve(1, 1) {
+	if off := budget.New(0); !off.Reserve(1, 1<<50) || !(*budget.Budget)(nil).Reserve(1, 1) {
 		t.Error("a budget without a limit refused")
 	}
 }
@@ -38,7 +38,7 @@ func TestBudget(t *testing.T) {
 // A limit of less than four paused answers refused every request, the first one too.
 func TestSmallBudgetRefusesOnlyWhereSomethingIsHeld(t *testing.T) {
 	t.Parallel()
-	b := relay.NewBudget(100)
+	b := budget.New(100)
 	if !b.Fits(1, 30) || b.Reserve(1, 30) {
 		t.Error("30 of at most 25: nothing is held yet, but no more than 25 may be")
 	}

@@ -1,9 +1,11 @@
-package relay
+package budget
 
 import (
 	"net/http"
 	"net/http/httptest"
 	"testing"
+
+	"relay"
 )
 
 // An answer counts while it is written, whatever it is, and one for which there is no space is
@@ -11,12 +13,12 @@ import (
 func TestAnswersWithinABudget(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10
-	budget := NewBudget(4 * size)
-	serve := func(account int64, n int, inside func(a *AnswerWriter)) *httptest.ResponseRecorder {
+	budget := New(4 * size)
+	serve := func(account int64, n int, inside func(a *Writer)) *httptest.ResponseRecorder {
 		rec := httptest.NewRecorder()
-		a := &AnswerWriter{ResponseWriter: rec, Budget: budget, Account: account, Refuse: func(w http.ResponseWriter, err *Error) {
+		a := &Writer{ResponseWriter: rec, Budget: budget, Account: account, Refuse: func(w http.ResponseWriter, err *relay.Error) {
 			w.Header().Set("Retry-After", "1")
-			w.WriteHeader(Status(err.Code))
+			w.WriteHeader(relay.Status(err.Code))
 			_, _ = w.Write([]byte(err.Code))
 		}}
 		defer a.Close()
@@ -29,16 +31,16 @@ func TestAnswersWithinABudget(t *testing.T) {
 		}
 		return rec
 	}
-	free := func(*AnswerWriter) {}
+	free := func(*Writer) {}
 	if rec := serve(1, size, free); rec.Code != http.StatusCreated || rec.Body.Len() != size {
 		t.Errorf("%d, %d bytes", rec.Code, rec.Body.Len())
 	}
-	serve(1, 10, func(a *AnswerWriter) {
+	serve(1, 10, func(a *Writer) {
 		if err := a.Hold(2 * size); err != nil { // more than an account may have: it has all of it
 			t.Fatal(err)
 		}
 		rec := serve(1, size/2, free)
-		if rec.Code != http.StatusServiceUnavailable || rec.Body.String() != CodeOverloaded || rec.Header().Get("Content-Disposition")+rec.Header().Get("Content-Length") != "" {
+		if rec.Code != http.StatusServiceUnavailable || rec.Body.String() != relay.CodeOverloaded || rec.Header().Get("Content-Disposition")+rec.Header().Get("Content-Length") != "" {
 			t.Errorf("the account holds all it may: %d %q %v", rec.Code, rec.Body, rec.Header())
 		}
 		if rec := serve(1, 64<<10, free); rec.Code != http.StatusCreated {
@@ -56,7 +58,7 @@ func TestAnswersWithinABudget(t *testing.T) {
 // An answer that has begun and finds no space breaks off: nobody may take the part for the whole.
 func TestAnswersBreakOff(t *testing.T) {
 	t.Parallel()
-	budget := NewBudget(4 << 20)
+	budget := New(4 << 20)
 	defer func() {
 		if recover() != http.ErrAbortHandler {
 			t.Error("the answer went on")
@@ -65,7 +67,7 @@ func TestAnswersBreakOff(t *testing.T) {
 			t.Errorf("%d bytes are reserved", used)
 		}
 	}()
-	a := &AnswerWriter{ResponseWriter: httptest.NewRecorder(), Budget: budget}
+	a := &Writer{ResponseWriter: httptest.NewRecorder(), Budget: budget}
 	defer a.Abandon()
 	_, _ = a.Write([]byte("begun"))
 	if !budget.Reserve(0, 1<<20) {

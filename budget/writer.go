@@ -1,24 +1,26 @@
-package relay
+package budget
 
 import (
 	"context"
 	"net/http"
+
+	"relay"
 )
 
 // freeAnswer is how many bytes of an answer are written without a reservation: the buffers of
 // a socket take as many from a peer who reads nothing.
 const freeAnswer = 64 << 10
 
-// AnswerWriter writes an answer that was built in memory. While the peer does not take it, its
+// Writer writes an answer that was built in memory. While the peer does not take it, its
 // bytes count in Budget; an answer for which there is no space is refused. What cuts a peer
-// who takes nothing is the writer below. An AnswerWriter sends the head with the first byte of
+// who takes nothing is the writer below. An Writer sends the head with the first byte of
 // the body. It is used by one goroutine; Close is called at the end.
-type AnswerWriter struct {
+type Writer struct {
 	http.ResponseWriter
 	Budget  *Budget
 	Account int64 // who asks, as BufferAccount of an Actor gives it; 0 until that is known
 	// Refuse answers instead with the error.
-	Refuse func(w http.ResponseWriter, err *Error)
+	Refuse func(w http.ResponseWriter, err *relay.Error)
 
 	status  int // of a head that was not sent yet
 	sent    bool
@@ -29,7 +31,7 @@ type AnswerWriter struct {
 
 // Hold reserves n bytes in all until the next Hold or Close, as Set of a Hold does: for what is
 // built, and held until the answer is written.
-func (a *AnswerWriter) Hold(n int64) error {
+func (a *Writer) Hold(n int64) error {
 	a.hold.Budget, a.hold.Account = a.Budget, a.Account
 	if err := a.hold.Set(n); err != nil {
 		return err
@@ -56,10 +58,10 @@ func ReserveRead(ctx context.Context, n int64) error {
 }
 
 // HoldMore is Hold of n bytes more than are held.
-func (a *AnswerWriter) HoldMore(n int64) error { return a.Hold(a.held + n) }
+func (a *Writer) HoldMore(n int64) error { return a.Hold(a.held + n) }
 
 // WriteHeader keeps the status for the first byte of the body; an interim one is sent at once.
-func (a *AnswerWriter) WriteHeader(status int) {
+func (a *Writer) WriteHeader(status int) {
 	switch {
 	case status < http.StatusOK:
 		a.ResponseWriter.WriteHeader(status)
@@ -70,14 +72,14 @@ func (a *AnswerWriter) WriteHeader(status int) {
 
 // Write writes p. When there is no space for it, the answer is refused, or breaks off if it
 // has begun.
-func (a *AnswerWriter) Write(p []byte) (int, error) {
+func (a *Writer) Write(p []byte) (int, error) {
 	if a.refused {
 		return len(p), nil
 	}
 	if n := int64(len(p)); n > freeAnswer && n > a.held {
 		before := a.held
 		if err := a.Hold(n); err != nil {
-			a.refuse(AsError(err))
+			a.refuse(relay.AsError(err))
 			return len(p), nil
 		}
 		defer func() { _ = a.Hold(before) }()
@@ -86,7 +88,7 @@ func (a *AnswerWriter) Write(p []byte) (int, error) {
 	return a.ResponseWriter.Write(p)
 }
 
-func (a *AnswerWriter) refuse(err *Error) {
+func (a *Writer) refuse(err *relay.Error) {
 	if a.sent {
 		panic(http.ErrAbortHandler) // nobody may take the part for the whole
 	}
@@ -97,7 +99,7 @@ func (a *AnswerWriter) refuse(err *Error) {
 	a.Refuse(a.ResponseWriter, err)
 }
 
-func (a *AnswerWriter) sendHead() {
+func (a *Writer) sendHead() {
 	if !a.sent {
 		if a.sent = true; a.status != 0 {
 			a.ResponseWriter.WriteHeader(a.status)
@@ -106,7 +108,7 @@ func (a *AnswerWriter) sendHead() {
 }
 
 // FlushError implements what http.ResponseController looks for.
-func (a *AnswerWriter) FlushError() error {
+func (a *Writer) FlushError() error {
 	if a.refused {
 		return nil
 	}
@@ -115,18 +117,18 @@ func (a *AnswerWriter) FlushError() error {
 }
 
 // Flush implements http.Flusher.
-func (a *AnswerWriter) Flush() { _ = a.FlushError() }
+func (a *Writer) Flush() { _ = a.FlushError() }
 
 // Unwrap lets http.ResponseController find deadlines.
-func (a *AnswerWriter) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *Writer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // Close sends a head without a body, and gives back what is held.
-func (a *AnswerWriter) Close() {
+func (a *Writer) Close() {
 	a.sendHead()
 	a.Abandon()
 }
 
 // Abandon is Close after the answer broke off.
-func (a *AnswerWriter) Abandon() {
+func (a *Writer) Abandon() {
 	_ = a.Hold(0)
 }

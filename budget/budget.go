@@ -1,14 +1,18 @@
-package relay
+// Package budget bounds the memory for bytes that wait for a peer, and writes answers that were
+// built in memory within that bound.
+package budget
 
 import (
 	"errors"
 	"math"
 	"sync"
+
+	"relay"
 )
 
-// ErrOverBudget ends the reads of a Channel whose peer has sent bytes for which the
+// ErrOver ends the reads of a Channel whose peer has sent bytes for which the
 // Budget had no space. The channel was closed and its unread bytes were dropped.
-var ErrOverBudget = errors.New("no buffer space for what the peer sent")
+var ErrOver = errors.New("no buffer space for what the peer sent")
 
 // Budget bounds the memory for bytes that wait for a peer: what peers have sent and was not read
 // yet, such as the responses of fast local servers to slow callers, and answers that were built
@@ -22,9 +26,9 @@ type Budget struct {
 	accounts map[int64]int64
 }
 
-// NewBudget makes a budget of limit bytes. With a limit of 0 nothing is refused, but the
+// New makes a budget of limit bytes. With a limit of 0 nothing is refused, but the
 // bytes are counted.
-func NewBudget(limit int64) *Budget {
+func New(limit int64) *Budget {
 	if limit <= 0 {
 		limit = math.MaxInt64
 	}
@@ -87,8 +91,8 @@ func (b *Budget) Share() int64 {
 	return b.perAccount
 }
 
-// BudgetStats are the figures of a Budget.
-type BudgetStats struct {
+// Stats are the figures of a Budget.
+type Stats struct {
 	Used     int64 // bytes
 	Limit    int64 // bytes; math.MaxInt64 = none
 	Accounts int   // accounts that use some of it
@@ -96,13 +100,13 @@ type BudgetStats struct {
 }
 
 // Stats returns the current figures.
-func (b *Budget) Stats() BudgetStats {
+func (b *Budget) Stats() Stats {
 	if b == nil {
-		return BudgetStats{Limit: math.MaxInt64}
+		return Stats{Limit: math.MaxInt64}
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return BudgetStats{Used: b.used, Limit: b.limit, Accounts: len(b.accounts), Refused: b.refused}
+	return Stats{Used: b.used, Limit: b.limit, Accounts: len(b.accounts), Refused: b.refused}
 }
 
 // Hold is what one user of a Budget has reserved in all. It is safe for concurrent use.
@@ -125,7 +129,7 @@ func (h *Hold) Set(n int64) error {
 	case n < h.held:
 		h.Budget.Release(h.Account, h.held-n)
 	case !h.Budget.Reserve(h.Account, n-h.held):
-		return Overloaded("the relay holds as many bytes as it may for answers that were not read; read them, or try again in a moment")
+		return relay.Overloaded("the relay holds as many bytes as it may for answers that were not read; read them, or try again in a moment")
 	}
 	h.held = n
 	return nil
