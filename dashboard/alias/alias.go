@@ -1,0 +1,48 @@
+package alias
+
+import (
+	"context"
+	"net/http"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// Head is the state of an alias, its tunnel and its queue.
+type Head struct {
+	record.Alias
+	Released                                int    // events released by the page before; 0 = none
+	Sending                                 []Row  // deliveries under way while others wait
+	SSHCommand, RelayUpCommand, CurlCommand string // commands to type: ssh, relay up, a first request
+}
+
+// Head reads how an alias stands.
+func (p Pages) Head(r *http.Request, a *relay.Alias) (Head, error) {
+	list, err := record.ReadAliases(r.Context(), p.Deliver, []relay.Alias{*a}, p.Site)
+	if err != nil {
+		return Head{}, err
+	}
+	return p.aliasHeadOf(r.Context(), list[0]), nil
+}
+
+// aliasHeadOf is also used by the live updates, which bring alias records.
+func (p Pages) aliasHeadOf(ctx context.Context, a record.Alias) Head {
+	h := Head{Alias: a, RelayUpCommand: "relay up --port 3000 --alias " + a.Name, CurlCommand: p.CurlCommand(a.Name)}
+	if !a.Online {
+		h.SSHCommand = p.TunnelCommand(page.ViewerOf(ctx).User, a.Name)
+	}
+	return h
+}
+
+// TunnelText names client, user and address of the tunnel.
+func (a *Head) TunnelText() string {
+	if a.Tunnel == nil {
+		return ""
+	}
+	text := record.SafeTextMax(a.Tunnel.Client+" of "+a.Tunnel.User+" from "+a.Tunnel.RemoteAddr, 200)
+	if a.Tunnel.Target != nil {
+		text += " to " + record.SafeTextMax(*a.Tunnel.Target, 200)
+	}
+	return text
+}

@@ -1,0 +1,175 @@
+package alias
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// saveSearch keeps a search of an alias by a name; without words it forgets the name.
+func (p Pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	alias, search := r.PathValue("alias"), relay.SavedSearch{Name: page.Field(r, "name"), Words: page.Field(r, "words")}
+	err := p.Events.SaveSearch(r.Context(), who, alias, search)
+	if search.Words == "" {
+		return page.Acted(w, r, err, "The search is forgotten.", page.AliasPath(alias))
+	}
+	return page.Acted(w, r, err, "The search is saved.", page.WithQuery(page.AliasPath(alias), (&streamFilter{Typed: search.Words, find: true}).Query()))
+}
+
+// Filter is the filter of a list, as the address has it: by the names of its values,
+// or as words that were typed into the search box.
+type streamFilter struct {
+	relay.Filter
+	Typed string // words of the search box
+	err   error  // why the filter cannot be read
+
+	find bool // the address has the words
+}
+
+// otherParameters are names in the addresses of lists and events that are no filters.
+var otherParameters = []string{
+	"find", "cursor", "tick", "window", "released", "replayed-now", "body", "response", "attempt", "attempts", "diff",
+	"v", "after", "event", "ev",
+}
+
+// FilterOf reads the filter of an address of an alias. A query that cannot be decoded is
+// an error, as in the API: without the value that was lost the list would show too much.
+func FilterOf(address *url.URL, alias string) (f streamFilter) {
+	q, err := url.ParseQuery(address.RawQuery)
+	if err != nil {
+		f.Typed = rawWords(q)
+		f.err = relay.Errorf(relay.CodeValidationFailed, "the query of the address cannot be read")
+	} else if f.Typed = strings.TrimSpace(q.Get("find")); f.Typed != "" {
+		f.find = true
+		f.Filter, f.err = record.ParseFilterWords(f.Typed)
+	} else if f.Filter, f.err = record.ParseFilter(q, otherParameters...); f.err == nil {
+		f.Typed = record.FilterWords(f.Filter)
+	} else {
+		f.Typed = rawWords(q)
+	}
+	if f.err == nil && f.Alias != "" && f.Alias != alias {
+		f.err = relay.Errorf(relay.CodeValidationFailed, "alias: this list has the events of %s only", alias)
+	}
+	f.Alias, f.Cursor, f.Limit = alias, q.Get("cursor"), streamRows
+	return f
+}
+
+// rawWords are the values of an address that cannot be read, so that the person can correct
+// them in the search box.
+func rawWords(q url.Values) string {
+	var words []string
+	for name, values := range q {
+		for _, value := range values {
+			if value != "" && !slices.Contains(otherParameters, name) {
+				words = append(words, name+":"+value)
+			}
+		}
+	}
+	slices.Sort(words)
+	return strings.Join(words, " ")
+}
+
+// Query is the filter in an address, and how far back the list begins.
+func (f *streamFilter) Query() url.Values {
+	q := url.Values{}
+	if f.find || f.err != nil {
+		q.Set("find", f.Typed)
+	} else {
+		q = f.values()
+	}
+	if f.Cursor != "" {
+		q.Set("cursor", f.Cursor)
+	}
+	return q
+}
+
+// values are the values of the filter by name, without the alias.
+func (f *streamFilter) values() url.Values {
+	without := f.Filter
+	without.Alias = ""
+	return record.FilterValues(without)
+}
+
+// Active tells whether anything is filtered.
+func (f *streamFilter) Active() bool { return f.err != nil || len(f.values()) > 0 }
+
+// Error says why the filter cannot be read, "" = it can.
+func (f *streamFilter) Error() string {
+	if f.err == nil {
+		return ""
+	}
+	return relay.AsError(f.err).Detail
+}
+
+// choice is something that one click chooses: a filter, or a view of a body.
+type choice struct {
+	Text, Link string
+	On         bool
+}
+
+// chip sets one value of the filter, or takes it away where it is set already.
+func (v *List) chip(text, name, value string) choice {
+	q := v.Filter.values()
+	on := q.Get(name) == value
+	if q.Del(name); !on {
+		q.Set(name, value)
+	}
+	if v.Ticks {
+		q.Set("tick", "1")
+	}
+	return choice{Text: text, Link: page.WithQuery(page.AliasPath(v.Alias), q), On: on}
+}
+
+// Chips are the filters that are needed most.
+func (v *List) Chips() []choice {
+	return []choice{
+		{Text: "All", Link: page.AliasPath(v.Alias), On: !v.Filter.Active()},
+		v.chip("Errors", "status", relay.StatusError), v.chip("Queued", "state", relay.StateQueued),
+		v.chip("Replayed", "replayed", "true"), v.chip("Pinned", "pinned", "true"),
+	}
+}
+
+// shownChoices bounds the completions of a word.
+const shownChoices = 12
+
+// choices are values of a filter that events of the alias have, and the one chosen, each
+// once.
+func (v *List) choices(name string, values []string) (list []choice) {
+	if chosen := v.Filter.values().Get(name); chosen != "" && !slices.Contains(values, chosen) {
+		values = append([]string{chosen}, values...)
+	}
+	for _, value := range values {
+		text := value
+		if name == "provider" {
+			text = page.ProviderName(value)
+		}
+		if value == record.SafeText(value) {
+			list = append(list, v.chip(text, name, value))
+		}
+	}
+	return list
+}
+
+// completeFilter completes what is typed into the search box, by the names of filters and by
+// values that events of the alias have.
+func (p Pages) completeFilter(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	text := r.URL.Query().Get("text")
+	choices, err := p.Events.Choices(r.Context(), who, r.PathValue("alias"))
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string][]string{"type": choices.Types, "label": choices.Labels}
+	start, words := record.CompleteFilter(text, seen)
+	words = words[:min(len(words), shownChoices)]
+	for i := range words {
+		words[i] = text[:start] + words[i]
+	}
+	return completions(words), nil
+}

@@ -1,0 +1,227 @@
+package alias
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// Bounds of the stream.
+const (
+	streamRows = 100 // rows of one page
+	shownPath  = 200 // runes of a path in a row
+)
+
+// List is the list of events at the left of an alias' page and of an event's page.
+type List struct {
+	Alias, State   string
+	Filter         streamFilter
+	Rows           []Row
+	Selected       string    // id of the event shown beside the list, "" = none
+	Older          string    // address of the next page, "" = none
+	Newest         string    // address of the first page, "" = this is it
+	SearchedBackTo time.Time // how far a search went, zero = to the end
+	Live           string    // address of the live updates
+	CurlCommand    string    // sends a first request
+	Online         bool
+	Ticks          bool // events can be ticked, to replay several
+	Choices        relay.Choices
+	Searches       []searchView
+}
+
+// searchView is a search that the viewer keeps by a name.
+type searchView struct {
+	relay.SavedSearch
+	Link string
+	On   bool
+}
+
+// streamView is the page of one alias: the list of its events, and beside it how the
+// alias stands.
+type streamView struct {
+	List   List
+	Alias  Head
+	Notice string
+	Plot   *plotView // nil = nothing to draw
+}
+
+// Row is one event in a list. The texts of its summary are safe to show.
+type Row struct {
+	*record.Summary
+	Link string
+	Tick bool // with a box
+	page.Pill
+	Note      string // beside the status, "" = nothing; see stateNote
+	EventType string
+}
+
+// Name is what a row is called: the event type, or method and path.
+func (v *Row) Name() string {
+	if v.EventType != "" {
+		return v.EventType
+	}
+	return v.Method + " " + v.Path
+}
+
+// stream is the page of an alias: its events, newest first.
+func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	head, err := p.Head(r, a)
+	if err != nil {
+		return nil, err
+	}
+	p.addQueueProgress(r.Context(), who, &head, released(r))
+	v := streamView{Alias: head, Notice: releasedNotice(r, head)}
+	if v.List, err = p.List(r, who, &head); err != nil {
+		return nil, err
+	}
+	if v.List.Filter.Active() || len(v.List.Rows) > 0 { // else nothing ever came
+		v.Plot = p.plot(r, who, &v.List)
+	}
+	shown := streamPage(v)
+	if page.Partial(r) {
+		shown = streamFragments(v)
+	}
+	if v.List.Filter.err != nil {
+		return page.WithStatus{Component: shown, Status: http.StatusUnprocessableEntity}, nil
+	}
+	return shown, nil
+}
+
+// List reads the events that the filter in the address of a page selects. A filter that
+// cannot be read is reported in the list, not as an error.
+func (p Pages) List(r *http.Request, who relay.Actor, head *Head) (List, error) {
+	v := List{
+		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
+		Filter: FilterOf(r.URL, head.Name), Ticks: r.URL.Query().Has("tick"),
+	}
+	err := p.ReadList(r, who, &v)
+	if err != nil {
+		return v, err
+	}
+	if v.Choices, err = p.Events.Choices(r.Context(), who, v.Alias); err != nil {
+		return v, err
+	}
+	saved, err := p.Events.SavedSearches(r.Context(), who, v.Alias)
+	for _, s := range saved {
+		f := streamFilter{Typed: s.Words, find: true}
+		v.Searches = append(v.Searches, searchView{SavedSearch: s, Link: page.WithQuery(page.AliasPath(v.Alias), f.Query()), On: s.Words == v.Filter.Typed})
+	}
+	return v, err
+}
+
+// ReadList reads the rows of a list, and the addresses that the list leads on to.
+func (p Pages) ReadList(r *http.Request, who relay.Actor, v *List) (err error) {
+	var found relay.Page
+	if v.Filter.err == nil {
+		found, err = p.Events.Events(r.Context(), who, v.Filter.Filter)
+	}
+	if e := relay.AsError(err); e != nil && e.Code == relay.CodeValidationFailed {
+		v.Filter.err, err = e, nil
+	}
+	path, query := page.AliasPath(v.Alias), v.Query()
+	v.Rows, v.Newest, v.Older, v.SearchedBackTo = nil, "", "", time.Time{}
+	for i := range found.Events {
+		row := rowOf(record.Summarise(&found.Events[i], p.Site, time.Now()), query)
+		row.Tick = v.Ticks
+		v.Rows = append(v.Rows, row)
+	}
+	if v.Filter.Cursor != "" {
+		query.Del("cursor")
+		v.Newest = page.WithQuery(path, query)
+	}
+	if found.Next != "" {
+		query.Set("cursor", found.Next)
+		v.Older = page.WithQuery(path, query)
+		if len(found.Events) < streamRows {
+			v.SearchedBackTo = found.SearchedBackTo
+		}
+	}
+	live := v.Query()
+	live.Set("after", page.ViewerOf(r.Context()).FeedID)
+	if n := released(r); n > 0 {
+		live.Set("released", strconv.Itoa(n))
+	}
+	v.Live = page.WithQuery(path+"/live", live)
+	return err
+}
+
+// Query is what the addresses of the list and of its events keep.
+func (v *List) Query() url.Values {
+	q := v.Filter.Query()
+	if v.Ticks {
+		q.Set("tick", "1")
+	}
+	return q
+}
+
+// Self is the address of the list without an event beside it.
+func (v *List) Self() string { return page.WithQuery(page.AliasPath(v.Alias), v.Query()) }
+
+// TickLink turns the boxes of the list on, or off.
+func (v *List) TickLink() string {
+	q := v.Query()
+	if q.Del("tick"); !v.Ticks {
+		q.Set("tick", "1")
+	}
+	return page.WithQuery(page.AliasPath(v.Alias), q)
+}
+
+// Neighbours are the addresses of the events above and below one in the list, "" = none.
+func (v *List) Neighbours(id string) (newer, older string, found bool) {
+	at := slices.IndexFunc(v.Rows, func(row Row) bool { return row.ID == id })
+	if at > 0 {
+		newer = v.Rows[at-1].Link
+	}
+	if at >= 0 && at+1 < len(v.Rows) {
+		older = v.Rows[at+1].Link
+	}
+	return newer, older, at >= 0
+}
+
+// rowOf is the one row of a summary, in lists and in live updates; query is the filter of
+// the list, which the address of the event keeps.
+func rowOf(s *record.Summary, query url.Values) Row {
+	v := Row{Summary: s, Link: page.WithQuery(page.EventPath(s.ID), query), Pill: page.PillOf(s.State, s.Status), Note: StateNote(s)}
+	s.Method, s.Path = record.SafeTextMax(s.Method, 20), record.SafeTextMax(s.Path, shownPath)
+	if s.Provider != nil && s.Provider.EventType != nil {
+		v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)
+	}
+	return v
+}
+
+// Row is a row for an event, whose address keeps no filter.
+func (p Pages) Row(e *relay.Event) Row {
+	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
+}
+
+// StateNote says what the status of an event does not say: its state, or that the local
+// server refused the address of the request.
+func StateNote(s *record.Summary) string {
+	switch {
+	case s.Status == nil:
+		return ""
+	case s.State != relay.StateDelivered:
+		return s.State
+	case s.AddressRefused() != nil && s.AddressRefused().Code == record.WarningForwardedNeeded:
+		return "https not known"
+	case s.AddressRefused() != nil:
+		return "Host refused"
+	}
+	return ""
+}
+
+// delivery is what retries of the sender have in common, "" = unknown.
+func (v *Row) delivery() string {
+	if v.Provider == nil || v.Provider.DeliveryID == nil {
+		return ""
+	}
+	return record.SafeTextMax(v.Provider.Name+" "+*v.Provider.DeliveryID, 200)
+}

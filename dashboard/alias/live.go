@@ -1,0 +1,171 @@
+package alias
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// Names of live updates, as the script knows them.
+const (
+	liveRow     = "row"     // a row to insert, or to replace the one of its event
+	liveUpdate  = "update"  // a row that only replaces the one of its event
+	liveAlias   = "alias"   // the panel of the alias
+	liveSide    = "side"    // one alias of the sidebar
+	liveSidebar = "sidebar" // all aliases of the sidebar
+	liveTouch   = "touch"   // some alias has changed: read the list of aliases again
+	liveResync  = "resync"  // updates were missed: read the list again
+)
+
+// noData is the data of updates that have none; without any they would be no events.
+var noData = []byte("{}")
+
+// lastID is where a viewer goes on: what its browser says after a broken connection, the script
+// after a pause, or else the page, whose data was read after that.
+func lastID(r *http.Request) string {
+	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
+}
+
+// sidebarLive is the live part of the pages that are about no alias.
+func (p Pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return p.live(w, r, who, nil)
+}
+
+// live sends the live updates of a page: for all aliases that the actor sees the sidebar,
+// and for the pages of an alias a and of its events rows and the state of the alias.
+func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	release, err := p.Limits.Stream(who)
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	aliases, filter := []int64{0}, streamFilter{}
+	if a != nil {
+		aliases, filter = append(aliases, a.ID), FilterOf(r.URL, a.Name)
+	}
+	var subs []relay.Subscription
+	for _, alias := range aliases {
+		sub, err := p.Deliver.Subscribe(r.Context(), who, alias, lastID(r))
+		if err != nil {
+			return nil, err
+		}
+		defer sub.Close()
+		subs = append(subs, sub)
+	}
+
+	match := &record.LiveMatcher{Filter: filter.Filter, Look: func(ctx context.Context, id relay.ID) (bool, error) {
+		return p.Events.Matches(ctx, who, id, filter.Filter)
+	}}
+	err = record.ServeStream(w, r, func(l *record.EventStream) error { return p.liveStart(r, a, l) }, func(l *record.EventStream, from int, items []relay.FeedItem) error {
+		for _, item := range items {
+			var err error
+			switch {
+			case from > 0:
+				err = p.streamItem(r, who, l, filter, match, &item)
+			case a != nil:
+				item.ID = "" // a page goes on behind the last item of its alias: one of the sidebar may come before an earlier one of that
+				fallthrough
+			default:
+				err = p.sidebarItem(r, l, &item)
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if n := len(items); n > 0 && a == nil {
+			l.Write(items[n-1].ID, liveTouch, noData)
+		}
+		return nil
+	}, subs...)
+	if err != nil && r.Context().Err() == nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
+		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
+	}
+	return nil, nil
+}
+
+// liveStart tells a page to read its data again where the page does not say at which item of
+// the feed it was made. For other pages the feed tells what has happened since.
+func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream) error {
+	switch {
+	case lastID(r) != "":
+		return nil
+	case a == nil:
+		l.Write("", liveTouch, noData)
+	default:
+		l.Write("", liveResync, noData)
+	}
+	return writeComponent(r.Context(), l, "", liveSidebar, page.Sidebar(page.ViewerOf(r.Context()), r.PathValue("alias")))
+}
+
+// sidebarItem shows an item of the feed of all aliases in the sidebar.
+func (p Pages) sidebarItem(r *http.Request, l *record.EventStream, item *relay.FeedItem) error {
+	switch item.Name {
+	case "tunnel":
+		var a record.Alias
+		if err := json.Unmarshal(item.Data, &a); err != nil {
+			return err
+		}
+		return writeComponent(r.Context(), l, item.ID, liveSide, page.SidebarAlias(a, a.Name == r.PathValue("alias")))
+	case "resync":
+		return writeComponent(r.Context(), l, item.ID, liveSidebar, page.Sidebar(page.ViewerOf(r.Context()), r.PathValue("alias")))
+	}
+	return nil
+}
+
+// streamItem shows one item of the feed as what the page has for it.
+func (p Pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStream, filter streamFilter, match *record.LiveMatcher, item *relay.FeedItem) error {
+	ctx := r.Context()
+	switch item.Name {
+	case "event":
+		var s record.Summary
+		if err := json.Unmarshal(item.Data, &s); err != nil {
+			return err
+		}
+		name := liveUpdate
+		if filter.err == nil && filter.Cursor == "" {
+			switch match.Match(ctx, &s) {
+			case record.Hit:
+				name = liveRow
+			case record.Unknown:
+				l.Write(item.ID, liveResync, noData)
+				return nil
+			}
+		}
+		query := filter.Query()
+		row := rowOf(&s, query)
+		if row.Tick = r.URL.Query().Has("tick"); row.Tick {
+			query.Set("tick", "1")
+			row.Link = page.WithQuery(page.EventPath(s.ID), query)
+		}
+		return writeComponent(ctx, l, item.ID, name, eventRow(row, false))
+	case "tunnel":
+		var a record.Alias
+		if err := json.Unmarshal(item.Data, &a); err != nil {
+			return err
+		}
+		head := p.aliasHeadOf(ctx, a)
+		p.addQueueProgress(ctx, who, &head, released(r))
+		return writeComponent(ctx, l, item.ID, liveAlias, aliasPanel(head))
+	case "resync":
+		l.Write(item.ID, liveResync, noData)
+	}
+	return nil
+}
+
+func writeComponent(ctx context.Context, l *record.EventStream, id, name string, c templ.Component) error {
+	var html bytes.Buffer
+	if err := c.Render(ctx, &html); err != nil {
+		return err
+	}
+	l.Write(id, name, html.Bytes())
+	return nil
+}

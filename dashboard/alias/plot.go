@@ -1,0 +1,138 @@
+package alias
+
+import (
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// plotView is what came to an alias over time, drawn and told.
+type plotView struct {
+	*relay.Figures        // nil = they cannot be read
+	Path           string // of the alias
+	Window         int    // chosen one of plotWindows
+	Summary        []string
+	Failed         string // why there are no figures
+	Most           int    // events in one bar
+	Bars           []plotBar
+}
+
+// plotBar is one part of the time that had events.
+type plotBar struct {
+	relay.Bucket
+	At   int    // its place among all parts
+	Link string // the list of its events
+}
+
+// Size of the drawing; the page scales it.
+const plotWidth, plotHeight = 600.0, 90.0
+
+var plotWindows = []struct {
+	name, text string
+	length     time.Duration
+	buckets    int
+}{
+	{"1h", "hour", time.Hour, 60},
+	{"24h", "24 hours", 24 * time.Hour, 48},
+	{"7d", "7 days", 7 * 24 * time.Hour, 84},
+	{"30d", "30 days", 30 * 24 * time.Hour, 60},
+}
+
+// plot counts what came to the alias of a list, whatever its filter, in the window that
+// the address names, or else in an hour if that has the newest listed event, or in a day.
+// A store that cannot count leaves the rest of the page alone.
+func (p Pages) plot(r *http.Request, who relay.Actor, list *List) *plotView {
+	v := &plotView{Path: page.AliasPath(list.Alias), Window: 1}
+	if len(list.Rows) > 0 {
+		if newest, err := relay.ParseID(list.Rows[0].ID); err == nil && time.Since(newest.Time()) < time.Hour {
+			v.Window = 0
+		}
+	}
+	for i, w := range plotWindows {
+		if r.URL.Query().Get("window") == w.name {
+			v.Window = i
+		}
+	}
+	w, now := plotWindows[v.Window], time.Now().UTC()
+	f, err := p.Events.Figures(r.Context(), who, list.Alias, now.Add(-w.length), w.buckets)
+	if err != nil {
+		p.Log.Warn("figures not read", "alias", list.Alias, "error", err)
+		v.Failed = "The figures cannot be read now: " + relay.AsError(err).Detail
+		return v
+	}
+	v.Figures, v.Summary = &f, plotSentences(&f, w.text)
+	for i := range f.Buckets {
+		b, until := &f.Buckets[i], f.To
+		if i+1 < len(f.Buckets) {
+			until = f.Buckets[i+1].From
+		}
+		if b.Events > 0 {
+			v.Most = max(v.Most, b.Events)
+			v.Bars = append(v.Bars, plotBar{*b, i, page.WithQuery(v.Path, url.Values{"since": {b.From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}, "window": {w.name}})})
+		}
+	}
+	return v
+}
+
+// x is where a place among the parts of the time begins in the drawing.
+func (v *plotView) x(at float64) string { return page.Part(at, float64(len(v.Buckets)), plotWidth) }
+
+// y is how high a number of events is in the drawing.
+func (v *plotView) y(events int) string {
+	return page.Part(float64(events), float64(v.Most), plotHeight)
+}
+
+// uncounted is the width of the part that was not counted.
+func (v *plotView) uncounted() string {
+	first := v.Buckets[0].From
+	return page.Part(float64(v.From.Sub(first)), float64(v.To.Sub(first)), plotWidth)
+}
+
+// Quantiles of fewer latencies than these would only name the slowest one.
+const (
+	enoughForP95 = 20
+	enoughForP99 = 100
+)
+
+// plotSentences say what the drawings show, and no more than was measured.
+func plotSentences(f *relay.Figures, window string) []string {
+	t := &f.Total
+	if t.Events == 0 {
+		return []string{"No event in the last " + window + "."}
+	}
+	errors := "no errors."
+	if t.Errors > 0 {
+		errors = strconv.Itoa(t.Errors) + " with an error."
+	}
+	out := []string{record.Count(t.Events, "event", "events") + " in the last " + window + ", " + errors}
+	if f.Partial {
+		out = append(out, "There are more events than can be counted at once: only those since "+page.RelativeText(f.From)+" are.")
+	}
+	switch {
+	case t.N == 0:
+		return append(out, "No latency was measured.")
+	case t.N == 1:
+		return append(out, "One latency was measured: "+latencyText(t.Max)+".")
+	}
+	text := "Latency: median " + latencyText(t.P50)
+	if t.N >= enoughForP95 {
+		text += ", 95 % within " + latencyText(t.P95)
+	}
+	if t.N >= enoughForP99 {
+		text += ", 99 % within " + latencyText(t.P99)
+	}
+	return append(out, text+", slowest "+latencyText(t.Max)+".")
+}
+
+// latencyText never calls something that took time nothing.
+func latencyText(d time.Duration) string {
+	if d > 0 && d < 100*time.Microsecond {
+		return "under 0.1 ms"
+	}
+	return record.MillisText(float64(d.Microseconds()) / 1000)
+}

@@ -1,0 +1,115 @@
+package alias
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// shownSending is how many events a page names that are being sent while a queue
+// drains.
+const shownSending = 3
+
+// WaitingCount counts the deliveries that go out by themselves.
+func (a *Head) WaitingCount() int { return max(0, a.Queued-a.QueuedEvents) }
+
+// SentCount counts how many of the events released last are out.
+func (a *Head) SentCount() int { return max(0, a.Released-a.WaitingCount()) }
+
+// QueueText says how the queue goes on.
+func (a *Head) QueueText() string {
+	waiting := record.Count(a.WaitingCount(), "queued delivery", "queued deliveries")
+	switch {
+	case a.WaitingCount() == 0:
+		return "The queue is empty."
+	case a.Settings.Paused:
+		return waiting + ": paused."
+	case a.Online:
+		return waiting + ": sent one at a time, in order."
+	default:
+		return waiting + ": sent when the tunnel is back online."
+	}
+}
+
+// released is how many events the page let go before, as its address says; 0 = none.
+func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
+
+// numberOf reads a count from an address; -1 = there is none.
+func numberOf(r *http.Request, name string) int {
+	n, err := strconv.Atoi(r.URL.Query().Get(name))
+	if err != nil || n < 0 || n > 1_000_000 {
+		return -1
+	}
+	return n
+}
+
+// addQueueProgress adds how far the queue is on its way out. Without the list of what is being
+// sent the rest of the page still holds.
+func (p Pages) addQueueProgress(ctx context.Context, who relay.Actor, a *Head, released int) {
+	a.Released, a.Sending = released, nil
+	if !a.Online || a.WaitingCount() == 0 {
+		return
+	}
+	page, err := p.Events.Events(ctx, who, relay.Filter{
+		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond, // of the time of a page, whose list follows
+	})
+	if err != nil {
+		p.Log.Warn("deliveries not read", "alias", a.Name, "error", err)
+		return
+	}
+	for i := range page.Events {
+		a.Sending = append(a.Sending, p.Row(&page.Events[i]))
+	}
+}
+
+func releasedNotice(r *http.Request, a Head) string {
+	if n := numberOf(r, "replayed-now"); n > 0 {
+		return record.Count(n, "event is being replayed", "events are being replayed") + "."
+	}
+	n := numberOf(r, "released")
+	text := record.Count(n, "event was released", "events were released")
+	switch {
+	case n < 0:
+		return ""
+	case n > 0 && !a.Online:
+		return text + "; they are delivered when the tunnel is back online."
+	}
+	return text + "."
+}
+
+// confirmRelease shows what "replay all queued" would do.
+func (p Pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	head, err := p.Head(r, a)
+	if err != nil {
+		return nil, err
+	}
+	page, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: streamRows})
+	if err != nil {
+		return nil, err
+	}
+	var newest time.Time
+	if i := slices.IndexFunc(page.Events, func(e relay.Event) bool { return e.AttemptCount == 1 }); i >= 0 {
+		newest = page.Events[i].ReceivedAt
+	}
+	return releasePage(head, newest), nil
+}
+
+func releaseButton(n int) string { return "Replay all queued (" + strconv.Itoa(n) + ")" }
+
+// release releases the queued inbound events of an alias.
+func (p Pages) release(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	if err := p.Limits.Replay(who); err != nil {
+		return nil, err
+	}
+	n, err := p.Deliver.Release(r.Context(), who, a.Name)
+	return page.SeeOther(w, r, err, page.WithQuery(page.AliasPath(a.Name), url.Values{"released": {strconv.Itoa(n)}}))
+}

@@ -1,0 +1,156 @@
+package alias
+
+import (
+	"errors"
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// settingsView is the page of an alias' settings and people.
+type settingsView struct {
+	Name, URL, Owner, You string
+	IsOwner               bool // the viewer owns the alias
+	Fields                []settingField
+	Members               []string
+	Failed                page.Form // the form that was wrong; the zero form = none
+	Done                  string
+}
+
+// settingField is one setting as the page shows it.
+type settingField struct {
+	Key, Label, Default, Help string
+	Value                     string // as typed where that was wrong
+	Was                       string // as it is
+}
+
+// Toggle tells whether the value is on or off.
+func (f settingField) Toggle() bool { return f.Default == "off" }
+
+// settingFields says what each setting does, in the order of the API.
+var settingFields = [...]settingField{
+	{Key: "offlineStatus", Label: "Status while offline", Default: "202", Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again."},
+	{Key: "autoDeliver", Label: "Deliver automatically", Default: "off", Help: "On: events queued while offline are delivered on reconnect, in order. Off: they are kept until “Replay all queued”, because delivering them runs your code."},
+	{Key: "hostHeader", Label: "Host header", Default: "preserve", Help: "preserve: unchanged. rewrite: the target announced by relay up, or localhost with plain ssh. Any other value is sent literally, for example localhost:3000."},
+	{Key: "forwarded", Label: "Forwarded headers", Default: "off", Help: "Adds X-Forwarded-For, -Proto and -Host when a request is captured. A replay sends the same values."},
+	{Key: "freshConnections", Label: "New connection for every request", Default: "off", Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is."},
+	{Key: "responseTimeout", Label: "Response timeout", Default: "empty (the server’s setting)", Help: "How long to wait for the first byte of a response, up to 1h: for example 90s, or 30m while you debug."},
+	{Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)", Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones."},
+	{Key: "paused", Label: "Paused", Default: "off", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
+}
+
+// settings is the page of an alias' settings.
+func (p Pages) settings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	return p.settingsOf(a).Empty(w, r, who)
+}
+
+func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
+	return func(r *http.Request, who relay.Actor, failed page.Form) (templ.Component, error) {
+		members, err := p.Accounts.Members(r.Context(), who, a.Name)
+		fields, texts := settingFields, record.SettingTexts(&a.Settings)
+		for i := range fields {
+			field := &fields[i]
+			field.Was = texts[field.Key]
+			field.Value = failed.Named("set").Shown(field.Key, field.Was)
+		}
+		return settingsPage(settingsView{
+			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
+			Fields: fields[:], Members: members, Failed: failed, Done: page.SuccessText(r),
+		}), err
+	}
+}
+
+// saveSettings changes what the person has changed in the form, and refuses to undo what somebody
+// else has changed since the page was made.
+func (p Pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	f := page.Posted("set", r)
+	trial := a.Settings
+	stale := applySettings(&trial, f)
+	if !f.Failed() {
+		_, err := p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
+			clear(f.Errors)
+			trial = *set
+			if stale = applySettings(set, f); stale != nil {
+				return page.ErrStale
+			}
+			return nil
+		})
+		if stale == nil {
+			return p.settingsOf(a).Finish(w, r, who, f, err, "offlineStatus", page.AliasPath(a.Name, "settings")+"?done=saved")
+		}
+		now := *a
+		now.Settings = trial
+		a = &now
+	}
+	texts := record.SettingTexts(&a.Settings)
+	for _, key := range stale {
+		f.Errors[key] = page.StaleText(texts[key], p.LastChange(r, who, "alias.set", a.Name, key+" "))
+	}
+	body, err := p.settingsOf(a).Finish(w, r, who, f, nil, "", "")
+	if shown, ok := body.(page.WithStatus); ok && len(stale) > 0 {
+		return page.WithStatus{Component: shown.Component, Status: http.StatusConflict}, err
+	}
+	return body, err
+}
+
+// applySettings changes settings by the fields posted, and returns the keys of those that were
+// changed by somebody else meanwhile. Each toggle is posted as off and, when ticked, as on
+// behind it.
+func applySettings(set *relay.Settings, f page.Form) (stale []string) {
+	texts := record.SettingTexts(set)
+	for i := range settingFields {
+		key := settingFields[i].Key
+		typed, want, isStale := f.Change(key, texts[key])
+		switch {
+		case isStale:
+			stale = append(stale, key)
+		case want:
+			err := record.SetSetting(set, key, typed)
+			_ = f.AddError(err, key) // nothing but validation-failed
+		}
+	}
+	return stale
+}
+
+func (p Pages) addMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	err := p.Accounts.AddMember(r.Context(), who, a.Name, page.Field(r, "user"))
+	if errors.Is(err, relay.ErrNotFound) {
+		err = relay.Errorf(relay.CodeValidationFailed, "there is no account with that name")
+	}
+	return p.settingsOf(a).Finish(w, r, who, page.Posted("member", r), err, "user", page.AliasPath(a.Name, "settings")+"?done=member-added")
+}
+
+// removeMember is for the owner; a member may remove itself.
+func (p Pages) removeMember(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	err := p.Accounts.RemoveMember(r.Context(), who, a.Name, r.PathValue("user"))
+	if a.Owner != who.Account {
+		return page.SeeOther(w, r, err, "/?done=left")
+	}
+	return page.SeeOther(w, r, err, page.AliasPath(a.Name, "settings")+"?done=member-removed")
+}
+
+func (p Pages) transferAlias(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	f, user := page.Posted("transfer", r), page.Field(r, "user")
+	var err error
+	if user == who.AccountName {
+		f.Errors["user"] = "you already own this alias"
+	} else {
+		_, err = p.Accounts.TransferAlias(r.Context(), who, a.Name, user)
+	}
+	return p.settingsOf(a).Finish(w, r, who, f, err, "user", "/?done=transferred")
+}
+
+// removeAlias deletes an alias when its name was typed.
+func (p Pages) removeAlias(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	f := page.Posted("remove", r)
+	if page.Field(r, "confirm") != a.Name {
+		f.Errors["confirm"] = "type " + a.Name + " to delete it"
+	} else if err := p.Accounts.RemoveAlias(r.Context(), who, a.Name); err != nil {
+		return nil, err
+	}
+	return p.settingsOf(a).Finish(w, r, who, f, nil, "confirm", "/?done=alias-removed")
+}

@@ -1,0 +1,276 @@
+package event
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/alias"
+	"relay/dashboard/body"
+	"relay/dashboard/page"
+	"relay/record"
+	"relay/wire"
+)
+
+// shownBodies bounds the bodies of a page that shows a page of attempts side by side, in bytes.
+const shownBodies = 4 << 20
+
+// eventView is the inspector of one event.
+type eventView struct {
+	*record.Summary // with texts that are safe to show
+	AliasState      string
+	page.Pill
+	Note         string
+	Latency      string
+	At           time.Time
+	Replayed     time.Time // last; zero = never
+	Error        string
+	HostRefused  string // the warning that the local server refused the Host header, or ""
+	Blocker      string // why the event cannot be replayed, "" = it can
+	Queued       string // position in the queue, "" = nothing waits
+	SSHCommand   string // how to bring the tunnel back, "" = it is online
+	Provider     *providerView
+	Request      messageView
+	Attempts     []attemptView
+	Longest      float64 // total time of one, in ms: bars side by side have one scale
+	Strip        bool    // not all of them are columns: there is a strip to choose from
+	AllAttempts  string  // address that shows each of them as a column
+	OlderReplays string  // address that has older replays beside the original, "" = there are none
+	NewerReplays string  // address that has the newest replays, "" = these are they
+	Diff         *body.Diff
+	Shares       sharesView
+	Mark         relay.Mark
+	Typed        page.Form // of the mark, where somebody else has changed it meanwhile
+	Back         string    // address of the list
+	Newer, Older string    // addresses of the events above and below in the list, "" = not known
+
+	auto bool // autoDeliver of the alias
+}
+
+// Title is the event type, or method and path.
+func (v *eventView) Title() string {
+	if v.Provider != nil && v.Provider.EventType != "" {
+		return v.Provider.EventType
+	}
+	return v.Method + " " + v.Path
+}
+
+// messageView is a request or a response.
+type messageView struct {
+	Start    string // request or status line
+	Headers  []body.Pair
+	Query    []body.Pair
+	Trailers []body.Pair
+	Interim  []messageView
+	State    string // of a response, "" = complete
+	Body     body.View
+}
+
+// event is the page of one event: the list of its alias, and beside it the inspector.
+func (p pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	v, head, err := p.readEventView(r, who, id)
+	if err != nil {
+		return nil, err
+	}
+	return p.renderEvent(r, who, v, head)
+}
+
+// renderEvent shows the inspector alone to the script, and with its list to everybody else.
+func (p pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head alias.Head) (templ.Component, error) {
+	if page.Partial(r) {
+		return eventFragment(v), nil
+	}
+	list, err := p.List(r, who, &head)
+	if err != nil {
+		return nil, err
+	}
+	newer, older, found := list.Neighbours(v.ID)
+	if !found && !list.Filter.Active() && list.Filter.Cursor == "" {
+		id, _ := relay.ParseID(v.ID)
+		list.Filter.Cursor = id.Next().String() // the list begins with the event
+		if err := p.ReadList(r, who, &list); err != nil {
+			return nil, err
+		}
+		newer, older, _ = list.Neighbours(v.ID)
+	}
+	list.Selected, v.Newer, v.Older = v.ID, newer, older
+	return eventPage(v, list), nil
+}
+
+// readEventView reads an event with as much of its bodies as the page shows.
+func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v eventView, head alias.Head, err error) {
+	most := body.Shown
+	if allAttempts(r.URL.Query()) {
+		most = min(most, shownBodies/(2+relay.ShownAttempts))
+	}
+	e, err := p.Events.Event(r.Context(), who, id, most)
+	if err != nil {
+		return v, head, err
+	}
+	a, err := p.Accounts.Alias(r.Context(), who, e.Alias)
+	if err != nil {
+		return v, head, err
+	}
+	if head, err = p.Head(r, a); err != nil {
+		return v, head, err
+	}
+	now := time.Now()
+	whole := record.Of(e, p.Site, now)
+	s, filter := &whole.Summary, alias.FilterOf(r.URL, e.Alias)
+	s.Method, s.Path = record.SafeTextMax(s.Method, 60), record.SafeTextMax(s.Path, 2000)
+	s.URL, s.Host = record.SafeTextMax(s.URL, 2000), record.SafeTextMax(s.Host, 300)
+	v = eventView{
+		Summary: s, AliasState: head.State, At: e.ReceivedAt,
+		Pill: page.PillOf(s.State, s.Status), Note: alias.StateNote(s), Latency: page.OptionalMillis(s.LatencyMs),
+		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
+		Back: page.WithQuery(page.AliasPath(e.Alias), filter.Query()),
+	}
+	if e.LastReceivedAt.After(e.ReceivedAt) {
+		v.Replayed = e.LastReceivedAt
+	}
+	if s.Error != nil {
+		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
+	}
+	if w := whole.AddressRefused(); w != nil {
+		v.HostRefused = record.SafeText(w.Message)
+	}
+	if !head.Online && !head.Settings.Paused {
+		v.SSHCommand = head.SSHCommand
+	}
+	v.auto = a.Settings.AutoDeliver
+	v.Request = *messageViewOf(r, e, 0, &e.Request, body.Source{
+		ID: "request", What: "Request body", Param: "body", Download: page.APIEventPath(e.ID.String(), "request.body"),
+	})
+	v.Request.Query = body.QueryPairs(e.Target)
+	if err := p.addAttempts(r, who, &v, e, most); err != nil {
+		return v, head, err
+	}
+	v.Shares, v.Mark = p.readShares(r, who, e, a), e.Mark
+	return v, head, nil
+}
+
+// blockerText says why an event cannot be replayed, as a sentence; "" where it can.
+func blockerText(blocker string) string {
+	if blocker == "" {
+		return ""
+	}
+	return "This event cannot be replayed: " + record.BlockerText(blocker) + "."
+}
+
+// messageViewOf shows message m of an event, which has number n in addresses: 0 is the
+// request, else the response of an attempt. source says what is to say of its body.
+func messageViewOf(r *http.Request, e *relay.Event, n int, m *relay.Message, source body.Source) *messageView {
+	id, number := e.ID.String(), strconv.Itoa(n)
+	source.Body, source.Head, source.Query = &m.Body, m.Head, r.URL.Query()
+	source.Page, source.Image, source.Whole = page.EventPath(id), page.EventPath(id, "image", number), page.EventPath(id, "json", number)
+	return &messageView{
+		Start: startLine(m.Head), Headers: pairsOf(wire.Fields(m.Head)), Trailers: pairsOf(wire.Trailers(m.Lines)),
+		Body: body.Show(source),
+	}
+}
+
+// startLine is the first line of a head.
+func startLine(head []byte) string {
+	line, _, _ := bytes.Cut(head, []byte("\n"))
+	return record.SafeTextMax(string(bytes.TrimSuffix(line, []byte("\r"))), 2000)
+}
+
+// pairsOf are header or trailer lines in their order, names as they were written.
+func pairsOf(fields []wire.Field) []body.Pair {
+	list := make([]body.Pair, 0, min(len(fields), body.ShownLines))
+	for i, f := range fields {
+		if i == body.ShownLines {
+			return append(list, body.Pair{Name: "…", Value: fmt.Sprintf("%d more lines; the raw download has them", len(fields)-i)})
+		}
+		list = append(list, body.Pair{Name: record.SafeTextMax(string(f.Name), 300), Value: record.SafeTextMax(string(f.Value), body.ShownValue)})
+	}
+	return list
+}
+
+// readMessage reads the message of an event that the address names by a number: 0 for the
+// request, else an attempt; of its body at most most bytes.
+func (p pages) readMessage(r *http.Request, who relay.Actor, id relay.ID, most int) (n int, m *relay.Message, err error) {
+	if r.PathValue("n") == "0" {
+		e, err := p.Events.Request(r.Context(), who, id, most)
+		if err != nil {
+			return 0, nil, err
+		}
+		return 0, &e.Request, nil
+	}
+	if n, err = strconv.Atoi(r.PathValue("n")); err != nil || n < 1 {
+		return 0, nil, relay.ErrNotFound
+	}
+	list, err := p.Events.Attempts(r.Context(), who, id, relay.AttemptPage{Before: n + 1, Limit: 1, MaxBody: most})
+	if err == nil && (len(list) == 0 || list[0].N != n) {
+		err = relay.ErrNotFound
+	}
+	if err != nil {
+		return 0, nil, err
+	}
+	return n, &list[0].Response, nil
+}
+
+// wholeText sends a JSON body indented, for the view that builds only what is seen.
+func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	n, m, err := p.readMessage(r, who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := record.OpenBody(r.Context(), p.Events, id, n, &m.Body)
+	if err != nil {
+		return nil, err
+	}
+	plain, _ := record.DecodeContent(m.Head, stored)
+	text, err := io.ReadAll(io.LimitReader(plain, body.WholeJSON+1))
+	if e, fails := errors.AsType[*relay.Error](err); fails { // of the store, not of what was decoded
+		return nil, e
+	}
+	out, fault := body.Indented(text, len(text) > body.WholeJSON)
+	if err != nil || fault != nil {
+		return nil, relay.Errorf(relay.CodeConflict, "this body is not JSON to its end; the download has it")
+	}
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	_, _ = io.WriteString(w, body.Visible(out))
+	return nil, nil
+}
+
+// image sends a body as the picture that it is, if it is one of a few kinds that
+// carry no script.
+func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	const magic = 64 // bytes that tell what a body is
+	n, m, err := p.readMessage(r, who, id, magic)
+	if err != nil {
+		return nil, err
+	}
+	kind := body.ImageKind(m.Body.Data)
+	if kind == "" {
+		return nil, relay.ErrNotFound
+	}
+	stored, err := record.OpenBody(r.Context(), p.Events, id, n, &m.Body)
+	if err != nil {
+		return nil, err
+	}
+	w.Header().Set("Content-Type", kind)
+	w.Header().Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	if _, err := io.Copy(w, stored); err != nil {
+		panic(http.ErrAbortHandler) // the head is out: nobody may take it for whole
+	}
+	return nil, nil
+}
+
+// exportMenu lists all of record.ExportFormats, in the order of the menu.
+var exportMenu = []struct{ Format, Name, What string }{
+	{"curl", "cURL", "a shell command that sends the same bytes"},
+	{"go", "Go test", "sends the exact bytes to your handler and checks the status"},
+	{"js", "JavaScript test", "the same, for node --test"},
+	{"python", "Python test", "the same, for pytest or python"},
+	{"har", "HAR", "request and responses, for browser tools and Postman"},
+	{"json", "JSON", "the whole record, as the API returns it"},
+}

@@ -1,0 +1,77 @@
+package event
+
+import (
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+)
+
+// mark changes what a form names: the pin, or what the person has changed of label and note.
+func (p pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	said, f := "Saved.", page.Posted("mark", r)
+	err := p.Events.MarkEvent(r.Context(), who, id, func(m *relay.Mark) {
+		clear(f.Errors)
+		if r.PostForm.Has("pinned") {
+			m.Pinned = page.Field(r, "pinned") == "on"
+			said = map[bool]string{true: "Pinned: retention keeps this event.", false: "Not pinned any more."}[m.Pinned]
+		}
+		before := *m
+		for _, x := range []struct {
+			name string
+			to   *string
+		}{{"label", &m.Label}, {"note", &m.Note}} {
+			typed, want, stale := f.Change(x.name, *x.to)
+			if stale {
+				f.Errors[x.name] = page.StaleText(*x.to, "")
+			} else if want {
+				*x.to = typed
+			}
+		}
+		if f.Failed() {
+			*m = before
+		}
+	})
+	if err == nil && f.Failed() {
+		return p.staleMark(r, who, id, f)
+	}
+	return page.Acted(w, r, err, said, page.EventPath(id.String()))
+}
+
+// staleMark shows the event with what was typed, after somebody else has changed the same.
+func (p pages) staleMark(r *http.Request, who relay.Actor, id relay.ID, f page.Form) (templ.Component, error) {
+	v, head, err := p.readEventView(r, who, id)
+	if err != nil {
+		return nil, err
+	}
+	by := p.LastChange(r, who, "event.mark", id.String(), "")
+	for name, now := range map[string]string{"label": v.Mark.Label, "note": v.Mark.Note} {
+		if f.Errors[name] != "" {
+			f.Errors[name] = page.StaleText(now, by)
+		}
+	}
+	v.Typed = f
+	body, err := p.renderEvent(r, who, v, head)
+	return page.WithStatus{Component: body, Status: http.StatusConflict}, err
+}
+
+// confirmDelete asks before an event is deleted.
+func (p pages) confirmDelete(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	e, err := p.Events.Request(r.Context(), who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	return deletePage(p.Row(e), e.ReceivedAt), nil
+}
+
+// deleteEvent deletes an event for good and shows the list without it.
+func (p pages) deleteEvent(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	e, err := p.Events.Request(r.Context(), who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	err = p.Events.DeleteEvent(r.Context(), who, id)
+	return page.SeeOther(w, r, err, page.AliasPath(e.Alias))
+}

@@ -1,0 +1,277 @@
+package event
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/body"
+	"relay/dashboard/page"
+	"relay/record"
+	"relay/wire"
+)
+
+// sharesView lists who else may replay an event.
+type sharesView struct {
+	Owner         string // who alone may share it; "" = the viewer
+	Error         string // why there is no list
+	List          []relay.Share
+	NewURL        string // address of the share just made, shown once
+	NewAllowsView bool   // of that one
+}
+
+// shareText says what the holder of a share may do.
+func shareText(s relay.Share) string {
+	text := map[bool]string{true: "replay and view", false: "replay"}[s.View]
+	if s.OneUse {
+		text += ", once"
+	}
+	return text
+}
+
+// readShares never fails: the rest of the page does not need it.
+func (p pages) readShares(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) sharesView {
+	if a.Owner != who.Account {
+		return sharesView{Owner: a.OwnerName}
+	}
+	list, err := p.Accounts.Shares(r.Context(), who, e.ID)
+	v := sharesView{List: list}
+	if err != nil && !errors.Is(err, relay.ErrNotFound) {
+		v.Error = relay.AsError(err).Detail
+	}
+	return v
+}
+
+// expiries are what the form offers; "" = never.
+var expiries = []struct{ Name, Value string }{{"in 1 hour", "1h"}, {"in 1 day", "1d"}, {"in 7 days", "7d"}, {"in 30 days", "30d"}, {"never", ""}}
+
+// previewShare shows a share before it is created.
+func (p pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	want, err := wantedShare(r.URL.Query())
+	if err != nil {
+		return nil, err
+	}
+	e, err := record.ReadShared(r.Context(), p.Events, who, id, body.Shown)
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.Accounts.Alias(r.Context(), who, e.Alias)
+	if err != nil {
+		return nil, err
+	}
+	if a.Owner != who.Account {
+		return nil, relay.Errorf(relay.CodeForbidden, "only %s, the owner of %s, can share its events", a.OwnerName, a.Name)
+	}
+	head, err := p.Head(r, a)
+	if err != nil {
+		return nil, err
+	}
+	return sharePreviewPage(id.String(), r.URL.Query().Get("expires"), sharedOf(record.OfShared(e, want, head.Online))), nil
+}
+
+// createShare creates a share. Its address is shown in this response only.
+func (p pages) createShare(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	want, err := wantedShare(r.PostForm)
+	if err != nil {
+		return nil, err
+	}
+	secret := page.MadeByForm(r)
+	if *secret == "" {
+		if err := p.Limits.Create(who); err != nil {
+			return nil, err
+		}
+		if _, *secret, err = p.Accounts.CreateShare(r.Context(), who, id, want); err != nil {
+			return nil, err
+		}
+	}
+	v, head, err := p.readEventView(r, who, id)
+	if err != nil {
+		return nil, err
+	}
+	v.Shares.NewURL, v.Shares.NewAllowsView = p.Site.URL(page.SharePath(*secret)), want.View
+	return p.renderEvent(r, who, v, head)
+}
+
+// wantedShare reads the form of a share. Without a time to live it never expires.
+func wantedShare(q url.Values) (relay.Share, error) {
+	want := relay.Share{View: q.Get("view") == "on", OneUse: q.Get("oneUse") == "on"}
+	if text := q.Get("expires"); text != "" {
+		d, err := relay.ParseDuration(text)
+		if err != nil || d <= 0 || d > 100*365*24*time.Hour {
+			return want, relay.Errorf(relay.CodeValidationFailed, "expires: expected a time to live such as 12h or 7d, or nothing for never")
+		}
+		want.ExpiresAt = time.Now().Add(d)
+	}
+	return want, nil
+}
+
+// revokeShare ends a share.
+func (p pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	err := p.Accounts.RemoveShare(r.Context(), who, id, r.PathValue("share"))
+	if errors.Is(err, relay.ErrNotFound) { // it has ended
+		err = nil
+	}
+	return page.SeeOther(w, r, err, page.EventPath(id.String())+"#shares")
+}
+
+// sharedView is what the holder of a share sees: nothing about the owner.
+type sharedView struct {
+	*record.SharedEvent
+	Sent, Answered *messageView // masked
+	Spent          bool         // a share for one use was used: only Result is left to show
+	Action         string       // of the replay form
+	Result         *relay.Attempt
+}
+
+// sharedEvent is the public page of a share.
+func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	who, share, e, err := p.currentShare(w, r)
+	if err != nil {
+		return nil, err
+	}
+	states, err := p.Deliver.Status(r.Context(), []relay.Alias{{ID: e.AliasID, Name: e.Alias}})
+	if err != nil {
+		return nil, err
+	}
+	v := sharedOf(record.OfShared(e, share, states[0].State == relay.TunnelOnline))
+	v.Action = page.SharePath(r.PathValue("token"), "replay")
+	if v.Result, err = p.resultOf(r.Context(), who, e, r.URL.Query().Get("attempt")); err != nil {
+		return nil, err
+	}
+	return sharedPage(v), nil
+}
+
+// currentShare is the share whose token is in the address, and its event with what the
+// holder may see; looking counts no use. The headers keep the address, which contains the
+// secret, out of referrers and search engines.
+func (p pages) currentShare(w http.ResponseWriter, r *http.Request) (who relay.Actor, share relay.Share, e *relay.Event, err error) {
+	w.Header().Set("Referrer-Policy", "no-referrer")
+	w.Header().Set("X-Robots-Tag", "noindex, nofollow")
+	most := 0
+	who, err = page.LookUpSecret(p.Pages.Pages, r, r.PathValue("token"), func(ctx context.Context, secret string) (who relay.Actor, err error) {
+		who, share, err = p.Accounts.ShareActor(ctx, secret, false)
+		return who, err
+	})
+	if share.View && r.Method != http.MethodPost {
+		most = body.Shown
+	}
+	if err == nil {
+		e, err = record.ReadShared(r.Context(), p.Events, who, who.Shared, most)
+	}
+	return who, share, e, shareError(err)
+}
+
+func shareError(err error) error {
+	if errors.Is(err, relay.ErrNotFound) {
+		return relay.Errorf(relay.CodeNotFound, "this link has expired, was revoked, or does not exist; ask the person who sent it for a new one")
+	}
+	return err
+}
+
+// sharedReplay sends the event of a share again.
+func (p pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	who, share, e, err := p.currentShare(w, r)
+	if err != nil && relay.AsError(err).Code == relay.CodeNotFound { // the form of a share for one use, sent again, gets the answer to the first time
+		var unused error
+		if who, unused = p.Accounts.UsedShare(r.Context(), r.PathValue("token")); unused != nil {
+			return nil, err
+		}
+	} else if err != nil {
+		return nil, err
+	}
+	return p.Once(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		if err != nil {
+			return nil, err
+		}
+		return p.replayShared(w, r, who, share, e)
+	})(w, r, who)
+}
+
+func (p pages) replayShared(w http.ResponseWriter, r *http.Request, who relay.Actor, share relay.Share, e *relay.Event) (templ.Component, error) {
+	if e.Blocker != "" {
+		return nil, relay.Errorf(relay.CodeEventNotReplayable, "%s", blockerText(e.Blocker))
+	}
+	if err := p.Limits.ShareReplay(share.ID); err != nil {
+		return nil, err
+	}
+	token := r.PathValue("token")
+	if _, _, err := p.Accounts.ShareActor(r.Context(), token, true); err != nil {
+		return nil, shareError(err)
+	}
+	replayed, n, err := p.Deliver.Replay(r.Context(), who, e.ID, page.ReplayWait)
+	if err != nil {
+		_ = p.Accounts.ReturnShareUse(context.WithoutCancel(r.Context()), share, err)
+		return nil, err
+	}
+	if share.OneUse { // its address shows nothing any more
+		share.View = false
+		return sharedPage(sharedView{SharedEvent: record.OfShared(e, share, false), Spent: true, Result: replayed.Attempt(n)}), nil
+	}
+	return page.SeeOther(w, r, nil, page.SharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
+}
+
+func sharedOf(s *record.SharedEvent) sharedView {
+	v := sharedView{SharedEvent: s}
+	if s.Request != nil {
+		v.Sent = sharedMessage("shared-request", "Request body", "", s.Request.Headers, s.Request.Body)
+	}
+	if r := s.Response; r != nil {
+		start := record.SafeTextMax(strconv.Itoa(r.Status)+" "+r.Reason, 200)
+		v.Answered = sharedMessage("shared-response", "Response body", start, r.Headers, r.Body)
+	}
+	return v
+}
+
+// sharedMessage is a message whose secrets are masked. Its body has one view and no
+// downloads, which are for members only.
+func sharedMessage(id, what, start string, headers []record.Header, b *record.Body) *messageView {
+	head := "-\r\n" // wire.Fields skips an empty first line and takes the next one for it
+	for _, h := range headers {
+		head += h.Name() + ": " + h.Value() + "\r\n"
+	}
+	m := &messageView{Start: start, Headers: pairsOf(wire.Fields([]byte(head + "\r\n")))}
+	data, err := b.Bytes()
+	if err != nil || len(data) == 0 {
+		m.Body = body.View{ID: id, What: what, Size: body.SizeText(b.Size), Empty: true}
+		if b.Size > 0 {
+			m.Body.Note = "This body is not shown: it is compressed or could not be read, so secrets in it cannot be masked."
+		}
+		return m
+	}
+	shown := relay.Body{Data: data, Size: int64(len(data))} // masking changes the length
+	if b.Truncated {
+		shown.Size = max(b.Size, shown.Size+1)
+	}
+	m.Body = body.Show(body.Source{ID: id, What: what, Body: &shown, Head: []byte(head)})
+	m.Body.Size, m.Body.SHA256 = body.SizeText(b.Size), b.SHA256
+	return m
+}
+
+// resultOf is the attempt of a replay that came by a share; other attempts are not told.
+func (p pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, text string) (*relay.Attempt, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > e.AttemptCount {
+		return nil, nil
+	}
+	list, err := p.Events.Attempts(ctx, who, e.ID, relay.AttemptPage{Before: n + 1, Limit: 1})
+	if err != nil || len(list) == 0 || list[0].N != n || list[0].Actor != string(relay.ActorShare) {
+		return nil, err
+	}
+	return &list[0], nil
+}
+
+// resultTexts say for people how a replay by a share ended.
+var resultTexts = map[string]string{
+	relay.StateQueued:      "The tunnel is offline. The replay is queued and delivered when the tunnel is back online.",
+	relay.StateDelivering:  "The replay is in progress; reload this page for the result.",
+	relay.StateDelivered:   "The local server answered.",
+	relay.StateFailed:      "The local server did not answer.",
+	relay.StateInterrupted: "The replay was interrupted or canceled.",
+	relay.StateCanceled:    "The replay was interrupted or canceled.",
+}

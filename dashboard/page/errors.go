@@ -1,0 +1,60 @@
+package page
+
+import (
+	"cmp"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+
+	"github.com/a-h/templ"
+
+	"relay"
+)
+
+// explain gives the page about an error, or for the script what to announce.
+func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithStatus {
+	e := relay.AsError(err)
+	status := relay.Status(e.Code)
+	if status == http.StatusInternalServerError && r.Context().Err() == nil { // else nobody is there for the page
+		p.Log.Error("page failed", "path", r.Pattern, "error", err)
+	}
+	if e.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))
+	}
+	if e.Code == relay.CodeLoginTooOld {
+		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge)) // of the form that was refused
+	}
+	body := errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail)
+	switch {
+	case Partial(r):
+		body = errorFragment(status, e.Detail)
+	case e.Code == relay.CodeStoreUnavailable && r.Method == http.MethodGet:
+		body = outagePage(e.Detail, LocalPath(url.QueryEscape(r.URL.RequestURI())))
+	case e.Code == relay.CodeStoreUnavailable: // something was to be changed
+		body = outagePage(e.Detail, "/")
+	case e.Code == relay.CodeLoginTooOld:
+		body = loginAgainPage(e.Detail, p.LoginCommand())
+	}
+	return WithStatus{body, status}
+}
+
+// WithStatus is a component that is sent with a status other than 200, such as a
+// form that is shown again with what was wrong.
+type WithStatus struct {
+	templ.Component
+	Status int
+}
+
+// statusTitles are what a page says of a status in people's words.
+var statusTitles = map[int]string{
+	http.StatusBadRequest:            "Invalid input",
+	http.StatusUnauthorized:          "Not logged in",
+	http.StatusForbidden:             "Not allowed",
+	http.StatusNotFound:              "Not found",
+	http.StatusConflict:              "Conflict",
+	http.StatusRequestEntityTooLarge: "Too large",
+	http.StatusUnprocessableEntity:   "Invalid input",
+	http.StatusTooManyRequests:       "Too many requests",
+	http.StatusServiceUnavailable:    "Unavailable",
+}

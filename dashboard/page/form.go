@@ -1,0 +1,241 @@
+package page
+
+import (
+	"errors"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/record"
+)
+
+// Partial tells whether the script asks for the changed part of a page only.
+func Partial(r *http.Request) bool { return r.Header.Get("X-Partial") == "1" }
+
+// SeeOther answers a form that ended with err: without an error the browser goes on to path,
+// and reloading it sends nothing again.
+func SeeOther(w http.ResponseWriter, r *http.Request, err error, path string) (templ.Component, error) {
+	if err == nil {
+		http.Redirect(w, r, path, http.StatusSeeOther)
+	}
+	return nil, err
+}
+
+// Acted answers a form about the page at path that ended with err: the script announces what
+// was done, and reads by itself what has changed.
+func Acted(w http.ResponseWriter, r *http.Request, err error, said, path string) (templ.Component, error) {
+	if err == nil && Partial(r) {
+		return noticeFragment(said), nil
+	}
+	return SeeOther(w, r, err, path)
+}
+
+// maxForm bounds the body of a form, in bytes.
+const maxForm = 1 << 20
+
+// readForm reads the fields of a posted form into r.PostForm.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	err := r.ParseForm()
+	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
+		return relay.Errorf(relay.CodeBodyTooLarge, "the form is too large; at most 1 MiB is taken")
+	}
+	if err != nil {
+		return relay.Errorf(relay.CodeBadRequest, "the form could not be read; go back and send it again")
+	}
+	return nil
+}
+
+// Form is what a form shows again when something in it was wrong: what was typed,
+// and by field what is the matter. The zero form but for its name is an empty one.
+type Form struct {
+	Name   string // tells the forms of a page apart
+	Values url.Values
+	Errors map[string]string // what is wrong, by field
+}
+
+// Posted is the form that a request brought.
+func Posted(name string, r *http.Request) Form {
+	return Form{Name: name, Values: r.PostForm, Errors: map[string]string{}}
+}
+
+// Named is f if it has that name, else an empty form of that name: of the forms of a page
+// at most one was posted.
+func (f Form) Named(name string) Form {
+	if f.Name == name {
+		return f
+	}
+	return Form{Name: name}
+}
+
+// ID is the id of a field's input, unique in the page.
+func (f Form) ID(field string) string { return f.Name + "-" + field }
+
+// Has tells whether a box of the field was ticked.
+func (f Form) Has(field, value string) bool { return slices.Contains(f.Values[field], value) }
+
+// Failed tells whether anything is wrong.
+func (f Form) Failed() bool { return len(f.Errors) > 0 }
+
+// Attributes point from an input to its hint and to what is wrong with it.
+func (f Form) Attributes(field, hint string) templ.Attributes {
+	at := templ.Attributes{}
+	var by []string
+	if hint != "" {
+		by = append(by, f.ID(field)+"-hint")
+	}
+	if f.Errors[field] != "" {
+		at["aria-invalid"] = "true"
+		at["autofocus"] = true // of several the first one counts
+		by = append(by, f.ID(field)+"-wrong")
+	}
+	if len(by) > 0 {
+		at["aria-describedby"] = strings.Join(by, " ")
+	}
+	return at
+}
+
+// WasField is the name of the hidden input with the value that a field had when the page was made.
+func WasField(field string) string { return "was." + field }
+
+// plainText is a value without the spaces around it and with the line ends that the server uses.
+func plainText(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
+
+// Change is what a form asks of one field. A form that does not say what the field was asks for
+// what it holds.
+func (f Form) Change(field, now string) (typed string, want, stale bool) {
+	values := f.Values[field]
+	if len(values) == 0 {
+		return "", false, false
+	}
+	typed = plainText(values[len(values)-1]) // of a toggle the last one counts
+	if !f.Values.Has(WasField(field)) {
+		return typed, true, false
+	}
+	was, now := plainText(f.Values.Get(WasField(field))), plainText(now)
+	return typed, typed != was, typed != was && now != was && now != typed
+}
+
+// Shown is the value of a field where its form is shown again: what was typed, or what it is now
+// where nothing else was typed.
+func (f Form) Shown(field, now string) string {
+	if typed, want, _ := f.Change(field, now); want {
+		return typed
+	}
+	return now
+}
+
+// StaleText says that a field was changed after the page was made; by is who did it, "" where
+// nobody knows.
+func StaleText(now, by string) string {
+	if now == "" {
+		now = "nothing"
+	} else {
+		now = "“" + record.SafeTextMax(now, 200) + "”"
+	}
+	if by != "" {
+		by = " by " + by
+	}
+	return "changed to " + now + by + " after this page was loaded; nothing was saved. Save again to replace it"
+}
+
+// LastChange tells who made the newest change of a target whose detail holds a word, and when; ""
+// where the audit log does not say so.
+func (p *Pages) LastChange(r *http.Request, who relay.Actor, action, target, word string) string {
+	entries, err := p.Accounts.Audit(r.Context(), who, lastChanges)
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		if e.Action == action && e.Target == target && strings.Contains(e.Detail, word) {
+			return record.SafeTextMax(e.Actor, 100) + " " + RelativeText(e.At)
+		}
+	}
+	return ""
+}
+
+// lastChanges is how many entries of the audit log lastChange looks at.
+const lastChanges = 200
+
+// ErrStale ends the change of a form of which a field was changed meanwhile.
+var ErrStale = relay.Errorf(relay.CodeConflict, "this was changed after the page was loaded")
+
+// AddError notes an error that the person can mend beside its field, or beside the one
+// given where the error names none. It gives back every other error.
+func (f Form) AddError(err error, field string) error {
+	e := relay.AsError(err)
+	switch {
+	case e == nil:
+		return nil
+	case e.Code == relay.CodeValidationFailed && len(e.Fields) > 0:
+		for _, bad := range e.Fields {
+			name := strings.TrimPrefix(bad.Location, "body.")
+			if !f.Values.Has(name) {
+				name = field
+			}
+			f.Errors[name] = bad.Message
+		}
+		return nil
+	case e.Code == relay.CodeValidationFailed, e.Code == relay.CodeConflict:
+		f.Errors[field] = e.Detail
+		return nil
+	}
+	return err
+}
+
+// Field is the value of a posted field without the spaces around it that copying
+// brings along.
+func Field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
+
+// FormPage renders a page with a form, which is empty or what was posted last.
+type FormPage func(r *http.Request, who relay.Actor, f Form) (templ.Component, error)
+
+// Empty shows the page with all of its forms empty.
+func (render FormPage) Empty(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	return render(r, who, Form{})
+}
+
+// Finish goes on to path after form f, or shows its page again with what was wrong in the
+// form: err is noted beside the field.
+func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.Actor, f Form, err error, field, path string) (templ.Component, error) {
+	if err = f.AddError(err, field); err != nil {
+		return nil, err
+	}
+	if len(f.Errors) == 0 {
+		return SeeOther(w, r, nil, path)
+	}
+	page, err := render(r, who, f)
+	return WithStatus{page, http.StatusUnprocessableEntity}, err
+}
+
+// successTexts are what a page says after a form went through; the key stands in its
+// address, so that nothing but these texts can be shown.
+var successTexts = map[string]string{
+	"saved":          "The settings were saved.",
+	"member-added":   "The member was added.",
+	"member-removed": "The member was removed and their connections were closed.",
+	"left":           "You left the alias.",
+	"transferred":    "The alias was transferred.",
+	"alias-removed":  "The alias was deleted.",
+	"key-added":      "The key was added.",
+	"key-approved":   "The key was approved; the waiting terminal shows it. The key can now open tunnels and log in as you. If you did not mean to approve it, remove it below.",
+	"key-removed":    "The key was removed and its connections were closed.",
+	"token-removed":  "The token was revoked.",
+	"logged-out":     "The session was revoked.",
+	"user-added":     "The account was created. Invite its user, or add a key with relayd key add.",
+	"user-removed":   "The account was removed.",
+}
+
+// SuccessText is what became of the form before, "" for none.
+func SuccessText(r *http.Request) string { return successTexts[r.URL.Query().Get("done")] }
+
+const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh-keygen -t ed25519 makes one"
+
+// Secret is a secret that was just made.
+type Secret struct {
+	Title, What, Secret, Then, Example, Back string
+}

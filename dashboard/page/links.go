@@ -1,0 +1,43 @@
+package page
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// AliasPath is the page of an alias, or what is below it; its name comes first.
+func AliasPath(parts ...string) string { return "/aliases/" + strings.Join(parts, "/") }
+
+// EventPath is the page of an event, or what is below it; its id comes first.
+func EventPath(parts ...string) string { return "/events/" + strings.Join(parts, "/") }
+
+// APIEventPath is an event in the API, or what is below it: its bytes and exports.
+func APIEventPath(parts ...string) string { return "/api/v1/events/" + strings.Join(parts, "/") }
+
+// SharePath is the page of a share, or what is below it. The token, which comes first, is
+// the secret of the share.
+func SharePath(parts ...string) string { return "/s/" + strings.Join(parts, "/") }
+
+// AttemptPath is one attempt of an event in the API.
+func AttemptPath(id string, n int, what string) string {
+	return APIEventPath(id, "attempts", strconv.Itoa(n), what)
+}
+
+// WithQuery is an address with a query, which may be empty.
+func WithQuery(path string, q url.Values) string {
+	if len(q) == 0 {
+		return path
+	}
+	return path + "?" + q.Encode()
+}
+
+// LocalPath reads a remembered page: a path on this site, or else home. A path that
+// begins with two slashes would be another host's.
+func LocalPath(escaped string) string {
+	path, err := url.QueryUnescape(escaped)
+	if err != nil || len(path) > 2048 || !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") || strings.ContainsAny(path, "\\\r\n\t") {
+		return "/"
+	}
+	return path
+}

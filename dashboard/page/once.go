@@ -1,0 +1,200 @@
+package page
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+)
+
+// A form that acts holds what tells one rendering of it from the next: onceField a random text,
+// seenField the number of attempts that its event had. A form that is sent twice, by a double
+// click, a reload or an impatient second click, acts once: the second time gets the answer of the
+// first.
+const (
+	OnceField = "once"
+	SeenField = "seen"
+)
+
+// NewOnce returns the value of onceField for one rendering of a form.
+func NewOnce() string { return rand.Text() }
+
+const (
+	// oncePatience is how long the second of two equal forms waits for the end of the first.
+	oncePatience = ReplayWait + 5*time.Second
+	oncePause    = 50 * time.Millisecond // doubled each time: each question is a write to the store
+	oncePauseMax = time.Second
+	maxOnceHTML  = 64 << 10 // bytes of a page that are kept; beyond it the second form leads to the page of the form
+)
+
+// formAnswer is the answer to a form that has acted.
+type formAnswer struct {
+	Location string `json:"location,omitempty"` // of a redirect
+	HTML     []byte `json:"html,omitempty"`
+	Secret   string `json:"secret,omitempty"` // what the form made, see madeByForm
+}
+
+type madeKey struct{}
+
+// MadeByForm points to the secret that a form makes. It is "" until the handler has made it; where
+// the form comes a second time it holds that secret, and the handler shows it again.
+func MadeByForm(r *http.Request) *string {
+	if made, ok := r.Context().Value(madeKey{}).(*string); ok {
+		return made
+	}
+	return new(string)
+}
+
+// Once makes a handler of forms act once for each rendering of a form. It acts although the
+// browser has gone: a second click ends the first request.
+func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
+	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		if r.Method != http.MethodPost || !r.Form.Has(OnceField) && !r.Form.Has(SeenField) {
+			return handle(w, r, who)
+		}
+		text := r.Form.Encode() // a form that was changed after going back acts anew
+		if Partial(r) {
+			text += " partial" // it has another answer
+		}
+		// The store never holds the text, which opens the answer: that may hold the secret of a
+		// share or token.
+		key := "form " + hexOf("key", text+" "+r.URL.Path)
+		status, sealed, err := p.begin(r.Context(), who, key, r.Pattern)
+		switch {
+		case err != nil && relay.AsError(err).Code == relay.CodeConflict:
+			return SeeOther(w, r, nil, p.pageAbove(r.URL.Path)) // the first one still runs
+		case err != nil:
+			return nil, err
+		case status != 0:
+			answer, ok := openAnswer(text, sealed)
+			if ok && answer.Secret != "" {
+				return handle(w, r.WithContext(context.WithValue(r.Context(), madeKey{}, &answer.Secret)), who)
+			}
+			return p.answerAgain(w, r, answer)
+		}
+		made := ""
+		ctx := context.WithValue(context.WithoutCancel(r.Context()), madeKey{}, &made)
+		status = 0
+		var kept []byte
+		defer func() {
+			if err := p.Accounts.EndIdempotent(ctx, who, key, status, kept); err != nil {
+				p.Log.Warn("answer to a form not kept", "path", r.Pattern, "error", err)
+			}
+		}()
+		to := &redirectWatch{ResponseWriter: w}
+		body, err := handle(to, r.WithContext(ctx), who)
+		refusal, is := body.(WithStatus)
+		failed := err != nil || is && refusal.Status >= http.StatusBadRequest
+		if failed && made == "" {
+			return body, err // the form may be sent again
+		}
+		answer := formAnswer{Location: to.location}
+		if len(r.Form.Get(OnceField)) >= len(NewOnce()) { // nobody can guess the text that opens the answer
+			answer.Secret = made
+		}
+		if body != nil && made == "" {
+			var html bytes.Buffer
+			if err := body.Render(ctx, &html); err != nil {
+				return nil, err
+			}
+			body, answer.HTML = templ.Raw(html.String()), html.Bytes()
+		}
+		status, kept = http.StatusOK, answer.seal(text)
+		return body, err // an error after the secret was made: the form sent again shows it
+	}
+}
+
+// begin is BeginIdempotent, which waits while the first form with the key still runs.
+func (p *Pages) begin(ctx context.Context, who relay.Actor, key, target string) (status int, sealed []byte, err error) {
+	ctx, cancel := context.WithTimeout(ctx, oncePatience)
+	defer cancel()
+	for pause := oncePause; ; pause = min(2*pause, oncePauseMax) {
+		status, sealed, err = p.Accounts.BeginIdempotent(ctx, who, key, target)
+		if err == nil || relay.AsError(err).Code != relay.CodeConflict {
+			return status, sealed, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, nil, err
+		case <-time.After(pause):
+		}
+	}
+}
+
+// answerAgain gives the answer of the first of two equal forms.
+func (p *Pages) answerAgain(w http.ResponseWriter, r *http.Request, answer formAnswer) (templ.Component, error) {
+	switch {
+	case answer.Location != "":
+		return SeeOther(w, r, nil, answer.Location)
+	case len(answer.HTML) > 0:
+		return templ.Raw(string(answer.HTML)), nil
+	}
+	return SeeOther(w, r, nil, p.pageAbove(r.URL.Path))
+}
+
+// seal encrypts an answer by the text of its form; nil = it is too large to be kept.
+func (a formAnswer) seal(text string) []byte {
+	if len(a.HTML) > maxOnceHTML {
+		return nil
+	}
+	plain, err := json.Marshal(a)
+	if err != nil {
+		return nil
+	}
+	return sealerOf(text).Seal(nil, nil, plain, nil)
+}
+
+// openAnswer decrypts what seal made.
+func openAnswer(text string, sealed []byte) (a formAnswer, ok bool) {
+	plain, err := sealerOf(text).Open(nil, nil, sealed, nil)
+	return a, err == nil && json.Unmarshal(plain, &a) == nil
+}
+
+func sealerOf(text string) cipher.AEAD {
+	key := sha256.Sum256([]byte("answer " + text))
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		panic(err) // of no other length than 32
+	}
+	sealer, err := cipher.NewGCMWithRandomNonce(block)
+	if err != nil {
+		panic(err)
+	}
+	return sealer
+}
+
+func hexOf(purpose, text string) string {
+	sum := sha256.Sum256([]byte(purpose + " " + text))
+	return hex.EncodeToString(sum[:])
+}
+
+// redirectWatch notes where a handler redirects to.
+type redirectWatch struct {
+	http.ResponseWriter
+	location string
+}
+
+// WriteHeader notes the address of a redirect.
+func (w *redirectWatch) WriteHeader(status int) {
+	if status == http.StatusSeeOther {
+		w.location = w.Header().Get("Location")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *redirectWatch) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// ReplayWait is how long an answer to a plain form waits for the end of the attempt;
+// the script does not wait, it is told.
+const ReplayWait = 5 * time.Second

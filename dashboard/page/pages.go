@@ -1,0 +1,277 @@
+// Package page has what the pages of the dashboard share: the shell around them, who is
+// signed in, forms that act once, errors, and the words and addresses that several pages use.
+//
+// A handler gives a component or an error; Page renders either. Pages of signed-in
+// people go through SignedIn. A request with the header X-Partial: 1 comes from the
+// script and is answered by the part of the page that changed, without the shell.
+// Forms are answered by a redirect (303) to the page that shows the outcome.
+package page
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/budget"
+	"relay/cookie"
+	"relay/record"
+	"relay/sockets"
+)
+
+// Options are what the pages need. Accounts, Events, Deliver and Limits are needed.
+type Options struct {
+	Accounts Accounts
+	Events   Events
+	Deliver  Deliverer
+	Limits   Limits
+	// Enrolments are keys that wait to be let in; nil = there is no such page.
+	Enrolments Enrolments
+	Site       relay.Site
+	Version    string // of the program, named as the maker of exported files
+	HostKey    string // fingerprint of the SSH host key, SHA256:…; "" = not shown
+	// SSHFlags gives what ssh must be told on this machine for an account to get in,
+	// such as "-i KEY -o IdentitiesOnly=yes"; user "" is a stranger; nil = nothing.
+	SSHFlags func(user string) string
+	Log      *slog.Logger // nil = nothing is logged
+	// Budget has the bytes of pages that nobody takes; nil = they have no bound.
+	Budget *budget.Budget
+}
+
+// Pages are the pages of the base site. The inner packages of the dashboard embed it and
+// add their routes with Handle and Data.
+type Pages struct {
+	Options
+	mux  *http.ServeMux
+	data map[string]bool // patterns of GET routes that are no pages, such as live streams
+}
+
+// New makes pages without routes.
+func New(o Options) *Pages {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Pages{Options: o, mux: http.NewServeMux(), data: map[string]bool{}}
+}
+
+// Handle adds the route of a page or a form.
+func (p *Pages) Handle(pattern string, h http.Handler) { p.mux.Handle(pattern, h) }
+
+// Data adds a GET route that carries data but is no page: only pages of this site may read it.
+func (p *Pages) Data(pattern string, h http.Handler) {
+	p.data[pattern] = true
+	p.mux.Handle(pattern, ownPages(h))
+}
+
+// Handler answers all routes that were added. Its headers keep other sites from framing a
+// page and foreign scripts from running in it.
+func (p *Pages) Handler() http.Handler {
+	p.mux.Handle("/", p.nowhere())
+	routes := http.NewCrossOriginProtection().Handler(p.mux)
+	const csp = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
+		"connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+	// Elsewhere browsers ignore that header, and say so in the console as an error.
+	isolates := p.Secure() || sockets.IsLoopback(p.Site.Base.Hostname())
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", csp)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "same-origin")
+		h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=(), payment=(), usb=()")
+		if isolates {
+			h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		}
+		h.Set("Cache-Control", "no-store")
+		answer := &budget.Writer{ResponseWriter: w, Budget: p.Budget, Refuse: func(w http.ResponseWriter, err *relay.Error) {
+			page := p.explain(w, r, err)
+			h.Set("Content-Type", "text/html; charset=utf-8")
+			w.WriteHeader(page.Status)
+			_ = page.Render(r.Context(), w)
+		}}
+		defer answer.Abandon()
+		if r.Method == http.MethodGet { // what a form has done is told, whatever it takes
+			r = r.WithContext(budget.WithReserve(r.Context(), answer.HoldMore))
+		}
+		routes.ServeHTTP(answer, r)
+		answer.Close()
+	})
+}
+
+// nowhere answers what no route does: the address of a form, reloaded or sent to somebody,
+// leads to its page.
+func (p *Pages) nowhere() http.Handler {
+	nothing := p.SignedInOrElse(
+		func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
+			return nil, relay.ErrNotFound
+		},
+		func(http.ResponseWriter, *http.Request) (templ.Component, error) { return nil, relay.ErrNotFound },
+	)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+		if isRead && p.pattern(http.MethodPost, r.URL.Path) != "/" {
+			http.Redirect(w, r, p.pageAbove(r.URL.Path), http.StatusSeeOther)
+			return
+		}
+		nothing.ServeHTTP(w, r)
+	})
+}
+
+// pattern is the pattern of the route of a path, "/" where there is none.
+func (p *Pages) pattern(method, path string) string {
+	_, pattern := p.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
+	return pattern
+}
+
+// isPage tells whether a pattern is that of a page, which people look at: no live stream, no
+// picture, no part of a page.
+func (p *Pages) isPage(pattern string) bool {
+	return strings.HasPrefix(pattern, "GET /") && !p.data[pattern]
+}
+
+// pageAbove is the address of the page that a path is of, or else that of the nearest page
+// above it: a form without a page of its own stands on that.
+func (p *Pages) pageAbove(address string) string {
+	for address = path.Clean("/" + address); address != "/"; address = path.Dir(address) {
+		if p.isPage(p.pattern(http.MethodGet, address)) {
+			return (&url.URL{Path: address}).EscapedPath()
+		}
+	}
+	return "/"
+}
+
+// ownPages refuses requests that a page of another site made. It is for addresses that
+// are no page but carry data: a page elsewhere cannot read them, but could make the
+// server produce them again and again. Browsers send the header; other clients do not.
+func ownPages(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.Header.Get("Sec-Fetch-Site") {
+		case "", "same-origin", "none":
+			next.ServeHTTP(w, r)
+		default:
+			http.Error(w, "only pages of this site may request this address", http.StatusForbidden)
+		}
+	})
+}
+
+// Handler is what Page renders the outcome of.
+type Handler func(http.ResponseWriter, *http.Request) (templ.Component, error)
+
+// Page reads the form of a POST and renders what a handler returns. A nil component without
+// an error means that the handler has answered by itself.
+func (p *Pages) Page(handle Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var body templ.Component
+		var err error
+		if r.Method == http.MethodPost {
+			err = readForm(w, r)
+		}
+		if err == nil {
+			body, err = handle(w, r)
+		}
+		if err != nil {
+			body = p.explain(w, r, err)
+		}
+		if body == nil {
+			return
+		}
+		status := http.StatusOK
+		if s, ok := body.(WithStatus); ok {
+			status = s.Status
+		}
+		var buf bytes.Buffer
+		if err := body.Render(r.Context(), &buf); err != nil {
+			if r.Context().Err() == nil {
+				p.Log.Error("render page", "path", r.Pattern, "error", err)
+			}
+			http.Error(w, "the page could not be rendered; the log has the reason", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		w.Header().Add("Vary", "X-Partial")
+		w.WriteHeader(status)
+		_, _ = w.Write(buf.Bytes())
+	})
+}
+
+// SignedInHandler is a handler of a page for signed-in people; who asks is given.
+type SignedInHandler func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error)
+
+// SignedIn lets signed-in people through and shows everybody else how to log in.
+func (p *Pages) SignedIn(handle SignedInHandler) http.Handler {
+	return p.SignedInOrElse(handle, p.loginRequired)
+}
+
+// OfEvent is SignedIn for what is below an event, whose id it reads.
+func (p *Pages) OfEvent(handle func(http.ResponseWriter, *http.Request, relay.Actor, relay.ID) (templ.Component, error)) http.Handler {
+	return p.SignedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		id, err := relay.ParseID(r.PathValue("id"))
+		if err != nil {
+			return nil, err
+		}
+		return handle(w, r, who, id)
+	})
+}
+
+// AliasHandler is a handler of what is below an alias that the actor may see.
+type AliasHandler func(http.ResponseWriter, *http.Request, relay.Actor, *relay.Alias) (templ.Component, error)
+
+// OfAlias is SignedIn for what is below an alias, which it reads.
+func (p *Pages) OfAlias(handle AliasHandler) http.Handler {
+	return p.SignedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))
+		if err != nil {
+			return nil, err
+		}
+		return handle(w, r, who, a)
+	})
+}
+
+// OfOwnAlias is OfAlias for what only the owner of the alias may do.
+func (p *Pages) OfOwnAlias(handle AliasHandler) http.Handler {
+	return p.OfAlias(func(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+		if a.Owner != who.Account {
+			return nil, relay.Errorf(relay.CodeForbidden, "only %s, the owner of %s, may do this", a.OwnerName, a.Name)
+		}
+		return handle(w, r, who, a)
+	})
+}
+
+// SignedInOrElse is SignedIn with a page of its own for everybody else.
+func (p *Pages) SignedInOrElse(handle SignedInHandler, stranger Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		who, err := cookie.Actor(cookie.Secrets(p.Site, r), func(secret string) (relay.Actor, error) {
+			return LookUpSecret(p, r, secret, p.Accounts.SessionOwner)
+		})
+		p.Sweep(w, r)
+		if answer, ok := w.(*budget.Writer); ok && err == nil {
+			answer.Account = who.BufferAccount()
+		}
+		if err == nil {
+			view := Viewer{
+				User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themes[0], FeedID: p.Deliver.FeedID(),
+				sidebar: func(ctx context.Context, current string) ([]record.Alias, int) { return p.sidebar(ctx, who, current) },
+			}
+			if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
+				view.Theme = c.Value
+			}
+			r = r.WithContext(context.WithValue(r.Context(), viewerKey{}, view))
+		}
+		p.Page(func(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+			switch {
+			case errors.Is(err, relay.ErrNotFound):
+				return stranger(w, r)
+			case err != nil:
+				return nil, err
+			}
+			return p.Once(handle)(w, r, who)
+		}).ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,59 @@
+package page
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/a-h/templ"
+
+	"relay/record"
+)
+
+// Viewer is what the header and the sidebar of a page say about the signed-in person.
+type Viewer struct {
+	User  string
+	Admin bool
+	Path  string // of the page shown
+	Theme string // one of themes
+	// FeedID is where the live feed was before anything of the page was read.
+	FeedID string
+
+	// sidebar lists the aliases beside the page; only whole pages ask for it.
+	sidebar func(ctx context.Context, current string) (list []record.Alias, more int)
+}
+
+type viewerKey struct{}
+
+// ViewerOf returns the zero Viewer if nobody is signed in.
+func ViewerOf(ctx context.Context) Viewer {
+	f, _ := ctx.Value(viewerKey{}).(Viewer)
+	return f
+}
+
+// themes are the choices of the theme switch; auto follows the system.
+var themes = []string{"auto", "light", "dark"}
+
+// themeCookie holds the theme, so that the server can send the page in the right colours: an
+// inline script is not allowed, and any other comes after the first paint.
+const themeCookie = "relay_theme"
+
+// SetTheme stores the theme in this browser, and goes back to the page.
+func (p *Pages) SetTheme(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	if theme := Field(r, "theme"); slices.Contains(themes, theme) {
+		http.SetCookie(w, &http.Cookie{Name: themeCookie, Value: theme, Path: "/", MaxAge: 365 * 24 * 3600, Secure: p.Secure(), SameSite: http.SameSiteLaxMode})
+	}
+	return SeeOther(w, r, nil, referer(r))
+}
+
+// current is the aria-current value of a link in the header.
+func (f Viewer) current(path string) string {
+	switch {
+	case f.Path == path:
+		return "page"
+	case path != "/" && strings.HasPrefix(f.Path, path+"/"), path == "/" && (strings.HasPrefix(f.Path, "/aliases/") || strings.HasPrefix(f.Path, "/events/")):
+		return "true"
+	}
+	return "false"
+}

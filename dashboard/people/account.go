@@ -1,0 +1,173 @@
+package people
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// accountView is what proves an account, and where it is logged in.
+type accountView struct {
+	User     string
+	Admin    bool
+	Session  string // the viewer's own
+	Keys     []relay.Key
+	Tokens   []relay.Token
+	Sessions []relay.Session
+	Aliases  []relay.Alias // that a token may be limited to
+	Failed   page.Form     // the form that was wrong; the zero form = none
+	Token    page.Form     // of a new token
+	Done     string
+	Command  string // to open a first tunnel by, after a key was let in
+}
+
+func (p pages) account(r *http.Request, who relay.Actor, failed page.Form) (templ.Component, error) {
+	ctx, v := r.Context(), accountView{User: who.AccountName, Admin: who.Admin, Session: who.Credential, Failed: failed, Done: page.SuccessText(r)}
+	var errs [4]error
+	v.Keys, errs[0] = p.Accounts.Keys(ctx, who, who.AccountName)
+	v.Tokens, errs[1] = p.Accounts.Tokens(ctx, who, who.AccountName)
+	v.Sessions, errs[2] = p.Accounts.Sessions(ctx, who)
+	v.Aliases, errs[3] = p.Accounts.Aliases(ctx, who)
+	if err := cmp.Or(errs[:]...); err != nil {
+		return nil, err
+	}
+	if v.Token = failed.Named("token"); v.Token.Values == nil {
+		v.Token.Values = url.Values{"scopes": {"events:read", "events:replay", "aliases:read"}, "expiresIn": {lifetimes[0].Value}}
+	}
+	if r.URL.Query().Get("done") == "key-approved" {
+		v.Command = p.Connect(who, v.Aliases).SSH
+	}
+	return accountPage(v), nil
+}
+
+func (p pages) addKey(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	if err := p.Limits.Create(who); err != nil {
+		return nil, err
+	}
+	_, err := p.Accounts.AddKey(r.Context(), who, "", page.Field(r, "name"), r.PostForm.Get("key"))
+	return page.FormPage(p.account).Finish(w, r, who, page.Posted("key", r), err, "key", "/account?done=key-added")
+}
+
+// removal removes a key, token or session of the signed-in account. Admins remove those of
+// other accounts with relayd, so an id that is not on the page is not found.
+func removal(remove func(ctx context.Context, who relay.Actor, id string) error, done string) page.SignedInHandler {
+	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		who.Admin = false
+		err := remove(r.Context(), who, r.PathValue("id"))
+		return page.SeeOther(w, r, err, "/account?done="+done)
+	}
+}
+
+// scopeView is a permission that a token may have.
+type scopeView struct{ Name, What string }
+
+var scopeViews = []scopeView{
+	{"events:read", "list and read events, follow the stream"},
+	{"events:replay", "replay, release queued events, cancel"},
+	{"events:write", "delete events"},
+	{"events:share", "create and revoke share links"},
+	{"aliases:read", "list aliases and their settings"},
+	{"aliases:write", "create, change, transfer and delete aliases"},
+	{"account", "keys, tokens, sessions and accounts"},
+}
+
+// lifetimes are the expiry choices for a new token; the first one is preselected.
+var lifetimes = []struct{ Value, Text string }{
+	{"30d", "in 30 days"},
+	{"1d", "in 1 day"},
+	{"7d", "in 7 days"},
+	{"90d", "in 90 days"},
+	{"365d", "in 1 year"},
+	{"never", "never"},
+}
+
+const (
+	maxTokenName = 100 // characters
+	maxTokenLife = 100 * 365 * 24 * time.Hour
+)
+
+// scopesText says what a token may do.
+func scopesText(scopes relay.Scope) string {
+	if scopes == relay.AllScopes {
+		return "everything"
+	}
+	return strings.Join(scopes.Names(), ", ")
+}
+
+// createToken answers with the secret itself instead of a redirect: nothing keeps it,
+// so there is no page to go to that could show it.
+func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	f := page.Posted("token", r)
+	t := tokenOf(f, time.Now())
+	if f.Failed() {
+		return page.FormPage(p.account).Finish(w, r, who, f, nil, "", "")
+	}
+	secret := page.MadeByForm(r)
+	if *secret == "" {
+		if err := p.Limits.Create(who); err != nil {
+			return nil, err
+		}
+		var err error
+		_, *secret, err = p.Accounts.CreateToken(r.Context(), who, t)
+		if errors.Is(err, relay.ErrNotFound) {
+			err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
+		}
+		if err != nil {
+			return page.FormPage(p.account).Finish(w, r, who, f, err, "alias", "")
+		}
+	}
+	what := strings.TrimSpace("The token "+record.SafeTextMax(t.Name, maxTokenName)) + " may do: " + scopesText(t.Scopes) + "."
+	if t.Alias != "" {
+		what += " It is limited to the alias " + t.Alias + "."
+	}
+	return page.SecretPage(page.Secret{
+		Title: "Token created", What: what, Secret: *secret, Back: "/account",
+		Then:    "Store it as a secret, for example in the variable RELAY_TOKEN. If it is lost, revoke it and create a new one.",
+		Example: `curl -H "Authorization: Bearer $RELAY_TOKEN" ` + p.Site.URL("/api/v1/me"),
+	}), nil
+}
+
+// tokenOf reads the form of a new token; what is wrong is noted in it.
+func tokenOf(f page.Form, now time.Time) relay.Token {
+	t := relay.Token{Name: strings.TrimSpace(f.Values.Get("name")), Alias: f.Values.Get("alias")}
+	if utf8.RuneCountInString(t.Name) > maxTokenName {
+		f.Errors["name"] = "at most 100 characters"
+	}
+	if scopes := f.Values["scopes"]; len(scopes) == 0 {
+		f.Errors["scopes"] = "choose at least one"
+	} else if s, err := relay.ParseScopes(scopes); err != nil {
+		f.Errors["scopes"] = relay.AsError(err).Detail
+	} else {
+		t.Scopes = s
+	}
+	if life := f.Values.Get("expiresIn"); life != "never" {
+		d, err := relay.ParseDuration(life)
+		if err != nil || d <= 0 || d > maxTokenLife {
+			f.Errors["expiresIn"] = "choose when the token expires"
+		}
+		t.ExpiresAt = now.Add(d)
+	}
+	return t
+}
+
+const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"
+
+// lastKeyText warns before the last key goes.
+func lastKeyText(keys int) string {
+	const text = "Its connections are closed at once."
+	if keys == 1 {
+		return text + " It is your last key: without a key you cannot log in again unless an admin invites you."
+	}
+	return text
+}

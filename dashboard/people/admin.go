@@ -1,0 +1,98 @@
+package people
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+)
+
+// adminView is who has an account here, and the nodes that serve.
+type adminView struct {
+	You     string
+	Users   []relay.Account
+	Nodes   []relay.Node
+	Unowned []relay.Alias // their owners were removed
+	Failed  page.Form     // the form that was wrong; the zero form = none
+	Done    string
+}
+
+// onlyAdmin lets admins through.
+func (p pages) onlyAdmin(handle page.SignedInHandler) http.Handler {
+	return p.SignedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		if !who.Admin {
+			return nil, relay.Errorf(relay.CodeForbidden, "only an admin may see this page")
+		}
+		return handle(w, r, who)
+	})
+}
+
+func (p pages) admin(r *http.Request, who relay.Actor, failed page.Form) (templ.Component, error) {
+	v := adminView{You: who.AccountName, Failed: failed, Done: page.SuccessText(r)}
+	var errs [3]error
+	v.Users, errs[0] = p.Accounts.Accounts(r.Context(), who)
+	v.Unowned, errs[1] = p.Accounts.UnownedAliases(r.Context(), who)
+	v.Nodes, errs[2] = p.Accounts.Nodes(r.Context())
+	return adminPage(v), cmp.Or(errs[:]...)
+}
+
+func (p pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	f := page.Posted("user", r)
+	_, err := p.Accounts.CreateAccount(r.Context(), who, page.Field(r, "name"), f.Has("admin", "on"))
+	return page.FormPage(p.admin).Finish(w, r, who, f, err, "name", "/admin?done=user-added")
+}
+
+// inviteLifetime is how long an invitation is good for.
+const inviteLifetime = 3 * 24 * time.Hour
+
+// inviteUser answers with the link itself: nothing keeps it.
+func (p pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	user, secret := r.PathValue("user"), page.MadeByForm(r)
+	if *secret == "" {
+		err := p.Limits.Create(who)
+		if err == nil {
+			*secret, err = p.Accounts.CreateInvite(r.Context(), who, user, inviteLifetime)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return page.SecretPage(page.Secret{
+		Title:  "Invitation for " + user,
+		What:   "This link lets one person add an SSH key to the account " + user + " and logs them in. It works once, within 3 days.",
+		Secret: p.Site.URL("/invite/" + *secret),
+		Then:   "Send it only to that person.",
+		Back:   "/admin",
+	}), nil
+}
+
+// removeUser removes another account: that of the last admin would leave nobody who
+// could bring it back.
+func (p pages) removeUser(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	user := r.PathValue("user")
+	if user == who.AccountName {
+		return nil, relay.Errorf(relay.CodeConflict, "your own account cannot be removed here; another admin can do it")
+	}
+	err := p.Accounts.RemoveAccount(r.Context(), who, user)
+	return page.SeeOther(w, r, err, "/admin?done=user-removed")
+}
+
+// transferUnowned transfers an alias whose owner was removed. Only its owner can transfer
+// any other alias.
+func (p pages) transferUnowned(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+	alias := r.PathValue("alias")
+	unowned, err := p.Accounts.UnownedAliases(r.Context(), who)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(unowned, func(a relay.Alias) bool { return a.Name == alias }) {
+		return nil, relay.ErrNotFound
+	}
+	_, err = p.Accounts.TransferAlias(r.Context(), who, alias, page.Field(r, "user"))
+	return page.FormPage(p.admin).Finish(w, r, who, page.Posted("of-"+alias, r), err, "user", "/admin?done=transferred")
+}

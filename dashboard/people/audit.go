@@ -1,0 +1,88 @@
+package people
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+)
+
+// auditView is who did what when.
+type auditView struct {
+	Title, Path string
+	Everything  bool // all accounts, for admins
+	Filter      auditFilter
+	Actions     []string // that occur, for the filter
+	Rows        []*relay.AuditEntry
+	Searched    int    // entries that were looked through
+	Bound       bool   // and there may be older ones that no page shows
+	More        string // address of a longer list, "" = there is none
+}
+
+// auditFilter picks entries: who did it, what was done, and on what.
+type auditFilter struct{ Who, What, On string }
+
+// Lengths of the audit log's two lists.
+const (
+	auditShort = 100
+	auditLong  = 1000
+)
+
+// audit is the page of the log: for admins of all accounts, else of what was done by an
+// account and to it.
+func (p pages) audit(everything bool) page.SignedInHandler {
+	return func(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
+		v := auditView{Title: "Audit log", Path: "/admin/audit", Everything: everything}
+		if !everything {
+			v.Title, v.Path = "Your audit log", "/account/audit"
+			who.Admin = false
+		}
+		q := r.URL.Query()
+		get := func(name string) string {
+			s := strings.TrimSpace(q.Get(name))
+			return s[:min(len(s), 200)]
+		}
+		v.Filter = auditFilter{get("who"), get("what"), get("on")}
+		limit := auditShort
+		if q.Has("all") || v.Filter != (auditFilter{}) {
+			limit = auditLong
+		}
+		entries, err := p.Accounts.Audit(r.Context(), who, limit)
+		if err != nil {
+			return nil, err
+		}
+		v.Searched, v.Bound = len(entries), len(entries) == auditLong
+		if limit == auditShort && len(entries) == limit {
+			v.More = page.WithQuery(v.Path, url.Values{"all": {""}})
+		}
+		for i := range entries {
+			e := &entries[i]
+			if kind, _, _ := strings.Cut(e.Action, "."); !slices.Contains(v.Actions, kind) {
+				v.Actions = append(v.Actions, kind)
+			}
+			if v.Filter.matches(e) {
+				v.Rows = append(v.Rows, e)
+			}
+		}
+		if f := v.Filter.What; f != "" && !slices.Contains(v.Actions, f) {
+			v.Actions = append(v.Actions, f) // one action alone, or one of long ago
+		}
+		slices.Sort(v.Actions)
+		return auditPage(v), nil
+	}
+}
+
+// matches tells whether an entry passes: What is an action or the noun before its dot,
+// the others are parts of a text, letter case aside.
+func (f *auditFilter) matches(e *relay.AuditEntry) bool {
+	part := func(text, of string) bool {
+		return of == "" || strings.Contains(strings.ToLower(text), strings.ToLower(of))
+	}
+	return part(e.Actor, f.Who) && part(e.Target+" "+e.Detail, f.On) &&
+		(f.What == "" || e.Action == f.What || strings.HasPrefix(e.Action, f.What+"."))
+}

@@ -1,0 +1,105 @@
+package people
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/cookie"
+	"relay/dashboard/page"
+)
+
+// login shows the account of a login link. Only the button uses the link up, so that
+// link previews do not.
+func (p pages) login(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.linkOwner(r, p.Accounts.LoginLink, p.loginLinkError())
+	return loginPage(acc.Name), err
+}
+
+// linkOwner is whose secret the address of a link holds; gone is the error where it is
+// nobody's.
+func (p pages) linkOwner(r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error) (relay.Account, error) {
+	account, err := page.LookUpSecret(p.Pages, r, r.PathValue("token"), owner)
+	if errors.Is(err, relay.ErrNotFound) {
+		err = gone
+	}
+	return account, err
+}
+
+// openSession uses up the link in the address: owner tells whose it is, use opens the
+// session, and gone is the error where the link is nobody's. The browser gets the cookie of
+// the session, and the sessions that it had end: one browser has one login.
+func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(context.Context, string) (relay.Account, error), gone error, use func(secret string) (session string, acc relay.Account, err error)) (relay.Account, error) {
+	acc, err := p.linkOwner(r, owner, gone)
+	if err == nil {
+		err = p.Limits.Create(relay.Actor{Account: acc.ID})
+	}
+	if err != nil {
+		return acc, err
+	}
+	session, _, err := use(r.PathValue("token"))
+	if errors.Is(err, relay.ErrNotFound) {
+		err = gone
+	}
+	if err != nil {
+		return acc, err
+	}
+	for _, old := range cookie.Secrets(p.Site, r) {
+		if err := p.Accounts.EndSession(r.Context(), old); err != nil && !errors.Is(err, relay.ErrNotFound) {
+			p.Log.Warn("old session not ended", "error", err)
+		}
+	}
+	http.SetCookie(w, p.Cookie(session, page.SessionAge))
+	return acc, nil
+}
+
+func (p pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	_, err := p.openSession(w, r, p.Accounts.LoginLink, p.loginLinkError(), func(secret string) (string, relay.Account, error) {
+		return p.Accounts.UseLoginLink(r.Context(), secret, r.RemoteAddr, r.UserAgent())
+	})
+	if err != nil {
+		return nil, err
+	}
+	next := "/"
+	if c, err := r.Cookie(p.NextCookie("", 0).Name); err == nil {
+		http.SetCookie(w, p.NextCookie("", -1))
+		next = p.PageOf(page.LocalPath(c.Value))
+	}
+	return page.SeeOther(w, r, nil, next)
+}
+
+func (p pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	for _, secret := range cookie.Secrets(p.Site, r) {
+		if err := p.Accounts.EndSession(r.Context(), secret); err != nil && !errors.Is(err, relay.ErrNotFound) {
+			return nil, err
+		}
+	}
+	p.Sweep(w, r)
+	http.SetCookie(w, p.Cookie("", -1))
+	return page.SeeOther(w, r, nil, "/")
+}
+
+func (p pages) loginLinkError() error {
+	return relay.Errorf(relay.CodeNotFound, "this login link was used, has expired, or does not exist; get a new one with: %s", p.LoginCommand())
+}
+
+func (p pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.linkOwner(r, p.Accounts.Invite, errInviteNotFound)
+	return invitePage(p.Site.Base.Host, acc.Name, page.Form{Name: "invite"}), err
+}
+
+var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was used, has expired, or does not exist; ask an admin for a new one")
+
+// useInvite registers the key and logs the browser in. A key that is refused leaves
+// the invitation as it was.
+func (p pages) useInvite(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
+	acc, err := p.openSession(w, r, p.Accounts.Invite, errInviteNotFound, func(secret string) (string, relay.Account, error) {
+		return p.Accounts.UseInvite(r.Context(), secret, r.PostForm.Get("key"), r.RemoteAddr, r.UserAgent())
+	})
+	return page.FormPage(func(_ *http.Request, _ relay.Actor, f page.Form) (templ.Component, error) {
+		return invitePage(p.Site.Base.Host, acc.Name, f), nil
+	}).Finish(w, r, relay.Actor{}, page.Posted("invite", r), err, "key", "/")
+}
