@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"relay"
@@ -58,26 +57,13 @@ func (s *Server) acceptLoop(ln net.Listener, cfg *tls.Config) error {
 	}
 }
 
-// evictPerFailure is how many idle connections are closed when an accept fails because
-// the system has no descriptors or memory left.
-const evictPerFailure = 16
-
 // acceptFailed closes idle connections if err says that descriptors or memory are short.
 func (s *Server) acceptFailed(err error, retryIn time.Duration) {
 	s.met.failed.Inc()
-	var evicted []net.Conn
-	for _, e := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM} {
-		if errors.Is(err, e) {
-			evicted = s.connLimit.evict(evictPerFailure)
-		}
-	}
-	for _, nc := range evicted {
-		_ = nc.Close()
-	}
-	s.met.evicted[boundFiles].Add(float64(len(evicted)))
+	evicted := s.front.Shed(err)
 	if suppressed, ok := s.acceptLog.allow(); ok {
 		s.log.Warn("connections cannot be accepted; raise the limit of open files (LimitNOFILE=, ulimit -n)",
-			"err", err, "retry_in", retryIn, "idle_closed", len(evicted), "suppressed", suppressed)
+			"err", err, "retry_in", retryIn, "idle_closed", evicted, "suppressed", suppressed)
 	}
 }
 
@@ -88,14 +74,9 @@ func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 	limitUnsent(nc)
 	sock := &stallConn{Conn: nc, stall: s.opt.StallTimeout}
 	c := &conn{srv: s, sock: sock, net: sock, tls: cfg, from: sockets.AddrOf(nc.RemoteAddr())}
-	evicted, bound := s.connLimit.acquire(&sock.slot, nc, c.from.Addr())
-	if bound != "" && evicted == nil {
+	if bound, ok := sock.acquire(s, c.from.Addr()); !ok {
 		s.rejectConn(c, bound)
 		return
-	}
-	if evicted != nil {
-		s.met.evicted[bound].Inc()
-		_ = evicted.Close()
 	}
 	s.start(c, (*conn).serve)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/admission"
 	"relay/sockets"
 )
 
@@ -169,6 +170,6 @@ func TestAccessPath(t *testing.T) {
 
 // occupy takes the only place for a connection.
 func occupy(s *Server) {
-	s.connLimit.max = 1
-	s.connLimit.all.PushFront(&connSlot{})
+	s.front = admission.NewLimiter(0).Front(admission.Limits{Total: 1})
+	s.front.Acquire(&admission.Slot{}, admission.Busy)
 }

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/admission"
 	"relay/sockets"
 	"relay/wire"
 )
@@ -100,9 +101,9 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	switch {
 	case sock == nil:
 	case state == http.StateIdle:
-		sock.slot.setIdle()
+		sock.slot.SetClass(admission.Idle)
 	case state == http.StateActive:
-		sock.slot.setBusy()
+		sock.slot.SetClass(admission.Busy)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/admission"
 	"relay/sockets"
 	"relay/wire"
 )
@@ -117,14 +118,14 @@ func (c *conn) readHead() (h *wire.Head, n int, err error) {
 // firstByte waits for the first byte of another request, for at most the idle timeout.
 // An empty line before a request does not count (RFC 9112, section 2.2).
 func (c *conn) firstByte() error {
-	c.sock.slot.setIdle()
+	c.sock.slot.SetClass(admission.Idle)
 	c.deadline(c.srv.opt.IdleTimeout)
 	for c.onlyEmptyLines() {
 		if n, err := c.fill(); n == 0 && err != nil {
 			return errCallerGone
 		}
 	}
-	if !c.sock.slot.setBusy() {
+	if !c.sock.slot.SetClass(admission.Busy) {
 		return errCallerGone
 	}
 	return nil
@@ -329,7 +330,7 @@ func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return
 	}
-	c.sock.slot.setIdle()
+	c.sock.slot.SetClass(admission.Idle)
 	c.rewind() // frees the buffer of a large head
 	begun, most := time.Now(), lingerMaxTime
 	if c.srv.isClosed() { // else closeRemaining ends it

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/netip"
@@ -13,14 +14,15 @@ import (
 	"time"
 
 	"relay"
+	"relay/admission"
 )
 
 func TestDefaultBounds(t *testing.T) {
 	t.Parallel()
-	for files, want := range map[int]int{
-		0: 20000, 256: 128, 1000: 500, 1024: 512, 4096: 3584, 20000: 19488, 1 << 20: 20000,
+	for files, want := range map[int]int{ // an eighth is left to SSH
+		0: 20000, 256: 112, 1000: 438, 1024: 448, 4096: 3136, 20000: 17052, 1 << 20: 20000,
 	} {
-		if got := defaultConns(files); got != want {
+		if got := httpLimits(0, 0, admission.NewLimiter(files).MostOfOne()).Total; got != want {
 			t.Errorf("%d files: got %d connections, want %d", files, got, want)
 		}
 	}
@@ -33,12 +35,9 @@ func TestDefaultBounds(t *testing.T) {
 		{100, 3, 100, 3},
 		{100, -1, 100, 0},
 	} {
-		if c := newConnLimiter(tt.most, tt.mostFrom); c.max != tt.want || c.maxPerSource != tt.wantFrom {
-			t.Errorf("%d, %d: got %d, %d, want %d, %d", tt.most, tt.mostFrom, c.max, c.maxPerSource, tt.want, tt.wantFrom)
+		if c := httpLimits(tt.most, tt.mostFrom, math.MaxInt); c.Total != tt.want || c.PerSource != tt.wantFrom {
+			t.Errorf("%d, %d: got %d, %d, want %d, %d", tt.most, tt.mostFrom, c.Total, c.PerSource, tt.want, tt.wantFrom)
 		}
-	}
-	if c := newConnLimiter(0, 0); c.max <= 0 || c.max > 20000 {
-		t.Errorf("default %d", c.max)
 	}
 }
 
@@ -46,26 +45,24 @@ func TestDefaultBounds(t *testing.T) {
 func TestLoopbackIsNoSource(t *testing.T) {
 	t.Parallel()
 	for from, want := range map[string]string{
-		"127.0.0.1": "", "127.9.9.9": "", "::1": "", "::ffff:127.0.0.1": "", "203.0.113.9": boundSource, "::ffff:203.0.113.9": boundSource,
+		"127.0.0.1": "", "127.9.9.9": "", "::1": "", "::ffff:127.0.0.1": "", "203.0.113.9": admission.ReasonSource, "::ffff:203.0.113.9": admission.ReasonSource,
 	} {
-		l := newConnLimiter(10, 1)
-		var first, second connSlot
-		l.acquire(&first, nil, netip.MustParseAddr(from))
-		if _, bound := l.acquire(&second, nil, netip.MustParseAddr(from)); bound != want {
+		o := testOptions(t, &upstream{})
+		o.MaxConnsPerSource = 1
+		s := New(o)
+		var bound string
+		for range 2 {
+			nc, _ := net.Pipe()
+			bound, _ = (&stallConn{Conn: nc}).acquire(s, netip.MustParseAddr(from))
+		}
+		if bound != want {
 			t.Errorf("%s: bound %q, want %q", from, bound, want)
 		}
 	}
 }
 
 // waiting is how many connections may be let go.
-func waiting(s *Server) (n int) {
-	s.connLimit.mu.Lock()
-	defer s.connLimit.mu.Unlock()
-	for e := s.connLimit.all.mark.Next(); e != nil; e = e.Next() {
-		n++
-	}
-	return n
-}
+func waiting(s *Server) int { return s.front.Counts()[admission.Idle] }
 
 // kept connects and makes one request; the connection is idle then.
 func kept(t *testing.T, s *Server, addr string) (net.Conn, *bufio.Reader) {
@@ -102,7 +99,7 @@ func TestLongestIdleIsEvicted(t *testing.T) {
 	if r3.Buffered() != 0 {
 		t.Error("the third one got something")
 	}
-	if n := count(t, s.met.evicted[boundTotal]); n != 1 {
+	if n := count(t, s.met.evicted[admission.ReasonTotal]); n != 1 {
 		t.Errorf("%v shed", n)
 	}
 }
@@ -220,7 +217,7 @@ func TestBoundOfASource(t *testing.T) {
 	}
 	send(t, third, slow)
 	<-begun
-	if n := count(t, s.met.refused[boundSource]); n != 1 {
+	if n := count(t, s.met.refused[admission.ReasonSource]); n != 1 {
 		t.Errorf("%v refused", n)
 	}
 	for _, c := range all {
@@ -260,8 +257,8 @@ func TestSlotsAreReleased(t *testing.T) {
 		now := s.Stats()
 		return now.Connections == 0 && now.Base == 0
 	})
-	if n := waiting(s); n != 0 || len(s.connLimit.sources) != 0 {
-		t.Errorf("%d in line, %d sources", n, len(s.connLimit.sources))
+	if n := s.front.Sources(); waiting(s) != 0 || n != 0 {
+		t.Errorf("%d in line, %d sources", waiting(s), n)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
+	"relay/admission"
 )
 
 // codeQueued stands for the offline answer, which is no error and has no code;
@@ -91,8 +92,8 @@ func newMetrics(s *Server, reg prometheus.Registerer) *metrics {
 		base:     answered.WithLabelValues("base", ""),
 		made:     byLabel(answered.MustCurryWith(prometheus.Labels{"answer": "relay"}), slices.Concat(refusalCodes, otherCodes)...),
 		rejected: byLabel(rejected, refusalCodes...),
-		refused:  byLabel(refused, boundTotal, boundSource),
-		evicted:  byLabel(evicted, boundTotal, boundSource, boundFiles),
+		refused:  byLabel(refused, admission.ReasonTotal, admission.ReasonSource, admission.ReasonFiles),
+		evicted:  byLabel(evicted, admission.ReasonTotal, admission.ReasonSource, admission.ReasonFiles),
 	}
 }
 

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay/admission"
 )
 
 func TestRefusedWhereAllAreBusy(t *testing.T) {
@@ -42,7 +44,7 @@ func TestRefusedWhereAllAreBusy(t *testing.T) {
 	if _, body := parse(t, say(t, addr, strings.Replace(slow, "1.1", "1.0", 1)), "GET"); !strings.HasPrefix(body, "GET /slow") {
 		t.Errorf("afterwards: got %q", body)
 	}
-	if n := count(t, s.met.refused[boundTotal]); n != 2 {
+	if n := count(t, s.met.refused[admission.ReasonTotal]); n != 2 {
 		t.Errorf("%v refused", n)
 	}
 }
@@ -84,7 +86,7 @@ func TestRefusalsAreBounded(t *testing.T) {
 			look()
 		}
 	}
-	until(t, func() bool { look(); return count(t, s.met.refused[boundTotal]) == 500 })
+	until(t, func() bool { look(); return count(t, s.met.refused[admission.ReasonTotal]) == 500 })
 	if most == 0 || most > maxRejectors {
 		t.Errorf("%d goroutines for connections that were refused", most)
 	}
@@ -125,7 +127,7 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(ln) }()
 	defer stop(t, s, done)
-	idle := make([]net.Conn, evictPerFailure+4)
+	idle := make([]net.Conn, 16+4)
 	for i := range idle {
 		mine, theirs := net.Pipe()
 		t.Cleanup(func() { _ = mine.Close() })
@@ -138,13 +140,13 @@ func TestAcceptWithoutDescriptors(t *testing.T) {
 	defer func() { _ = mine.Close() }()
 	ln.deliver(theirs, nil) // the accept under way; the next one fails, and is tried again
 	until(t, func() bool { return count(t, s.met.failed) == 1 })
-	for _, c := range idle[:evictPerFailure] {
+	for _, c := range idle[:16] {
 		if got := rest(t, c); got != "" {
 			t.Errorf("got %q", got)
 		}
 	}
-	send(t, idle[evictPerFailure], hello)
-	readAnswer(t, bufio.NewReader(idle[evictPerFailure]), "POST")
+	send(t, idle[16], hello)
+	readAnswer(t, bufio.NewReader(idle[16]), "POST")
 	mine2, theirs2 := net.Pipe()
 	defer func() { _ = mine2.Close() }()
 	ln.deliver(theirs2, nil)

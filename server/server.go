@@ -22,6 +22,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
+	"relay/admission"
 	"relay/wire"
 )
 
@@ -61,13 +62,15 @@ type Options struct {
 
 	// MaxConns bounds the open connections of all listeners. At the bound, a new
 	// connection replaces the one that has been idle longest; if none is idle, it is
-	// answered 503 overloaded, or closed on a TLS listener. 0 = the limit of open
-	// files less 512, at most 20,000; negative = no bound.
+	// answered 503 overloaded, or closed on a TLS listener. 0 = what Admission allows one
+	// protocol, at most 20,000; negative = no bound.
 	MaxConns int
 	// MaxConnsPerSource is the same for one IPv4 address or IPv6 /64, without
 	// loopback. 0 = a quarter of MaxConns, but no less than 2,000 (or MaxConns, if
 	// that is less); negative = no bound.
 	MaxConnsPerSource int
+	// Admission counts the connections together with those of other protocols. nil = there are none.
+	Admission *admission.Limiter
 
 	// Access is told of each request to an alias host when it has ended, also of those that the
 	// server refuses. It must not block. nil = nobody is told.
@@ -92,7 +95,7 @@ type Server struct {
 	limits    wire.Limits
 	ready     *readiness
 	log       *slog.Logger
-	connLimit *connLimiter
+	front     *admission.Front
 	answerLog *logLimiter // for relay-made answers
 	acceptLog *logLimiter // for failed accepts
 	rejectLog *logLimiter // for connections that get no slot
@@ -113,6 +116,8 @@ type Server struct {
 	idleNew   sync.Map     // net.Conn: handed over, without a request yet
 	baseConns atomic.Int64 // connections that net/http owns
 
+	refused, evicted atomic.Int64 // connections, since the start
+
 	starting atomic.Bool // see Starting
 	draining atomic.Bool // see Drain
 	stopping atomic.Bool
@@ -129,13 +134,16 @@ type Server struct {
 // New makes a Server. It does nothing before Serve.
 func New(o Options) *Server {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
+	if o.Admission == nil {
+		o.Admission = admission.NewLimiter(admission.FileLimit())
+	}
 	s := &Server{
 		opt:       o,
 		hosts:     newHosts(o.Site),
 		limits:    wire.Limits{Head: o.MaxHead, Target: o.MaxTarget},
 		ready:     &readiness{ask: o.Ready},
 		log:       o.Log,
-		connLimit: newConnLimiter(o.MaxConns, o.MaxConnsPerSource),
+		front:     o.Admission.Front(httpLimits(o.MaxConns, o.MaxConnsPerSource, o.Admission.MostOfOne())),
 		answerLog: newLogLimiter(logPerSecond, time.Second),
 		acceptLog: newLogLimiter(1, logInterval),
 		rejectLog: newLogLimiter(1, logInterval),

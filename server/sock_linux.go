@@ -1,7 +1,6 @@
 package server
 
 import (
-	"math"
 	"net"
 	"syscall"
 	"time"
@@ -68,14 +67,4 @@ func limitUnsent(c net.Conn) {
 			_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT, unsentLimit)
 		})
 	}
-}
-
-// fileLimit returns how many descriptors this process may have, 0 = unknown. The Go
-// runtime has raised the soft limit to the hard one before main.
-func fileLimit() int {
-	var r syscall.Rlimit
-	if syscall.Getrlimit(syscall.RLIMIT_NOFILE, &r) != nil {
-		return 0
-	}
-	return int(min(r.Cur, math.MaxInt32))
 }

@@ -18,6 +18,3 @@ func roundTrip(syscall.Conn) time.Duration { return 0 }
 
 // limitUnsent does nothing: other systems accept more bytes as soon as some were sent.
 func limitUnsent(net.Conn) {}
-
-// fileLimit is not asked for on this system.
-func fileLimit() int { return 0 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"relay/admission"
 	"relay/sockets"
 )
 
@@ -27,7 +28,7 @@ const writePiece = 64 << 10
 type stallConn struct {
 	net.Conn
 	stall time.Duration // 0 = writes never time out
-	slot  connSlot
+	slot  admission.Slot
 
 	noTimeout atomic.Bool // the stall time no longer applies
 
@@ -75,7 +76,7 @@ func (c *stallConn) armDeadline() {
 
 // Close closes the connection and releases its slot.
 func (c *stallConn) Close() error {
-	c.slot.release()
+	c.slot.Release()
 	return c.Conn.Close()
 }
 

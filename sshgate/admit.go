@@ -11,9 +11,9 @@ import (
 	gliderlabs "github.com/gliderlabs/ssh"
 	"golang.org/x/crypto/ssh"
 
+	"relay/admission"
 	"relay/record"
 	"relay/sockets"
-	"relay/sshgate/admission"
 )
 
 // admit decides about a new TCP connection before the first byte is exchanged.
@@ -66,10 +66,10 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 		return "", false
 	}
 	timeout := srv.o.HandshakeTimeout
-	evicted, reason := srv.limiter.Acquire(&c.slot)
+	evicted, reason := srv.front.Acquire(&c.slot, admission.Unknown)
 	if reason != "" && evicted == nil {
 		if full, timeout = reason, peerDial; srv.o.Peers.Nodes != nil {
-			evicted, ok = srv.limiter.AcquireForNode(&c.slot, true)
+			evicted, ok = srv.front.AcquireForNode(&c.slot, true)
 		}
 		if !ok {
 			srv.mu.Unlock()
@@ -81,7 +81,7 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	c.loginDeadline = time.Now().Add(timeout)
 	c.handshake = time.AfterFunc(timeout, c.loginTimedOut)
 	srv.mu.Unlock()
-	srv.evict(evicted, reason)
+	evict(evicted, reason)
 	return full, true
 }
 
@@ -89,18 +89,23 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 var fullTexts = map[string]string{
 	admission.ReasonTotal:           "too many connections; try again in a moment",
 	admission.ReasonUnauthenticated: "too many connections; try again in a moment",
+	admission.ReasonFiles:           "too many connections; try again in a moment",
 	admission.ReasonSource:          "too many connections from your address; close some of them",
 }
 
-// evict closes a connection that has lost its slot to a newer one; nil is none.
-func (srv *Server) evict(s *admission.Slot[*conn], reason string) {
-	if s == nil {
-		return
+// evict ends a connection that has lost its slot to a newer one; nil is none.
+func evict(s *admission.Slot, reason string) {
+	if s != nil {
+		s.Conn.Evicted(reason)
 	}
-	srv.metrics.drop(reason)
-	srv.o.Log.Debug("ssh connection evicted", "remote", s.Conn.remote.String(), "reason", reason)
-	s.Conn.setResult(resultUnavailable)
-	_ = s.Conn.sock.Close()
+}
+
+// Evicted implements admission.Conn.
+func (c *conn) Evicted(reason string) {
+	c.srv.metrics.drop(reason)
+	c.srv.o.Log.Debug("ssh connection evicted", "remote", c.remote.String(), "reason", reason)
+	c.setResult(resultUnavailable)
+	_ = c.sock.Close()
 }
 
 // admitNode runs a connection that says that it is one of another node. Only its key proves
@@ -108,8 +113,8 @@ func (srv *Server) evict(s *admission.Slot[*conn], reason string) {
 func (srv *Server) admitNode(c *conn, hasSlot bool) {
 	defer c.sock.Close()
 	if !hasSlot {
-		evicted, ok := srv.limiter.AcquireForNode(&c.slot, false)
-		srv.evict(evicted, admission.ReasonUnauthenticated)
+		evicted, ok := srv.front.AcquireForNode(&c.slot, false)
+		evict(evicted, admission.ReasonUnauthenticated)
 		if !ok {
 			srv.metrics.drop(admission.ReasonUnauthenticated)
 			c.setResult(resultUnavailable)
@@ -123,12 +128,13 @@ func (srv *Server) admitNode(c *conn, hasSlot bool) {
 
 // beginPrompt says that the login of a connection waits for a person; false when too many do.
 func (srv *Server) beginPrompt(c *conn) bool {
-	evicted, ok := srv.limiter.BeginPrompt(&c.slot)
+	evicted, ok := srv.front.BeginPrompt(&c.slot)
 	if evicted != nil {
 		srv.metrics.drop(admission.ReasonUnauthenticated)
-		close(evicted.Conn.evicted)
-		if evicted.Conn.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
-			_ = evicted.Conn.sock.Close()
+		other := evicted.Conn.(*conn)
+		close(other.evicted)
+		if other.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
+			_ = other.sock.Close()
 		}
 	}
 	return ok
@@ -212,7 +218,7 @@ func (srv *Server) forget(c *conn) {
 	delete(srv.conns, c)
 	stopping := srv.stopping
 	srv.mu.Unlock()
-	defer srv.limiter.Release(&c.slot) // last: the penalty is there once the connection is not counted any more
+	defer c.slot.Release() // last: the penalty is there once the connection is not counted any more
 	c.mu.Lock()
 	in, result, tried := c.loggedIn, c.result, c.tried
 	c.mu.Unlock()
@@ -245,6 +251,7 @@ type retryListener struct {
 // Accept returns an error only when the listener is closed.
 func (l *retryListener) Accept() (net.Conn, error) {
 	return sockets.Accept(l.Listener, func(err error, _ time.Duration) {
+		l.srv.front.Shed(err)
 		l.srv.acceptErrors.Do(func() {
 			l.srv.o.Log.Warn("ssh connections cannot be accepted for the moment", "err", record.SafeTextMax(err.Error(), 300))
 		})

@@ -14,9 +14,9 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/admission"
 	"relay/record"
 	"relay/sockets"
-	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
 
@@ -36,7 +36,7 @@ type conn struct {
 	cancel   context.CancelFunc
 	peerCtx  context.Context // ends when a read has failed, at the latest with the connection
 	finished chan struct{}   // closed when the connection has ended and holds nothing any more
-	slot     admission.Slot[*conn]
+	slot     admission.Slot
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
 	version       string      // of the peer, as it said it; set before the handshake
@@ -122,14 +122,14 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	var peerGone context.CancelFunc
 	c.peerCtx, peerGone = context.WithCancel(c.ctx)
 	c.sock.onLost = peerGone
-	c.slot = admission.Slot[*conn]{Conn: c, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.peers.knows(c.remote.Addr())}
+	c.slot = admission.Slot{Conn: c, Silent: c.silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.peers.knows(c.remote.Addr())}
 	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())
 	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || sockets.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
 	return c
 }
 
-// Silent implements admission.Conn.
-func (c *conn) Silent() time.Duration {
+// silent returns the time since the peer was heard; 0 while the login waits for this server.
+func (c *conn) silent() time.Duration {
 	if c.lookups.Load() > 0 {
 		return 0
 	}
@@ -153,7 +153,7 @@ func (c *conn) loginTimedOut() {
 	log.Debug("ssh login took too long")
 	switch {
 	case refused: // a client could wait after its refused keys and go on with nothing, at no cost
-	case c.Silent() < loginProgress:
+	case c.silent() < loginProgress:
 		c.setResult(resultUnavailable)
 	default:
 		c.setResult(resultTimeout)
@@ -197,7 +197,7 @@ func (c *conn) loginSucceeded() {
 	c.loggedIn = true
 	c.sock.loggedIn.Store(true)
 	c.handshake.Stop()
-	c.srv.limiter.SetState(&c.slot, admission.LoggedIn)
+	c.slot.SetClass(admission.LoggedIn)
 	c.srv.metrics.logins.WithLabelValues(loginOK).Inc()
 	c.srv.penalties.Forgive(c.slot.Source)
 	if !c.dead {

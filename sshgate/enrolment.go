@@ -12,9 +12,9 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/admission"
 	"relay/cli"
 	"relay/record"
-	"relay/sshgate/admission"
 )
 
 // enrolUser is the user name that asks for enrolment; no alias can have it.
@@ -60,7 +60,7 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 		srv.metrics.enrolls.WithLabelValues(enrolFull).Inc()
 		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
-	defer srv.limiter.SetState(&l.c.slot, admission.Unauthenticated)
+	defer l.c.slot.SetClass(admission.Unknown)
 	l.c.extendLogin(srv.o.EnrolTime + srv.o.HandshakeTimeout) // so that the end can still be told
 	now := time.Now()
 	w := &enrolment{key: key, changed: make(chan struct{}, 1), Enrolment: relay.Enrolment{
@@ -215,7 +215,7 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 	if l.prompts++; !srv.beginPrompt(l.c) {
 		return nil, errRefused
 	}
-	defer srv.limiter.SetState(&l.c.slot, admission.Unauthenticated)
+	defer l.c.slot.SetClass(admission.Unknown)
 	l.c.extendLogin(srv.o.EnrolTime)
 	instruction := "Type an API token to register the key that your client offers next, or press Enter."
 	if l.prompts > 1 {

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/admission"
 	"relay/cli"
 )
 
@@ -309,8 +310,8 @@ func TestEnrolmentIsEvicted(t *testing.T) {
 	}
 	person := &conn{srv: b.srv, evicted: make(chan struct{})}
 	person.slot.Conn, person.slot.Source = person, netip.MustParsePrefix("203.0.113.5/32")
-	b.srv.limiter.Acquire(&person.slot)
-	defer b.srv.limiter.Release(&person.slot)
+	b.srv.front.Acquire(&person.slot, admission.Unknown)
+	defer person.slot.Release()
 	if !b.srv.beginPrompt(person) {
 		t.Error("a person of another network was refused")
 	}

@@ -113,7 +113,7 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permi
 // accept makes the identity of a connection, and says what its holder wants to know. before says
 // that the key was registered already.
 func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
-	if !l.c.srv.limiter.ReserveAccount(&l.c.slot, who.Account) {
+	if !l.c.srv.front.ReserveAccount(&l.c.slot, who.Account) {
 		l.c.log.Warn("too many ssh connections of one account", "account", who.AccountName)
 		return nil, l.refuseForNow("this account has too many connections open; close some of them")
 	}

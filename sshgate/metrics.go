@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
-	"relay/sshgate/admission"
+	"relay/admission"
 )
 
 // Stats are counts of the gate as they stand.
@@ -63,6 +63,11 @@ var forwardCodes = []string{
 
 const otherCode = "other"
 
+// dropReasons are why connections are dropped.
+var dropReasons = []string{
+	admission.ReasonPenalty, admission.ReasonTotal, admission.ReasonSource, admission.ReasonUnauthenticated, admission.ReasonFiles,
+}
+
 // metrics are the figures of the gate; docs/metrics.md says what they mean.
 type metrics struct {
 	channelsCut                      prometheus.Counter
@@ -83,7 +88,7 @@ func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 			Name: "relay_sshgate_channels_cut_total",
 			Help: "Tunnel channels closed because what their peer sent found no buffer space.",
 		}),
-		drops:    vector(f, "relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", admission.Reasons),
+		drops:    vector(f, "relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", dropReasons),
 		logins:   vector(f, "relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result", logins),
 		refusals: vector(f, "relay_sshgate_forwards_refused_total", "Forwards refused, by code.", "code", forwardCodes),
 		enrolls:  vector(f, "relay_sshgate_enrolments_total", "Keys that asked to be let in, by how that ended.", "result", enrolEnds),
@@ -104,10 +109,10 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	}
 	state := func(s string) prometheus.Labels { return prometheus.Labels{"state": s} }
 	direction := func(d string) prometheus.Labels { return prometheus.Labels{"direction": d} }
-	connections := func(s string, is admission.State) {
-		gauge("relay_sshgate_connections", "SSH connections now, by the state of their login.", state(s), func() int { return srv.limiter.Counts()[is] })
+	connections := func(s string, is admission.Class) {
+		gauge("relay_sshgate_connections", "SSH connections now, by the state of their login.", state(s), func() int { return srv.front.Counts()[is] })
 	}
-	connections("handshaking", admission.Unauthenticated)
+	connections("handshaking", admission.Unknown)
 	connections("prompting", admission.Prompting)
 	connections("logged_in", admission.LoggedIn)
 	connections("node", admission.Node)
@@ -151,9 +156,9 @@ func (m *metrics) forwardRefused(code string) {
 
 // Stats counts. It takes locks for moments only.
 func (srv *Server) Stats() Stats {
-	by := srv.limiter.Counts()
+	by := srv.front.Counts()
 	s := Stats{
-		Connections: by.All(), Handshaking: by[admission.Unauthenticated], Prompting: by[admission.Prompting],
+		Connections: by.All(), Handshaking: by[admission.Unknown], Prompting: by[admission.Prompting],
 		LoggedIn: by[admission.LoggedIn], Penalised: srv.penalties.Sources(),
 		Accepted: srv.metrics.accepted.Load(), Dropped: srv.metrics.dropped.Load(), Refused: srv.metrics.refused.Load(),
 	}

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/sshgate/admission"
+	"relay/admission"
 )
 
 // figure reads one figure by its name and the value of its label.

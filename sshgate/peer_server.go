@@ -15,8 +15,8 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/admission"
 	"relay/record"
-	"relay/sshgate/admission"
 )
 
 // Times of the owner of a tunnel.
@@ -74,7 +74,7 @@ func (p *peers) servePeer(c *conn) {
 	c.handshake.Stop()
 	c.log = c.log.With("node", node)
 	c.mu.Unlock()
-	p.srv.limiter.SetState(&c.slot, admission.Node)
+	c.slot.SetClass(admission.Node)
 	p.mu.Lock()
 	n := 0
 	for _, id := range p.served {

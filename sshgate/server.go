@@ -29,8 +29,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay"
+	"relay/admission"
 	"relay/budget"
-	"relay/sshgate/admission"
 	"relay/sshgate/shell"
 )
 
@@ -79,6 +79,8 @@ type Options struct {
 	// MaxUnauthenticated is how many connections may not have logged in yet, 0 = 1,024;
 	// MaxPrompts how many logins may wait for a person, 0 = 256.
 	MaxUnauthenticated, MaxPrompts int
+	// Admission counts the connections together with those of other protocols. nil = there are none.
+	Admission *admission.Limiter
 	// Budget bounds the bytes that tunnel channels hold for what nobody took yet; nil =
 	// no bound.
 	Budget *budget.Budget
@@ -111,7 +113,7 @@ type Server struct {
 	work        *relay.Workers // runs what a channel does
 	revalidator *revalidator
 
-	limiter   *admission.Limiter[*conn]
+	front     *admission.Front
 	penalties *admission.Penalties
 	metrics   *metrics
 	peers     *peers
@@ -141,15 +143,19 @@ func New(o Options) *Server {
 	o.IdleClose = cmp.Or(o.IdleClose, 5*time.Second)
 	o.TakeoverDrain = cmp.Or(o.TakeoverDrain, 10*time.Second)
 	o.EnrolTime = cmp.Or(o.EnrolTime, 110*time.Second)
+	o.MaxUnauthenticated = cmp.Or(o.MaxUnauthenticated, 1024)
+	if o.Admission == nil {
+		o.Admission = admission.NewLimiter(admission.FileLimit())
+	}
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	o.StallTimeout = cmp.Or(o.StallTimeout, 30*time.Second)
 	srv := &Server{
 		o: o,
-		limiter: admission.NewLimiter[*conn](admission.Limits{
+		front: o.Admission.Front(admission.Limits{
 			Total: o.MaxConnections, PerSource: o.MaxPerSource, PerAccount: o.MaxPerAccount,
-			Unauthenticated: o.MaxUnauthenticated, Prompts: o.MaxPrompts, Elsewhere: o.Peers.Connections,
+			Unknown: o.MaxUnauthenticated, Prompts: o.MaxPrompts, Elsewhere: o.Peers.Connections,
 		}),
 		penalties: admission.NewPenalties(o.Now),
 		lookups:   semaphore.NewWeighted(maxLookups),
@@ -281,7 +287,7 @@ func awaitAll(ctx context.Context, conns []*conn) {
 
 // AccountConnections returns how many connections accounts have at this node. Accounts that
 // are far from the limit are left out.
-func (srv *Server) AccountConnections() map[int64]int { return srv.limiter.AccountsToTell() }
+func (srv *Server) AccountConnections() map[int64]int { return srv.front.AccountsToTell() }
 
 // all is a snapshot of the connections.
 func (srv *Server) all() []*conn {

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/sshgate/admission"
+	"relay/admission"
 )
 
 // This file holds the promised times of an SSH connection to the millisecond, in the fake

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/admission"
 	"relay/api"
 	"relay/budget"
 	"relay/dashboard"
@@ -42,6 +43,7 @@ type app struct {
 	hostKeys  []ssh.Signer // the first one of each type is in use, all are announced
 	site      relay.Site
 	delivery  *delivery.Delivery
+	admission *admission.Limiter // of the connections of server and sshServer
 	server    *server.Server
 	sshServer *sshgate.Server
 	admin     *http.Server
@@ -213,6 +215,7 @@ func (a *app) wire() error {
 	}
 	a.delivery = delivery.New(options)
 	a.store.SetRunning(a.delivery.Running)
+	a.admission = admission.NewLimiter(admission.FileLimit())
 	a.proxies = server.NewProxies(server.ProxyOptions{Trusted: c.TrustedProxies, Registry: registry, Log: a.log})
 	if err := a.makeTLS(registry); err != nil {
 		return err
@@ -237,7 +240,7 @@ func (a *app) wireSSH(budget *budget.Budget, registry prometheus.Registerer, api
 		Limits: a.limits, Site: a.site, Version: relay.ThisBuild().Version,
 		PingInterval: c.PingInterval, PingTimeout: c.PingTimeout, StaleClose: c.StaleClose,
 		MaxConnections: c.MaxConnections, MaxPerSource: c.MaxConnectionsPerSource, MaxPerAccount: c.MaxConnectionsPerAccount,
-		Trusted: c.TrustedProxies, NoClaim: !c.AliasClaim, NoPenalties: !c.SSHPenalties, PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
+		Admission: a.admission, Trusted: c.TrustedProxies, NoClaim: !c.AliasClaim, NoPenalties: !c.SSHPenalties, PenaltyExempt: c.SSHPenaltyExempt, Registry: registry, Log: a.log,
 	}
 	if a.acme != nil {
 		options.Attach = certPrefetcher{a.delivery, a.acme}
@@ -280,7 +283,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 		MaxHead:       int(c.MaxHead), MaxTarget: int(c.MaxTarget),
 		HeadTimeout: c.HeadTimeout, IdleTimeout: c.IdleTimeout, StallTimeout: c.StallTimeout,
 		MinRate: c.MinRate, MinRateGrace: c.MinRateGrace,
-		Ready: a.ready, Registry: registry, Log: a.log,
+		Admission: a.admission, Ready: a.ready, Registry: registry, Log: a.log,
 	}
 	if a.accessLog != nil {
 		options.Access = a.accessLog.add

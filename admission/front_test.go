@@ -9,17 +9,32 @@ import (
 )
 
 // peer is a connection whose peer has been silent for a while.
-type peer struct{ silent time.Duration }
+type peer struct {
+	silent  time.Duration
+	evicted []string // the reasons
+}
 
-func (p *peer) Silent() time.Duration { return p.silent }
+func (p *peer) Evicted(reason string) { p.evicted = append(p.evicted, reason) }
+
+// slot makes a slot, without a place, of a connection from addr.
+func (p *peer) slot(addr netip.Addr) *Slot {
+	s := &Slot{Conn: p, Silent: func() time.Duration { return p.silent }, Shared: addr.IsLoopback()}
+	if addr.IsValid() {
+		s.Source = sockets.SourceOf(addr)
+	}
+	return s
+}
+
+// ssh makes a front, the only one, for logins.
+func ssh(limits Limits) *Front { return NewLimiter(0).Front(limits) }
 
 // silentSlots acquires slots for n connections whose peers have been silent, the first
 // one for the longest time.
-func silentSlots(l *Limiter[*peer], addr string, n int) (list []*Slot[*peer]) {
+func silentSlots(l *Front, addr string, n int) (list []*Slot) {
 	a := netip.MustParseAddr(addr)
 	for i := range n {
-		s := &Slot[*peer]{Conn: &peer{time.Hour - time.Duration(i)*time.Minute}, Source: sockets.SourceOf(a), Shared: a.IsLoopback()}
-		l.Acquire(s)
+		s := (&peer{silent: time.Hour - time.Duration(i)*time.Minute}).slot(a)
+		l.Acquire(s, Unknown)
 		list = append(list, s)
 	}
 	return list
@@ -29,12 +44,12 @@ func silentSlots(l *Limiter[*peer], addr string, n int) (list []*Slot[*peer]) {
 // them to new connections, not the source that came first.
 func TestBusiestSourceIsEvicted(t *testing.T) {
 	t.Parallel()
-	l := NewLimiter[*peer](Limits{Unauthenticated: 10})
+	l := ssh(Limits{Unknown: 10})
 	few := silentSlots(l, "203.0.113.1", 2)
 	many := silentSlots(l, "203.0.113.2", 8)
 	for n := range 6 {
-		s := &Slot[*peer]{Conn: &peer{}, Source: sockets.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + n)}))}
-		evicted, reason := l.Acquire(s)
+		s := (&peer{}).slot(netip.AddrFrom4([4]byte{203, 0, 113, byte(100 + n)}))
+		evicted, reason := l.Acquire(s, Unknown)
 		if reason != ReasonUnauthenticated || evicted == nil || evicted == few[0] || evicted == few[1] {
 			t.Fatalf("%d: evicted %v for %q", n, evicted, reason)
 		}
@@ -42,7 +57,7 @@ func TestBusiestSourceIsEvicted(t *testing.T) {
 			t.Errorf("%d: the evicted connection was not the most silent one", n)
 		}
 	}
-	if got := l.Counts()[Unauthenticated]; got != 10 {
+	if got := l.Counts()[Unknown]; got != 10 {
 		t.Errorf("%d unauthenticated", got)
 	}
 }
@@ -51,33 +66,33 @@ func TestBusiestSourceIsEvicted(t *testing.T) {
 // connection is rejected.
 func TestWorkingLoginsAreNotEvicted(t *testing.T) {
 	t.Parallel()
-	l := NewLimiter[*peer](Limits{Unauthenticated: 5})
+	l := ssh(Limits{Unknown: 5})
 	list := silentSlots(l, "203.0.113.1", 5)
 	for _, s := range list {
-		s.Conn.silent = 0
+		s.Conn.(*peer).silent = 0
 	}
-	late := &Slot[*peer]{Conn: &peer{}, Source: list[0].Source}
-	if evicted, reason := l.Acquire(late); evicted != nil || reason != ReasonUnauthenticated {
+	late := (&peer{}).slot(list[0].Source.Addr())
+	if evicted, reason := l.Acquire(late, Unknown); evicted != nil || reason != ReasonUnauthenticated {
 		t.Errorf("evicted %v for %q", evicted, reason)
 	}
-	list[3].Conn.silent = time.Minute
-	if evicted, _ := l.Acquire(late); evicted != list[3] {
+	list[3].Conn.(*peer).silent = time.Minute
+	if evicted, _ := l.Acquire(late, Unknown); evicted != list[3] {
 		t.Errorf("evicted %v, not the only one that waits for its peer", evicted)
 	}
 }
 
 func TestTotalLimit(t *testing.T) {
 	t.Parallel()
-	l := NewLimiter[*peer](Limits{Total: 3})
+	l := ssh(Limits{Total: 3})
 	list := silentSlots(l, "127.0.0.1", 3)
-	l.SetState(list[0], LoggedIn)
-	l.SetState(list[1], LoggedIn)
-	s := &Slot[*peer]{Conn: &peer{}, Source: list[0].Source, Shared: true}
-	if evicted, reason := l.Acquire(s); reason != ReasonTotal || evicted != list[2] {
+	list[0].SetClass(LoggedIn)
+	list[1].SetClass(LoggedIn)
+	s := (&peer{}).slot(list[0].Source.Addr())
+	if evicted, reason := l.Acquire(s, Unknown); reason != ReasonTotal || evicted != list[2] {
 		t.Error("the silent connection did not lose its slot")
 	}
-	l.SetState(s, LoggedIn)
-	if evicted, reason := l.Acquire(&Slot[*peer]{Conn: &peer{}, Shared: true}); reason != ReasonTotal || evicted != nil {
+	s.SetClass(LoggedIn)
+	if evicted, reason := l.Acquire((&peer{}).slot(list[0].Source.Addr()), Unknown); reason != ReasonTotal || evicted != nil {
 		t.Error("a logged-in connection was evicted, or there were too many")
 	}
 	if got := l.Counts(); got.All() != 3 {
@@ -90,7 +105,7 @@ func TestTotalLimit(t *testing.T) {
 func TestPromptsOfOneSource(t *testing.T) {
 	t.Parallel()
 	for addr, want := range map[string]int{"203.0.113.1": maxPromptsPerSource, "127.0.0.1": 20} {
-		l := NewLimiter[*peer](Limits{Prompts: 20})
+		l := ssh(Limits{Prompts: 20})
 		var got int
 		for _, s := range silentSlots(l, addr, 30) {
 			l.BeginPrompt(s)
@@ -119,10 +134,10 @@ func TestPromptsOfManySources(t *testing.T) {
 	}{
 		"32 addresses of one network": {32, 8, v4}, "32 networks": {32, 8, far}, "a /48 of IPv6": {256, 1, v6},
 	} {
-		l := NewLimiter[*peer](Limits{})
-		wait := func(a netip.Addr) (s, evicted *Slot[*peer], ok bool) {
-			s = &Slot[*peer]{Conn: &peer{}, Source: sockets.SourceOf(a)}
-			l.Acquire(s)
+		l := ssh(Limits{})
+		wait := func(a netip.Addr) (s, evicted *Slot, ok bool) {
+			s = (&peer{}).slot(a)
+			l.Acquire(s, Unknown)
 			evicted, ok = l.BeginPrompt(s)
 			return s, evicted, ok
 		}
@@ -140,7 +155,7 @@ func TestPromptsOfManySources(t *testing.T) {
 			if s, evicted, ok := wait(x.addr(i % x.sources)); evicted == person {
 				t.Fatalf("%s: the person has lost the place to try %d", name, i)
 			} else if !ok {
-				l.Release(s)
+				s.Release()
 			}
 		}
 	}
@@ -150,14 +165,14 @@ func TestPromptsOfManySources(t *testing.T) {
 // clients; those that have not proven it are few, and strangers give way to nodes.
 func TestPlacesOfNodes(t *testing.T) {
 	t.Parallel()
-	l := NewLimiter[*peer](Limits{Total: 2, Unauthenticated: 2})
+	l := ssh(Limits{Total: 2, Unknown: 2})
 	for _, s := range silentSlots(l, "127.0.0.1", 2) {
-		l.SetState(s, LoggedIn)
+		s.SetClass(LoggedIn)
 	}
-	stranger := func(i int) *Slot[*peer] {
-		return &Slot[*peer]{Conn: &peer{}, Source: sockets.SourceOf(netip.AddrFrom4([4]byte{100, byte(i), 0, 1}))}
+	stranger := func(i int) *Slot {
+		return (&peer{}).slot(netip.AddrFrom4([4]byte{100, byte(i), 0, 1}))
 	}
-	if evicted, reason := l.Acquire(stranger(0)); evicted != nil || reason != ReasonTotal {
+	if evicted, reason := l.Acquire(stranger(0), Unknown); evicted != nil || reason != ReasonTotal {
 		t.Fatal("there is a place among the clients")
 	}
 	for i := range 2 * maxNodeLogins {
@@ -166,7 +181,7 @@ func TestPlacesOfNodes(t *testing.T) {
 	if got := l.Counts(); got[NodeLogin] != maxNodeLogins || got.All() != 2 {
 		t.Errorf("%v", got)
 	}
-	node := &Slot[*peer]{Conn: &peer{}, Source: netip.MustParsePrefix("203.0.113.9/32"), OfNode: true, Shared: true}
+	node := &Slot{Conn: &peer{}, Source: netip.MustParsePrefix("203.0.113.9/32"), OfNode: true, Shared: true}
 	if evicted, ok := l.AcquireForNode(node, true); !ok || evicted == nil || evicted.OfNode {
 		t.Error("a node was refused")
 	}
@@ -175,11 +190,11 @@ func TestPlacesOfNodes(t *testing.T) {
 			t.Fatal("a stranger has taken the place of a node")
 		}
 	}
-	l.SetState(node, Node)
+	node.SetClass(Node)
 	if got := l.Counts(); got[Node] != 1 || got.All() != 2 {
 		t.Errorf("%v", got)
 	}
-	l, refused := NewLimiter[*peer](Limits{}), 0
+	l, refused := ssh(Limits{}), 0
 	for range 3 * maxNodeLoginsPerSource {
 		if _, ok := l.AcquireForNode(stranger(0), true); !ok {
 			refused++
@@ -193,17 +208,15 @@ func TestPlacesOfNodes(t *testing.T) {
 // TestLimiterForgets: nothing is left of connections that have ended, however they did.
 func TestLimiterForgets(t *testing.T) {
 	t.Parallel()
-	l := NewLimiter[*peer](Limits{Total: 40, PerSource: 4, Unauthenticated: 6})
-	var all []*Slot[*peer]
+	l := ssh(Limits{Total: 40, PerSource: 4, Unknown: 6})
+	var all []*Slot
 	for i := range 50 {
-		s := &Slot[*peer]{Conn: &peer{time.Minute}, Source: sockets.SourceOf(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 7)}))}
+		s := (&peer{silent: time.Minute}).slot(netip.AddrFrom4([4]byte{203, 0, 113, byte(i % 7)}))
 		all = append(all, s)
-		if evicted, reason := l.Acquire(s); reason != "" && evicted == nil {
-			s.released = true
-		}
+		l.Acquire(s, Unknown)
 		if i%3 == 0 {
 			if l.BeginPrompt(s); i%6 == 0 {
-				l.SetState(s, Unauthenticated)
+				s.SetClass(Unknown)
 			}
 		}
 		if i%4 == 1 {
@@ -211,15 +224,15 @@ func TestLimiterForgets(t *testing.T) {
 		}
 		if i%5 == 0 {
 			l.ReserveAccount(s, int64(i%3+1))
-			l.SetState(s, LoggedIn)
+			s.SetClass(LoggedIn)
 		}
 	}
 	for _, s := range all {
-		l.Release(s)
-		l.Release(s)
+		s.Release()
+		s.Release()
 	}
-	if l.Counts() != (Counts{}) || len(l.sources) != 0 || len(l.accounts) != 0 || len(l.unauthenticated)+len(l.prompting)+len(l.nodeLogins) != 0 {
-		t.Errorf("left: %v, %d sources, %d accounts, %d unauthenticated", l.Counts(), len(l.sources), len(l.accounts), len(l.unauthenticated))
+	if l.Counts() != (Counts{}) || len(l.sources) != 0 || len(l.accounts) != 0 || l.all.list.Len() != 1 || len(l.prompting)+len(l.nodeLogins) != 0 || l.limiter.open != 0 {
+		t.Errorf("left: %v, %d sources, %d accounts, %d listed", l.Counts(), len(l.sources), len(l.accounts), l.all.list.Len()-1)
 	}
 }
 
@@ -228,8 +241,12 @@ func TestLimiterForgets(t *testing.T) {
 func TestAccountLimitOfAllNodes(t *testing.T) {
 	t.Parallel()
 	elsewhere := 126
-	l := NewLimiter[*peer](Limits{PerAccount: 128, Elsewhere: func(account int64) int { return map[int64]int{1: elsewhere}[account] }})
-	reserve := func(account int64) bool { return l.ReserveAccount(&Slot[*peer]{}, account) }
+	l := ssh(Limits{PerAccount: 128, Elsewhere: func(account int64) int { return map[int64]int{1: elsewhere}[account] }})
+	reserve := func(account int64) bool {
+		s := (&peer{}).slot(netip.MustParseAddr("127.0.0.1"))
+		l.Acquire(s, Unknown)
+		return l.ReserveAccount(s, account)
+	}
 	if !reserve(1) || len(l.AccountsToTell()) != 0 {
 		t.Errorf("the first one of 127: refused, or told: %v", l.AccountsToTell())
 	}
@@ -242,8 +259,8 @@ func TestAccountLimitOfAllNodes(t *testing.T) {
 	if elsewhere--; !reserve(1) || !reserve(2) {
 		t.Error("refused with a connection less elsewhere, or for another account")
 	}
-	l = NewLimiter[*peer](Limits{PerAccount: 2})
-	if l.ReserveAccount(&Slot[*peer]{}, 1); l.AccountsToTell()[1] != 1 {
+	l = ssh(Limits{PerAccount: 2})
+	if reserve(1); l.AccountsToTell()[1] != 1 {
 		t.Errorf("of a low limit is told: %v", l.AccountsToTell())
 	}
 }

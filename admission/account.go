@@ -1,0 +1,50 @@
+package admission
+
+import "math"
+
+// ReserveAccount counts a connection for the account that is about to log in; false
+// when the account has too many, at all nodes together.
+func (f *Front) ReserveAccount(s *Slot, account int64) bool {
+	others := 0
+	if f.limits.Elsewhere != nil && f.limits.PerAccount < math.MaxInt {
+		others = f.limits.Elsewhere(account)
+	}
+	f.limiter.mu.Lock()
+	defer f.limiter.mu.Unlock()
+	switch {
+	case !s.placed() || s.account != 0:
+		return true
+	case f.accounts[account] >= f.limits.PerAccount-others:
+		return false
+	}
+	s.account = account
+	f.accounts[account]++
+	return true
+}
+
+// leaveAccount takes a connection out of the count of its account.
+func (s *Slot) leaveAccount() {
+	if s.account == 0 {
+		return
+	}
+	n := s.front.accounts
+	if n[s.account]--; n[s.account] == 0 {
+		delete(n, s.account)
+	}
+	s.account = 0
+}
+
+// AccountsToTell returns what the other nodes need to know to hold the limit of an account:
+// the accounts with at least 1/64 of it. Most of some thousand accounts have one connection
+// each, and need not be written each second.
+func (f *Front) AccountsToTell() map[int64]int {
+	f.limiter.mu.Lock()
+	defer f.limiter.mu.Unlock()
+	list := map[int64]int{}
+	for account, n := range f.accounts {
+		if n >= max(1, f.limits.PerAccount/64) {
+			list[account] = n
+		}
+	}
+	return list
+}

@@ -1,0 +1,368 @@
+// Package admission says which connections relayd keeps. One Limiter counts those of all
+// listeners against the descriptors of the process; each Front, one for HTTP and one for SSH,
+// counts its own in all, by source and by account, and says which of them gives way to a new
+// one. Penalties keep sources of failed logins out for a while.
+package admission
+
+import (
+	"cmp"
+	"errors"
+	"math"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Class says what a connection is to others that want its place.
+type Class int
+
+// Classes of connections. Those of class Unknown and Idle give way to new ones, the others never
+// do, but for logins that too many have under way: see BeginPrompt and AcquireForNode.
+const (
+	// Unknown has not logged in. Among them the one whose peer is silent for longest gives way.
+	Unknown Class = iota
+	// Idle waits for a request of its peer. Among them the one that waits for longest gives way.
+	Idle
+	// Busy carries a request.
+	Busy
+	// Prompting is a login that waits for a person.
+	Prompting
+	// LoggedIn has logged in.
+	LoggedIn
+	// NodeLogin is a connection that says, or may be about to say, that another node has made
+	// it, and Node one that has proven it. Both are outside of the limits of clients, so that
+	// nodes reach each other however many clients there are.
+	NodeLogin
+	Node
+	classes
+)
+
+// Reasons for which a connection gets no place, or loses it.
+const (
+	ReasonPenalty         = "penalty"
+	ReasonTotal           = "total"           // Limits.Total
+	ReasonSource          = "source"          // Limits.PerSource
+	ReasonUnauthenticated = "unauthenticated" // Limits.Unknown
+	ReasonFiles           = "files"           // the process has no descriptors left, or none for this front
+)
+
+// Conn is a connection that has a place.
+type Conn interface {
+	// Evicted ends the connection, whose place another one has taken for this reason. It must not
+	// block.
+	Evicted(reason string)
+}
+
+// Slot is the place of one connection. The exported fields are set once, before Acquire. The
+// methods of the zero value do nothing. They are safe for concurrent use.
+type Slot struct {
+	Conn Conn
+	// Silent returns the time since the peer was heard; 0 while the peer waits for this server. It
+	// may be nil for connections that are never Unknown.
+	Silent func() time.Duration
+	Source netip.Prefix // the zero value counts for none
+	// Shared marks loopback, trusted proxies and other nodes: many people come from there, so
+	// that no limit per source holds.
+	Shared bool
+	// OfNode marks addresses that other nodes are known to have. A stranger takes no place of
+	// them while strangers have others.
+	OfNode bool
+
+	front   *Front // nil = it has no place
+	class   Class
+	since   uint64 // orders slots by when their class was set
+	places  [2]place
+	account int64 // the account that it is counted for; 0 = none yet
+}
+
+// Counts counts connections by class.
+type Counts [classes]int
+
+// All returns the sum of those that are not of other nodes.
+func (n *Counts) All() int { return n[Unknown] + n[Idle] + n[Busy] + n[Prompting] + n[LoggedIn] }
+
+// Limiter counts the connections of several fronts, each of which has a descriptor. Safe for
+// concurrent use.
+type Limiter struct {
+	most, mostOfOne int // descriptors for the clients of all fronts, and of one
+
+	mu     sync.Mutex
+	fronts []*Front
+	open   int // connections of clients, at all fronts
+	moves  uint64
+}
+
+// NewLimiter makes a Limiter without fronts, for a process that may have so many descriptors;
+// 0 = unknown. One front leaves the last eighth of them to the others: callers must not keep
+// everybody from logging in, nor logins keep callers out.
+func NewLimiter(files int) *Limiter {
+	l := &Limiter{most: math.MaxInt, mostOfOne: math.MaxInt}
+	if files > 0 {
+		l.most = forClients(files)
+		l.mostOfOne = l.most - l.most/8
+	}
+	return l
+}
+
+// MostOfOne returns how many connections one front may have at most; math.MaxInt = any number.
+func (l *Limiter) MostOfOne() int { return l.mostOfOne }
+
+// reservedFiles is how many descriptors are for other uses than clients: other nodes, the
+// database, the spool and logs.
+const reservedFiles = 512
+
+// forClients returns how many of the descriptors of a process clients may have.
+func forClients(files int) int { return max(files-reservedFiles, files/2) }
+
+// Limits are the numbers of connections that a Front allows. 0 is no limit, unless the comment
+// says otherwise.
+type Limits struct {
+	Total, PerSource, PerAccount int
+	// Unknown is how many may not have logged in yet.
+	Unknown int
+	// Prompts is how many logins may wait for a person; 0 = 256.
+	Prompts int
+	// Elsewhere returns how many connections an account has at other nodes; nil = there are none.
+	Elsewhere func(account int64) int
+}
+
+const (
+	// maxPromptsPerSource is how many logins of one source that is not shared may wait for a
+	// person.
+	maxPromptsPerSource = 8
+	// maxNodeLogins is how many connections may be about to log in as other nodes, and
+	// maxNodeLoginsPerSource how many of them one source may have that is not known to be one.
+	maxNodeLogins, maxNodeLoginsPerSource = 64, 8
+)
+
+// Front counts the connections of one protocol, in all, by source and by account. A new
+// connection that finds no place takes that of one that is idle or has not logged in: many
+// silent sockets must not keep a login out (OpenSSH's MaxStartups drops at random for the same
+// reason). It closes nothing itself. Safe for concurrent use.
+type Front struct {
+	limiter *Limiter
+	limits  Limits
+
+	// The rest is guarded by limiter.mu.
+	all        *group
+	sources    map[netip.Prefix]*group // without empty ones
+	accounts   map[int64]int
+	prompting  map[*Slot]struct{}
+	nodeLogins map[*Slot]struct{}
+}
+
+// Front adds a front.
+func (l *Limiter) Front(limits Limits) *Front {
+	for _, limit := range []*int{&limits.Total, &limits.PerSource, &limits.PerAccount, &limits.Unknown} {
+		if *limit <= 0 {
+			*limit = math.MaxInt
+		}
+	}
+	limits.Prompts = cmp.Or(limits.Prompts, 256)
+	f := &Front{
+		limiter: l, limits: limits,
+		all: newGroup(), sources: map[netip.Prefix]*group{}, accounts: map[int64]int{},
+		prompting: map[*Slot]struct{}{}, nodeLogins: map[*Slot]struct{}{},
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.fronts = append(l.fronts, f)
+	return f
+}
+
+// Acquire takes a place for a new connection of class Unknown or Idle. The reason is empty where
+// there was space. Otherwise the caller has to end the evicted connection, or, where that is nil,
+// the new one.
+func (f *Front) Acquire(s *Slot, class Class) (evicted *Slot, reason string) {
+	l := f.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	own := f.sources[s.Source]
+	switch {
+	case own != nil && !s.Shared && own.counts.All() >= f.limits.PerSource:
+		reason, evicted = ReasonSource, own.firstToGo()
+	case f.all.counts.All() >= f.limits.Total:
+		reason, evicted = ReasonTotal, f.firstToGo()
+	case f.all.counts[Unknown] >= f.limits.Unknown:
+		reason, evicted = ReasonUnauthenticated, f.firstToGo()
+	case l.open >= l.most, f.all.counts.All() >= l.mostOfOne:
+		reason, evicted = ReasonFiles, f.firstToGo()
+		if evicted == nil && l.open >= l.most && f.all.counts.All() < l.mostOfOne {
+			evicted = l.firstToGo()
+		}
+	}
+	if reason != "" {
+		if evicted == nil {
+			return nil, reason
+		}
+		evicted.remove()
+	}
+	s.enter(f, class)
+	return evicted, reason
+}
+
+// firstToGo returns the connection of a front that gives way to a new one, nil where none does.
+// Of those that have not logged in it is one of the source that has most of them.
+func (f *Front) firstToGo() *Slot {
+	from := f.all
+	for s := range f.all.waiting() {
+		if s.class == Idle {
+			break // a front has idle connections, or logins
+		}
+		if own := s.places[1].in; from == f.all || own.counts[Unknown] > from.counts[Unknown] {
+			from = own
+		}
+	}
+	return from.firstToGo()
+}
+
+// firstToGo returns the connection of all fronts that gives way to a new one, nil where none does.
+func (l *Limiter) firstToGo() *Slot {
+	for _, f := range l.fronts {
+		if s := f.firstToGo(); s != nil {
+			return s
+		}
+	}
+	return nil
+}
+
+// shedPerFailure is how many connections end when one could not be accepted.
+const shedPerFailure = 16
+
+// Shed ends some connections, those of this front first, if err, of an accept that failed, says
+// that descriptors or memory are short. It returns how many.
+func (f *Front) Shed(err error) int {
+	short := func(e error) bool { return errors.Is(err, e) }
+	if !slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM}, short) {
+		return 0
+	}
+	l := f.limiter
+	var evicted []*Slot
+	l.mu.Lock()
+	for len(evicted) < shedPerFailure {
+		s := cmp.Or(f.firstToGo(), l.firstToGo())
+		if s == nil {
+			break
+		}
+		s.remove()
+		evicted = append(evicted, s)
+	}
+	l.mu.Unlock()
+	for _, s := range evicted {
+		s.Conn.Evicted(ReasonFiles)
+	}
+	return len(evicted)
+}
+
+// AcquireForNode takes a place for a connection that may be one of another node: it is new and
+// found no place among the clients, or it has one and said that it is of a node. Where too many
+// are about to log in, the caller has to end the evicted connection; ok is false when the
+// connection itself gets no place.
+func (f *Front) AcquireForNode(s *Slot, isNew bool) (evicted *Slot, ok bool) {
+	f.limiter.mu.Lock()
+	defer f.limiter.mu.Unlock()
+	if own := f.sources[s.Source]; own != nil && !s.OfNode && !s.Shared && own.counts[NodeLogin] >= maxNodeLoginsPerSource {
+		return nil, false
+	}
+	if len(f.nodeLogins) >= maxNodeLogins {
+		if evicted = oldestOfBusiest(f.nodeLogins); evicted != nil {
+			evicted.remove()
+		}
+	}
+	if isNew {
+		s.enter(f, NodeLogin)
+		return evicted, true
+	}
+	return evicted, s.move(NodeLogin)
+}
+
+// BeginPrompt says that the login waits for a person; ok is false when too many of its source
+// do. Where too many do in all, it takes the place of the oldest one of the network with the
+// most of them, if its own network has fewer: strangers that wait must not keep everybody else
+// out. The caller has to end the evicted one.
+func (f *Front) BeginPrompt(s *Slot) (evicted *Slot, ok bool) {
+	f.limiter.mu.Lock()
+	defer f.limiter.mu.Unlock()
+	if own := f.sources[s.Source]; own != nil && !s.Shared && own.counts[Prompting] >= maxPromptsPerSource {
+		return nil, false
+	}
+	if len(f.prompting) >= f.limits.Prompts {
+		if evicted = oldestOfBusiest(f.prompting); evicted == nil || count(f.prompting, evicted) <= count(f.prompting, s) {
+			return nil, false
+		}
+		evicted.remove()
+	}
+	return evicted, s.move(Prompting)
+}
+
+// oldestOfBusiest returns the slot that has its class longest in the network with the most
+// slots of this class. Those of nodes come last.
+func oldestOfBusiest(slots map[*Slot]struct{}) (oldest *Slot) {
+	counts := map[netip.Prefix]int{}
+	for s := range slots {
+		counts[network(s.Source)]++
+	}
+	busy := func(s *Slot) int {
+		if s.OfNode {
+			return 0
+		}
+		return counts[network(s.Source)]
+	}
+	for s := range slots {
+		if oldest == nil || busy(s) > busy(oldest) || busy(s) == busy(oldest) && s.since < oldest.since {
+			oldest = s
+		}
+	}
+	return oldest
+}
+
+// count counts the slots whose network is that of s.
+func count(slots map[*Slot]struct{}, s *Slot) (n int) {
+	for other := range slots {
+		if network(other.Source) == network(s.Source) {
+			n++
+		}
+	}
+	return n
+}
+
+// network is what one customer of a provider has at most: one can have many sources.
+func network(source netip.Prefix) netip.Prefix {
+	bits := 24
+	if source.Addr().Is6() {
+		bits = 48
+	}
+	p, _ := source.Addr().Prefix(bits)
+	return p
+}
+
+// Counts returns the number of connections by class.
+func (f *Front) Counts() Counts {
+	f.limiter.mu.Lock()
+	defer f.limiter.mu.Unlock()
+	return f.all.counts
+}
+
+// Sources counts the sources of connections; those without a source count as none.
+func (f *Front) Sources() int {
+	f.limiter.mu.Lock()
+	defer f.limiter.mu.Unlock()
+	n := len(f.sources)
+	if f.sources[netip.Prefix{}] != nil {
+		n--
+	}
+	return n
+}
+
+// Limits returns the limits in all and of a source, 0 = none.
+func (f *Front) Limits() (total, perSource int) {
+	number := func(limit int) int {
+		if limit == math.MaxInt {
+			return 0
+		}
+		return limit
+	}
+	return number(min(f.limits.Total, f.limiter.mostOfOne)), number(f.limits.PerSource)
+}

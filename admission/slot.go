@@ -1,0 +1,159 @@
+package admission
+
+import (
+	"container/list"
+	"iter"
+	"time"
+)
+
+// group lists connections of one front, all or those of one source: first those that keep their
+// place, then mark, then those that give way to new ones, longest in their class first. To move
+// one allocates nothing.
+type group struct {
+	list   list.List
+	mark   *list.Element
+	counts Counts
+}
+
+func newGroup() *group {
+	g := &group{}
+	g.mark = g.list.PushBack(nil)
+	return g
+}
+
+// waiting lists the connections that give way.
+func (g *group) waiting() iter.Seq[*Slot] {
+	return func(yield func(*Slot) bool) {
+		for e := g.mark.Next(); e != nil && yield(e.Value.(*Slot)); e = e.Next() {
+		}
+	}
+}
+
+// firstToGo returns the connection of the group that gives way to a new one, nil where none does.
+// Among logins that wait for our answer it is none: evicting them would throw away work that is
+// nearly done, so that the new connection has to come again.
+func (g *group) firstToGo() (first *Slot) {
+	var longest time.Duration
+	for s := range g.waiting() {
+		if s.class == Idle {
+			return s
+		}
+		if d := s.Silent(); d > longest {
+			first, longest = s, d
+		}
+	}
+	return first
+}
+
+// place is an element of a group.
+type place struct {
+	in *group
+	at *list.Element
+}
+
+// gives tells whether connections of the class give way to new ones.
+func (c Class) gives() bool { return c == Unknown || c == Idle }
+
+// enter gives s a place. The caller holds the lock of the limiter, as for all methods in lower
+// case.
+func (s *Slot) enter(f *Front, class Class) {
+	if f.sources[s.Source] == nil {
+		f.sources[s.Source] = newGroup()
+	}
+	s.front, s.account = f, 0
+	for i, g := range [...]*group{f.all, f.sources[s.Source]} {
+		s.places[i] = place{g, g.list.PushFront(s)}
+	}
+	s.set(class)
+}
+
+// set counts s in a class, and puts it where the class belongs in its groups.
+func (s *Slot) set(class Class) {
+	l := s.front.limiter
+	l.moves++
+	s.class, s.since = class, l.moves
+	s.count(1)
+	for _, p := range s.places {
+		if class.gives() {
+			p.in.list.MoveToBack(p.at)
+		} else {
+			p.in.list.MoveBefore(p.at, p.in.mark)
+		}
+	}
+}
+
+// count adds s to the counts of its class, or with -1 takes it out.
+func (s *Slot) count(by int) {
+	for _, p := range s.places {
+		p.in.counts[s.class] += by
+	}
+	var slots map[*Slot]struct{}
+	switch s.class {
+	case Prompting:
+		slots = s.front.prompting
+	case NodeLogin:
+		slots = s.front.nodeLogins
+	}
+	if s.class != NodeLogin && s.class != Node {
+		s.front.limiter.open += by
+	}
+	switch {
+	case slots == nil:
+	case by > 0:
+		slots[s] = struct{}{}
+	default:
+		delete(slots, s)
+	}
+}
+
+// move puts s into another class; false when it has no place any more.
+func (s *Slot) move(class Class) bool {
+	if !s.placed() {
+		return false
+	}
+	if s.class != class {
+		s.count(-1)
+		s.set(class)
+	}
+	return true
+}
+
+// placed tells whether s has a place.
+func (s *Slot) placed() bool { return s.places[0].at != nil }
+
+// remove takes the place away.
+func (s *Slot) remove() {
+	if !s.placed() {
+		return
+	}
+	s.count(-1)
+	for i, p := range s.places {
+		p.in.list.Remove(p.at)
+		s.places[i] = place{}
+	}
+	if s.front.sources[s.Source].list.Len() == 1 {
+		delete(s.front.sources, s.Source)
+	}
+}
+
+// SetClass says what the connection is from now on; false when it has lost its place to another
+// one already.
+func (s *Slot) SetClass(class Class) bool {
+	if s.front == nil {
+		return true
+	}
+	s.front.limiter.mu.Lock()
+	defer s.front.limiter.mu.Unlock()
+	return s.move(class)
+}
+
+// Release gives the place of a connection back that has ended. It may be called more than once.
+func (s *Slot) Release() {
+	if s.front == nil {
+		return
+	}
+	s.front.limiter.mu.Lock()
+	defer s.front.limiter.mu.Unlock()
+	s.remove()
+	s.leaveAccount()
+}

@@ -1,0 +1,36 @@
+package server
+
+import (
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Bounds of log lines of one kind. A flood of requests or connections must not become
+// a flood of lines, because every request would wait for the log.
+const (
+	logPerSecond = 20               // relay-made answers at level info
+	logInterval  = 10 * time.Second // between lines of any other limited kind
+)
+
+// logLimiter allows a number of log lines of one kind within an interval, and counts
+// the suppressed ones. Safe for concurrent use.
+type logLimiter struct {
+	rate       *rate.Limiter
+	suppressed atomic.Int64
+}
+
+func newLogLimiter(lines int, interval time.Duration) *logLimiter {
+	return &logLimiter{rate: rate.NewLimiter(rate.Every(interval/time.Duration(lines)), lines)}
+}
+
+// allow tells whether a line may be written now, and how many were suppressed since
+// the last one.
+func (l *logLimiter) allow() (suppressed int64, ok bool) {
+	if !l.rate.Allow() {
+		l.suppressed.Add(1)
+		return 0, false
+	}
+	return l.suppressed.Swap(0), true
+}
