@@ -38,10 +38,12 @@ func TestExport(t *testing.T) {
 	refused := h.event("shop", rejected)
 	path := "/api/v1/events/" + refused.String() + "/export?format="
 	h.get(h.asAlice, path+"json").want(200)
-	h.get(h.asAlice, path+"python").code(409, "event-not-replayable")
+	for _, format := range []string{"curl", "har", "go", "js", "python"} {
+		h.get(h.asAlice, path+format).code(409, "event-not-replayable")
+	}
 }
 
-// TestExportOfALargeBody: a test of that size is refused, all else is given.
+// TestExportOfALargeBody: a form that would carry a part of it is refused and names the one that sends it whole.
 func TestExportOfALargeBody(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
@@ -49,10 +51,12 @@ func TestExportOfALargeBody(t *testing.T) {
 		e.Request.Body.Size = record.MaxBody + 1 // what is stored of it does not matter
 	})
 	base := "/api/v1/events/" + id.String() + "/export?format="
-	for _, format := range []string{"go", "js", "python"} {
-		h.get(h.asAlice, base+format).code(413, "body-too-large")
+	for _, format := range []string{"go", "js", "python", "har"} {
+		if a := h.get(h.asAlice, base+format).code(409, "conflict"); !strings.Contains(a.body, "export it as curl, or take request.raw") {
+			t.Errorf("%s: %s", format, a.body)
+		}
 	}
-	for _, format := range []string{"curl", "har", "json"} {
+	for _, format := range []string{"curl", "json"} {
 		h.get(h.asAlice, base+format).want(200)
 	}
 }

@@ -146,8 +146,9 @@ func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInf
 	return nil
 }
 
-// exportCopies is how many times the bytes of an event are held at most while it is exported.
-const exportCopies = 4
+// How many times the bytes of an event are held at most while it is exported: as a record, its form before
+// it was indented, and what both are made of; as a program or a command, where a byte is up to four, twice.
+const recordCopies, programCopies = 4, 10
 
 func (s *server) addExportRoute() {
 	formats := make([]any, 0, len(record.ExportFormats))
@@ -158,19 +159,22 @@ func (s *server) addExportRoute() {
 		tag: "events", scope: relay.ScopeEventsRead, resolve: s.resolveExported,
 		query: []*huma.Param{{
 			Name: "format", In: "query", Required: true, Schema: &huma.Schema{Type: huma.TypeString, Enum: formats},
-			Description: "go, js and python are self-contained tests, of requests up to 1 MiB; beyond that 413",
+			Description: "go, js and python are self-contained tests, of requests up to 1 MiB; a form that cannot send exactly what came is refused, and the answer names those that can",
 		}},
 		answers: map[string]*huma.Response{"200": {Description: "The file", Content: map[string]*huma.MediaType{
 			"text/plain":       {Schema: textSchema},
 			"application/json": {Schema: &huma.Schema{Type: huma.TypeObject}},
 		}}},
-	}.on("GET /events/{id}/export", "export-event", "Export an event as a curl command, HAR, JSON, or a test that sends the exact bytes", 409, 413),
+	}.on("GET /events/{id}/export", "export-event", "Export an event as a curl command, HAR, JSON, or a test that sends the exact bytes", 409),
 		func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-			// The file, its form before it was indented, and what both are made of.
-			if err := c.answer.Hold(exportCopies * c.event.HeldBytes()); err != nil {
+			format, copies := r.URL.Query().Get("format"), int64(programCopies)
+			if format == "har" || format == "json" {
+				copies = recordCopies
+			}
+			if err := c.answer.Hold(copies * c.event.HeldBytes()); err != nil {
 				return err
 			}
-			out, err := record.Export(c.event, r.URL.Query().Get("format"), s.Site, s.Version, time.Now(), s.mostJSON()/2)
+			out, err := record.Export(c.event, format, s.Site, s.Version, time.Now(), s.mostJSON()/2)
 			if err != nil {
 				return err
 			}

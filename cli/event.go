@@ -340,13 +340,6 @@ and go, js and python are tests that send the exact bytes.`,
 			if isJSON = (*format == "har" || *format == "json") && json.Valid(text); isJSON {
 				return text, nil
 			}
-			if file := args[0] + "-request.body"; bytes.HasSuffix(text, []byte("--data-binary '@"+file+"'\n")) {
-				var told record.SSH
-				if err := api.Get(ctx, "/ssh", &told); err != nil {
-					return nil, err
-				}
-				f.Say("the body is too large for a command line; save " + told.BaseURL + "/api/v1/events/" + args[0] + "/request.body as " + file)
-			}
 			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
 		},
 		// Exports contain only printable text and tabs; anything else is no export, and is escaped.

@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"net/http/httptest"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
@@ -20,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"relay/relaytest"
 	"relay/signature"
 )
 
@@ -83,7 +83,7 @@ func oracles() []oracle {
 // refuse another secret, a changed byte and a time that is too old by the table.
 func TestSignatureOracles(t *testing.T) {
 	t.Parallel()
-	dir := oracleModules(t)
+	dir := relaytest.NodeModules(t, "testdata/oracles", "verify.cjs")
 	var cases []oracleCase
 	for _, o := range oracles() {
 		cases = append(cases, casesOf(t, o)...)
@@ -277,60 +277,4 @@ func keyPairCases(t *testing.T) []oracleCase {
 		"x-twilio-email-event-webhook-signature": base64.StdEncoding.EncodeToString(der), "x-twilio-email-event-webhook-timestamp": stamp,
 	})
 	return list
-}
-
-// oracleModules gives a folder with the libraries, which npm installs once into the user's
-// cache folder, without running scripts of theirs.
-func oracleModules(t *testing.T) string {
-	t.Helper()
-	for _, tool := range []string{"node", "npm"} {
-		if _, err := exec.LookPath(tool); err != nil {
-			t.Fatalf("%s is needed: %v", tool, err)
-		}
-	}
-	const from = "testdata/oracles"
-	hash := sha256.New()
-	files := map[string][]byte{}
-	for _, name := range []string{"package.json", "package-lock.json", "verify.cjs"} {
-		content, err := os.ReadFile(filepath.Join(from, name))
-		if err != nil {
-			t.Fatal(err)
-		}
-		files[name] = content
-		if name != "verify.cjs" {
-			hash.Write(content)
-		}
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		cache = os.TempDir()
-	}
-	dir := filepath.Join(cache, "relay-tests", "oracles-"+hex.EncodeToString(hash.Sum(nil)[:8]))
-	if _, err := os.Stat(filepath.Join(dir, "installed")); err != nil {
-		install(t, dir, files)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "verify.cjs"), files["verify.cjs"], 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return dir
-}
-
-func install(t *testing.T, dir string, files map[string][]byte) {
-	t.Helper()
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	for name, content := range files {
-		if err := os.WriteFile(filepath.Join(dir, name), content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund", "--loglevel=error")
-	cmd.Dir = dir
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("npm ci: %v\n%s", err, out)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "installed"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
 }

@@ -395,6 +395,15 @@ func TestExports(t *testing.T) {
 		t.Error("json is of another event")
 	}
 	r.get("/api/v1/events/"+id+"/export?format=exe", 422)
+
+	// A form that cannot send what came was a canceled download without a reason, or sent something else.
+	id = r.send(post("/hook?x=1", "\x00")).String()
+	page := r.get("/events/"+id, 200)
+	contains(t, "menu", page, "the body of this request is binary, and HAR carries only text; export it as curl, go, js, python, or take request.raw", "export?format=go")
+	if strings.Contains(page, "export?format=har") {
+		t.Error("the menu offers a form that is refused")
+	}
+	r.get("/api/v1/events/"+id+"/export?format=har", 409)
 }
 
 func TestHostileBytesStayText(t *testing.T) {

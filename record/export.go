@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -25,13 +27,16 @@ type Exported struct {
 // Export returns an event that was read whole, bodies up to MaxBody, in one of
 // ExportFormats. creator is the version of the program, now decides about warnings, and bodies have
 // at most most bytes as JSON together: what does not fit is marked as truncated. The
-// error is validation-failed for another format, and those of program.
+// error is validation-failed for another format, and that of ExportRefusal.
 func Export(e *relay.Event, format string, site relay.Site, creator string, now time.Time, most int64) (_ *Exported, err error) {
 	// A program is plain text to browsers, whatever language it is in.
 	out := &Exported{Type: "text/plain; charset=utf-8", Name: e.ID.String()}
+	if refused := ExportRefusal(e, format); refused != nil {
+		return nil, refused
+	}
 	switch format {
 	case "curl":
-		out.Body = []byte(CURL(e, site, out.Name+"-request.body"))
+		out.Body = []byte(CURL(e, site))
 		out.Name += ".sh"
 	case "har", "json":
 		var v any
@@ -45,16 +50,10 @@ func Export(e *relay.Event, format string, site relay.Site, creator string, now 
 		out.Type, out.Name = "application/json", out.Name+"."+format
 		out.Body, err = json.MarshalIndent(v, "", "  ")
 		out.Body = append(out.Body, '\n')
-	case "go", "js", "python":
+	default:
 		p := programs[format]
 		out.Name = p.before + out.Name + p.after
 		out.Body, err = p.fill(e)
-	default:
-		known := "expected one of " + strings.Join(ExportFormats, ", ")
-		err = &relay.Error{
-			Code: relay.CodeValidationFailed, Detail: "query.format: " + known,
-			Fields: []relay.FieldError{{Location: "query.format", Message: known}},
-		}
 	}
 	if err != nil {
 		return nil, err
@@ -62,134 +61,93 @@ func Export(e *relay.Event, format string, site relay.Site, creator string, now 
 	return out, nil
 }
 
-// inlineCURL is how many bytes of a body a command carries itself; larger ones are
-// read from a file, because a shell bounds the length of its lines.
-const inlineCURL = 64 << 10
-
-// CURL gives a POSIX shell command that sends the request of an event to its alias
-// again: method, target, header lines in their order and every byte of the body.
-// What curl would add by itself is switched off; Host and the framing lines stand
-// where curl puts them. file is the name that the command reads a body from that is
-// too large for a command line, or not all at hand.
-func CURL(e *relay.Event, site relay.Site, file string) string {
-	c := &curl{}
-	body := e.Request.Body
-	inline := body.Size <= inlineCURL && int64(len(body.Data)) == body.Size
-	if body.Size > 0 && inline && !plainArgument(body.Data) {
-		c.b.WriteString("printf '" + octal(body.Data) + "' | ")
+// ExportRefusal returns why an event cannot be exported in one of ExportFormats, nil if it can. All forms
+// but json send the request again: one that could not send exactly what came is refused, and the detail
+// names those that can. Of a body that is not at hand as a whole, the beginning decides. Errors:
+// event-not-replayable when the request was not kept whole, conflict when another form can send it,
+// validation-failed for a form that is not known.
+func ExportRefusal(e *relay.Event, format string) *relay.Error {
+	if !slices.Contains(ExportFormats, format) {
+		known := "expected one of " + strings.Join(ExportFormats, ", ")
+		return &relay.Error{
+			Code: relay.CodeValidationFailed, Detail: "query.format: " + known,
+			Fields: []relay.FieldError{{Location: "query.format", Message: known}},
+		}
 	}
-	c.b.WriteString("curl -sS -i --globoff --path-as-is")
-	c.option(map[bool]string{true: "--http1.0", false: "--http1.1"}[e.HTTPMinor == 0])
-	bodied := c.method(e)
-	c.target(e, site)
-	c.headers(e, bodied)
-	switch {
-	case !bodied:
-	case body.Size == 0:
-		c.option("--data-raw ''")
-	case !inline:
-		c.option("--data-binary " + quoted([]byte("@"+file)))
-	case plainArgument(body.Data):
-		c.option("--data-raw " + quoted(body.Data))
+	if format == "json" {
+		return nil
+	}
+	if e.Blocker != "" && e.Blocker != relay.BlockedUpgraded || e.Request.Body.State != relay.BodyComplete {
+		refused := relay.Errorf(relay.CodeEventNotReplayable, "this request was not kept whole, so there are no exact bytes to send; the form json and request.raw have what is there")
+		if refused.Reason = e.Blocker; refused.Reason == "" {
+			refused.Reason = relay.BlockedIncomplete
+		}
+		return refused
+	}
+	why := exportFault(e, format)
+	if why == "" {
+		return nil
+	}
+	var can []string
+	for _, other := range ExportFormats {
+		if other != "json" && exportFault(e, other) == "" {
+			can = append(can, other)
+		}
+	}
+	if len(can) == 0 {
+		return relay.Errorf(relay.CodeConflict, "%s; request.raw has the exact bytes", why)
+	}
+	return relay.Errorf(relay.CodeConflict, "%s; export it as %s, or take request.raw, which has the exact bytes", why, strings.Join(can, ", "))
+}
+
+// exportFault says what a form cannot express of a request that was kept whole, "" = nothing.
+func exportFault(e *relay.Event, format string) string {
+	m := &e.Request
+	trailers := len(wire.Trailers(m.Lines)) > 0
+	switch format {
+	case "curl":
+		if trailers {
+			return "curl sends no trailer lines, and this request has some"
+		}
+	case "har":
+		switch {
+		case trailers:
+			return "HAR has no place for trailer lines, and this request has some"
+		case m.Body.Size > MaxBody:
+			return fmt.Sprintf("the body of this request has %d bytes, and a HAR file carries at most 1 MiB", m.Body.Size)
+		case !addressTarget.Match(sentTarget(e)):
+			return "the target of this request is no valid part of an address (RFC 3986), so that programs that read HAR refuse or change it"
+		case slices.ContainsFunc(wire.Fields(m.Head), func(f wire.Field) bool { return !isASCII(f.Value) }):
+			return "a header line of this request is not plain ASCII, and programs that read HAR would send other bytes"
+		case !IsReadable(m.Body.Data, int64(len(m.Body.Data)) < m.Body.Size):
+			return "the body of this request is binary, and HAR carries only text"
+		}
 	default:
-		c.option("--data-binary @-")
+		if m.Body.Size > MaxBody || int64(len(m.Head)+len(m.Lines))+m.Body.Size > maxProgram {
+			return "this request is too large to stand in a test, which carries at most 1 MiB"
+		}
 	}
-	return c.b.String() + "\n"
+	return ""
 }
 
-type curl struct{ b strings.Builder }
-
-func (c *curl) option(s string) { c.b.WriteString(" \\\n  " + s) }
-
-// method tells whether curl is to send a body, be it an empty one, and frame it. It
-// does not for HEAD, but when it takes that for a word like any other: then it waits
-// in vain for the body of the answer.
-func (c *curl) method(e *relay.Event) (bodied bool) {
-	body, framing := e.Request.Body.Size > 0, e.Request.Framing
-	switch {
-	case e.Method != "HEAD":
-		c.option("-X " + quoted([]byte(e.Method)))
-		return body || framing != relay.FramingNone
-	case body || framing == relay.FramingChunked:
-		c.option("-X HEAD --max-time 10")
-		return true
+// sentTarget is the request-target as it was sent.
+func sentTarget(e *relay.Event) []byte {
+	if len(e.Request.Head) == 0 {
+		return e.Target
 	}
-	c.option("--head")
-	return false
+	_, target, _ := wire.StartLine(e.Request.Head)
+	return target
 }
 
-// target gives the request-target as it was sent. In a URL curl codes what is not
-// ASCII, and leaves out what comes behind a #.
-func (c *curl) target(e *relay.Event, site relay.Site) {
-	target := e.Target
-	if len(e.Request.Head) > 0 {
-		_, target, _ = wire.StartLine(e.Request.Head)
-	}
+// plainTarget tells whether a request-target can stand in a URL as it is.
+func plainTarget(target []byte) bool {
 	other := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }
-	if len(target) > 0 && target[0] == '/' && bytes.IndexFunc(target, other) < 0 {
-		c.option(quoted([]byte(site.AliasURL(e.Alias) + string(target))))
-		return
-	}
-	c.option("--request-target " + quoted(target))
-	c.option(quoted([]byte(site.AliasURL(e.Alias) + "/")))
+	return len(target) > 0 && target[0] == '/' && bytes.IndexFunc(target, other) < 0
 }
 
-// headers gives the lines, but for those that curl makes of the body.
-func (c *curl) headers(e *relay.Event, bodied bool) {
-	added := map[string]bool{"user-agent": true, "accept": true, "content-type": true, "expect": true}
-	for _, f := range wire.Fields(e.Request.Head) {
-		lower := strings.ToLower(string(f.Name))
-		delete(added, lower)
-		switch {
-		case lower == "content-length" && bodied:
-		case len(f.Value) == 0: // with a colon curl would take the line out
-			c.option("-H " + quoted([]byte(string(f.Name)+";")))
-		default:
-			c.option("-H " + quoted([]byte(string(f.Name)+": "+string(f.Value))))
-		}
-	}
-	for _, name := range []string{"User-Agent", "Accept", "Content-Type", "Expect"} {
-		if added[strings.ToLower(name)] {
-			c.option("-H '" + name + ":'")
-		}
-	}
-}
+// addressTarget matches path and query of a URI (RFC 3986, 3.3 and 3.4).
+var addressTarget = regexp.MustCompile(`^/(?:[A-Za-z0-9._~!$&'()*+,;=:@/-]|%[0-9A-Fa-f]{2})*(?:\?(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*)?$`)
 
-// plainArgument tells whether bytes can stand in a quoted word of a command as they
-// are, and be read by people there.
-func plainArgument(p []byte) bool {
-	if !utf8.Valid(p) {
-		return false
-	}
-	for _, line := range strings.FieldsFunc(string(p), func(r rune) bool { return r == '\n' || r == '\t' }) {
-		if !IsSafeText(line) {
-			return false
-		}
-	}
-	return true
-}
-
-// quoted is one word of a POSIX shell.
-func quoted(p []byte) string {
-	if plainArgument(p) {
-		return "'" + strings.ReplaceAll(string(p), "'", `'\''`) + "'"
-	}
-	return `"$(printf '` + octal(p) + `')"`
-}
-
-// octal is a format of printf that gives exactly p. A minus at its start would be an
-// option, and within double quotes a shell with a history reads a !.
-func octal(p []byte) string {
-	var b strings.Builder
-	for i, c := range p {
-		switch {
-		case c == '%':
-			b.WriteString("%%")
-		case c == '\\' || c == '\'' || c == '!' || c < 0x20 || c >= 0x7f || c == '-' && i == 0:
-			fmt.Fprintf(&b, `\%03o`, c)
-		default:
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
+func isASCII(p []byte) bool {
+	return bytes.IndexFunc(p, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
 }

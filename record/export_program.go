@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	_ "embed" // the programs
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -44,12 +43,13 @@ var (
 // literalBytes is how many bytes stand in one line of an exported test at most.
 const literalBytes = 96
 
-// fill returns the program for an event that was read whole, its request body up to MaxBody.
-// Errors: event-not-replayable when the request was not kept whole, body-too-large when its
-// wire form is larger than a test should carry.
+// fill returns the program for an event that ExportRefusal does not refuse, with its body at hand.
 func (p *program) fill(e *relay.Event) ([]byte, error) {
-	raw, err := wireBytes(e)
-	if err != nil {
+	if int64(len(e.Request.Body.Data)) < e.Request.Body.Size {
+		return nil, relay.Errorf(relay.CodeInternal, "the body of %s is not at hand", e.ID)
+	}
+	var raw bytes.Buffer
+	if err := wire.Rebuild(&raw, &e.Request, nil, nil); err != nil {
 		return nil, err
 	}
 	status := 0
@@ -59,32 +59,8 @@ func (p *program) fill(e *relay.Event) ([]byte, error) {
 		}
 	}
 	return []byte(strings.NewReplacer(
-		"{id}", e.ID.String(), "{status}", strconv.Itoa(status), "{lines}", literals(raw, p.indent, p.prefix),
+		"{id}", e.ID.String(), "{status}", strconv.Itoa(status), "{lines}", literals(raw.Bytes(), p.indent, p.prefix),
 	).Replace(p.source)), nil
-}
-
-// wireBytes gives the request as it was received.
-func wireBytes(e *relay.Event) ([]byte, error) {
-	body := &e.Request.Body
-	if e.Blocker != "" && e.Blocker != relay.BlockedUpgraded || body.State != relay.BodyComplete {
-		refused := relay.Errorf(relay.CodeEventNotReplayable, "this request was not kept whole, so there are no exact bytes to send")
-		if refused.Reason = e.Blocker; refused.Reason == "" {
-			refused.Reason = relay.BlockedIncomplete
-		}
-		return nil, refused
-	}
-	large := relay.Errorf(relay.CodeBodyTooLarge, "this request is too large to stand in a test; fetch request.raw and send that")
-	if body.Size > MaxBody || int64(len(body.Data)) < body.Size {
-		return nil, large
-	}
-	var raw bytes.Buffer
-	if err := wire.Rebuild(&raw, &e.Request, nil, nil); err != nil {
-		return nil, err
-	}
-	if raw.Len() > maxProgram {
-		return nil, large
-	}
-	return raw.Bytes(), nil
 }
 
 // literals are bytes as string literals, one a line, that mean the same in Go,
@@ -110,7 +86,7 @@ func literals(raw []byte, indent, prefix string) string {
 				b.WriteByte('\\')
 				b.WriteByte(c)
 			case c < 0x20 || c >= 0x7f:
-				fmt.Fprintf(&b, `\x%02x`, c)
+				writeHex(&b, 'x', rune(c), 2)
 			default:
 				b.WriteByte(c)
 			}

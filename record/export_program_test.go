@@ -199,12 +199,12 @@ func TestExportsThatCannotBe(t *testing.T) {
 		"rejected":         {func(e *relay.Event) { e.Blocker = relay.BlockedRejected }, relay.CodeEventNotReplayable},
 		"still coming":     {func(e *relay.Event) { e.Request.Body.State = relay.BodyReceiving }, relay.CodeEventNotReplayable},
 		"body over limit":  {func(e *relay.Event) { e.Request.Body.State = relay.BodyOverLimit }, relay.CodeEventNotReplayable},
-		"body not at hand": {func(e *relay.Event) { e.Request.Body.Size++ }, relay.CodeBodyTooLarge},
-		"large":            {func(e *relay.Event) { *e = *withBody(make([]byte, record.MaxBody+1)) }, relay.CodeBodyTooLarge},
+		"body not at hand": {func(e *relay.Event) { e.Request.Body.Size++ }, relay.CodeInternal},
+		"large":            {func(e *relay.Event) { *e = *withBody(make([]byte, record.MaxBody+1)) }, relay.CodeConflict},
 		"many chunk lines": {func(e *relay.Event) {
 			*e = *withBody(bytes.Repeat([]byte("x"), record.MaxBody))
 			e.Request.Framing, e.Request.Lines = relay.FramingChunked, append(bytes.Repeat([]byte("1\r\n"), record.MaxBody), "0\r\n\r\n"...)
-		}, relay.CodeBodyTooLarge},
+		}, relay.CodeConflict},
 	} {
 		e := whole()
 		c.change(e)

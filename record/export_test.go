@@ -2,6 +2,8 @@ package record_test
 
 import (
 	"bufio"
+	"bytes"
+	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -11,7 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"sort"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -85,81 +87,56 @@ func captured(t *testing.T, head, body string) *relay.Event {
 	}
 }
 
-// TestCURLSendsTheSameAgain runs the commands with a real shell and a real curl.
-func TestCURLSendsTheSameAgain(t *testing.T) {
-	site, got := listen(t)
-	home := t.TempDir() // another program may have the same port of ::1, or people a proxy
-	if err := os.WriteFile(filepath.Join(home, ".curlrc"), []byte("ipv4\nnoproxy = \"*\"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	every := make([]byte, 256)
-	for i := range every {
-		every[i] = byte(i)
-	}
-	for _, c := range []struct{ name, head, body string }{
-		{"json", "POST /hook?x=1&y=[z] HTTP/1.1\r\nHost: a.b\r\nX-Case: One\r\nx-case: two\r\nContent-Type: application/json\r\nContent-Length: 20\r\n\r\n", `{"it's":"@ $HOME \\"}`[:20]},
-		{"at sign first", "POST /../a/./b HTTP/1.1\r\nHost: a.b\r\nUser-Agent: me\r\nContent-Length: 7\r\n\r\n", "@/dev/x"},
-		{"every byte", "PUT /%41#f HTTP/1.1\r\nHost: a.b\r\nX-Empty:\r\nX-Bin: caf\xe9 100%\r\nAccept: */*\r\nContent-Length: 256\r\n\r\n", string(every)},
-		{"lines", "POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 9\r\n\r\n", "a\nb\r\nc\td\n"},
-		{"chunked", "POST / HTTP/1.1\r\nHost: a.b\r\nTransfer-Encoding: chunked\r\n\r\n", "pieces of it"},
-		{"nothing", "DELETE /x HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
-		{"empty", "POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 0\r\n\r\n", ""},
-		{"head", "HEAD / HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
-		{"head with an empty body", "HEAD / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 0\r\n\r\n", ""},
-		{"head with a body", "HEAD / HTTP/1.0\r\nHost: a.b\r\nContent-Length: 2\r\n\r\n", "ab"},
-		{"head with empty chunks", "HEAD / HTTP/1.1\r\nHost: a.b\r\nTransfer-Encoding: chunked\r\n\r\n", ""},
-		{"multipart", "POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 27\r\n\r\n", "--xYz\r\n\r\nhello!!\r\n--xYz--\r\n"},
-		{"minus first", "POST / HTTP/1.1\r\nHost: a.b\r\n-x: caf\xe9!x!\r\nContent-Length: 3\r\n\r\n", "-n\x00"},
-		{"path that is not ASCII", "POST /caf\u00e9?\u65e5 HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
-		{"whole address as target", "POST http://a.b?x HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
-		{"no path", "OPTIONS * HTTP/1.1\r\nHost: a.b\r\n\r\n", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			command := record.CURL(captured(t, c.head, c.body), site, "body")
-			cmd := exec.Command("sh", "-c", command)
-			cmd.Env = append(os.Environ(), "CURL_HOME="+home)
-			out, err := cmd.CombinedOutput()
-			if err != nil {
-				t.Fatalf("%v: %s\n%s", err, out, command)
-			}
-			h := <-got
-			if h.body != c.body {
-				t.Errorf("body %q, want %q\n%s", h.body, c.body, command)
-			}
-			if a, b := sorted(h.head), sorted(c.head); a != b {
-				t.Errorf("head\n%q\nwant\n%q\n%s", a, b, command)
-			}
-		})
-	}
+// withCURLHome keeps settings of people and of this machine from curl: another program may have the same
+// port of ::1, or people a proxy.
+func withCURLHome(t *testing.T) []string {
+	t.Helper()
+	home := t.TempDir()
+	must(t, os.WriteFile(filepath.Join(home, ".curlrc"), []byte("ipv4\nnoproxy = \"*\"\n"), 0o600))
+	return append(os.Environ(), "CURL_HOME="+home)
 }
 
-// sorted are the lines of a head, the start line first, the others in order: curl
-// puts Host and Content-Length where it likes.
-func sorted(head string) string {
-	lines := strings.Split(strings.TrimRight(head, "\r\n"), "\r\n")
-	for i, l := range lines[1:] {
-		lines[i+1] = strings.TrimSpace(l)
-	}
-	sort.Strings(lines[1:])
-	return strings.Join(lines, "\n")
-}
-
+// TestCURLOfALargeBodyReadsAFile: without the file the command sent an empty body and ended well.
 func TestCURLOfALargeBodyReadsAFile(t *testing.T) {
-	t.Parallel()
-	e := captured(t, "POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: 100000\r\n\r\n", strings.Repeat("x", 100000))
-	if c := record.CURL(e, relay.Site{AliasDomain: "localhost"}, "it's.body"); !strings.Contains(c, `--data-binary '@it'\''s.body'`) || len(c) > 1000 {
-		t.Errorf("%.2000s", c)
+	site, got := listen(t)
+	body := strings.Repeat("x\n", record.MaxBody/2) + "y"
+	e := captured(t, "POST / HTTP/1.1\r\nHost: a.b\r\nContent-Length: "+strconv.Itoa(len(body))+"\r\n\r\n", body)
+	e.ID = relay.ID{15: 1}
+	dir := t.TempDir()
+	file := e.ID.String() + "-request.body"
+	run := func() (string, error) {
+		cmd := exec.CommandContext(t.Context(), "sh", "-c", record.CURL(e, site))
+		cmd.Dir, cmd.Env = dir, withCURLHome(t)
+		out, err := cmd.CombinedOutput()
+		return string(out), err
+	}
+	for _, wrong := range []string{"", "too short"} {
+		if wrong != "" {
+			must(t, os.WriteFile(filepath.Join(dir, file), []byte(wrong), 0o600))
+		}
+		if out, err := run(); err == nil || !strings.Contains(out, "nothing was sent: save the body of the request, all 1048577 bytes, as "+file+" in this folder; it is at "+site.URL("/api/v1/events/")) {
+			t.Fatalf("with the file %q: %v %s", wrong, err, out)
+		}
+	}
+	must(t, os.WriteFile(filepath.Join(dir, file), []byte(body), 0o600))
+	if out, err := run(); err != nil || (<-got).body != body {
+		t.Errorf("%v %s", err, out)
 	}
 }
 
 func TestHAR(t *testing.T) {
 	t.Parallel()
-	e := captured(t, "POST /a?x=1&y=%20 HTTP/1.1\r\nHost: a.b\r\nContent-Length: 2\r\n\r\n", "\xff\x00")
+	const form = "text=hello+brave+world&email=ann%40example.org&a&"
+	e := captured(t, "POST /a?x=1&y=%20 HTTP/1.1\r\nHost: a.b\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: "+strconv.Itoa(len(form))+"\r\n\r\n", form)
+	answer := func(head string, body []byte) relay.Message {
+		return relay.Message{Head: []byte("HTTP/1.1 302 Found\r\n" + head + "\r\n\r\n"), Body: relay.Body{Data: body, Size: int64(len(body)), Stored: int64(len(body)), State: relay.BodyComplete}}
+	}
+	packed := gzipped(t, strings.Repeat("hello ", 100))
 	e.Attempts = []relay.Attempt{
 		{N: 1, Kind: relay.KindOriginal, State: relay.StateFailed, Error: &relay.Fault{Code: relay.CodeLocalRefused}},
-		{N: 2, Kind: relay.KindReplay, State: relay.StateDelivered, HasResponse: true, Status: 302, HasTiming: true, Response: relay.Message{
-			Head: []byte("HTTP/1.1 302 Found\r\nLocation: /b\r\n\r\n"),
-		}},
+		{N: 2, Kind: relay.KindReplay, State: relay.StateDelivered, HasResponse: true, Status: 302, HasTiming: true, Response: answer("Location: /b", []byte("\xff\x00"))},
+		{N: 3, Kind: relay.KindReplay, State: relay.StateDelivered, HasResponse: true, Status: 302, Response: answer("Content-Encoding: gzip", packed)},
+		{N: 4, Kind: relay.KindReplay, State: relay.StateDelivered, HasResponse: true, Status: 302, Response: answer("Content-Encoding: gzip", packed[:len(packed)-2])},
 	}
 	text, err := json.Marshal(record.HAROf(e, relay.Site{Base: url.URL{Scheme: "https", Host: "example.com"}, AliasDomain: "example.com"}, "1", record.MaxJSON))
 	if err != nil {
@@ -167,11 +144,31 @@ func TestHAR(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"version":"1.2"`, `"url":"https://hook.example.com/a?x=1\u0026y=%20"`, `{"name":"y","value":" "}`, `"status":0`, `"_error":"local-refused"`,
-		`"redirectURL":"/b"`, base64.StdEncoding.EncodeToString([]byte("\xff\x00")), `"_encoding":"base64"`, `"_attempt":2`,
+		`"redirectURL":"/b"`, `"encoding":"base64","mimeType":"application/octet-stream","size":2,"text":"` + base64.StdEncoding.EncodeToString([]byte("\xff\x00")) + `"`, `"_attempt":2`,
+		`"params":[{"name":"text","value":"hello brave world"},{"name":"email","value":"ann@example.org"},{"name":"a","value":""}],"text":"text=hello+brave+world\u0026email`,
+		fmt.Sprintf(`"compression":%d,"mimeType":"application/octet-stream","size":600,"text":"hello hello`, 600-len(packed)),
+		fmt.Sprintf(`"encoding":"base64","mimeType":"application/octet-stream","size":%d,"text":"H4sI`, len(packed)-2), // it cannot be unpacked
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("har lacks %s: %s", want, text)
 		}
+	}
+}
+
+func gzipped(t *testing.T, text string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, err := io.WriteString(z, text)
+	must(t, err)
+	must(t, z.Close())
+	return b.Bytes()
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -1,8 +1,10 @@
 package record
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
+	"io"
 	"maps"
 	"net/url"
 	"strings"
@@ -15,6 +17,12 @@ import (
 // maxHARRequests bounds the bytes of requests in one archive: each entry has its own,
 // and an event may have been replayed a thousand times.
 const maxHARRequests = 16 << 20
+
+// maxHARFields bounds the fields of a form in an archive.
+const maxHARFields = 10_000
+
+// maxHARUnpacked bounds the bytes that the content codings of responses are undone to in one archive.
+const maxHARUnpacked = 4 << 20
 
 // object is a JSON object.
 type object = map[string]any
@@ -34,7 +42,7 @@ func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 	entries := make([]object, len(attempts))
 	list := AttemptsOf(attempts)
 	FitAttempts(list, most)
-	answers := list.Data
+	answers, unpackedLeft := list.Data, min(most, maxHARUnpacked)
 	for i := range attempts {
 		a, sent := &answers[i], maps.Clone(request)
 		if head := attempts[i].SentHead; len(head) > 0 {
@@ -51,7 +59,7 @@ func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 			timings = object{"blocked": t.Blocked, "dns": -1, "connect": t.Connect, "send": t.Send, "wait": t.Wait, "receive": t.Receive, "ssl": -1}
 		}
 		entries[i] = object{
-			"startedDateTime": a.ReceivedAt, "time": total, "request": sent, "response": harResponse(a, len(attempts[i].Response.Head)),
+			"startedDateTime": a.ReceivedAt, "time": total, "request": sent, "response": harResponse(a, &attempts[i].Response, &unpackedLeft),
 			"cache": object{}, "timings": timings, "_attempt": a.Number, "_event": e.ID.String(),
 		}
 	}
@@ -64,23 +72,44 @@ func HAROf(e *relay.Event, site relay.Site, creator string, most int64) any {
 
 func harRequest(e *relay.Event, site relay.Site) object {
 	m, s := messageOf(&e.Request), Summarise(e, site, e.ReceivedAt)
-	parameters := []harPair{}
-	if _, query, ok := strings.Cut(s.Path, "?"); ok {
-		for part := range strings.SplitSeq(query, "&") {
-			name, value, _ := strings.Cut(part, "=")
-			parameters = append(parameters, harPair{harUnescape(name), harUnescape(value)})
-		}
-	}
+	_, query, _ := strings.Cut(s.Path, "?")
+	parameters := harFields(query)
 	r := object{
-		"method": s.Method, "url": s.URL, "httpVersion": s.HTTPVersion, "cookies": []harPair{}, "headers": harPairs(m.Headers),
+		"method": s.Method, "url": site.AliasURL(e.Alias) + string(sentTarget(e)), "httpVersion": s.HTTPVersion, "cookies": []harPair{}, "headers": harPairs(m.Headers),
 		"queryString": parameters, "headersSize": len(e.Request.Head), "bodySize": e.Request.Body.Size,
 	}
 	if e.Request.Body.Size > 0 {
-		data := harBody(m.Body, m.Headers, "_encoding")
-		data["params"] = []harPair{}
-		r["postData"] = data
+		r["postData"] = harPosted(string(e.Request.Body.Data), headerValue(m.Headers, "content-type"))
 	}
 	return r
+}
+
+// harPosted is the body of a request. Programs that read HAR make a form of its parameters anew, and
+// ignore the text; so a body that is called a form, as curl calls all that it sends, and is none, or has
+// more fields than maxHARFields, stands here as plain text. Its header line has the media type as it was sent.
+func harPosted(text, kind string) object {
+	name, _, _ := strings.Cut(kind, ";")
+	params := []harPair{}
+	if strings.EqualFold(strings.TrimSpace(name), "application/x-www-form-urlencoded") {
+		if strings.Count(text, "&") < maxHARFields && isForm.MatchString(text) {
+			params = harFields(text)
+		} else {
+			kind = "text/plain"
+		}
+	}
+	return object{"mimeType": cmp.Or(kind, "application/octet-stream"), "text": text, "params": params}
+}
+
+// harFields are the fields of a query or a form, decoded.
+func harFields(form string) []harPair {
+	list := []harPair{}
+	for part := range strings.SplitSeq(form, "&") {
+		if part != "" {
+			name, value, _ := strings.Cut(part, "=")
+			list = append(list, harPair{harUnescape(name), harUnescape(value)})
+		}
+	}
+	return list
 }
 
 func harUnescape(s string) string {
@@ -90,8 +119,9 @@ func harUnescape(s string) string {
 	return s
 }
 
-// harResponse returns the response of an attempt; its status is 0 when there was none.
-func harResponse(a *Attempt, headSize int) object {
+// harResponse returns the response of an attempt, read from m; its status is 0 when there was none.
+// left is as of harContent.
+func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	r := object{
 		"status": 0, "statusText": "", "httpVersion": "HTTP/1.1", "cookies": []harPair{}, "headers": []harPair{}, "redirectURL": "",
 		"headersSize": -1, "bodySize": -1, "content": object{"size": 0, "mimeType": ""},
@@ -99,25 +129,45 @@ func harResponse(a *Attempt, headSize int) object {
 	if a.Error != nil {
 		r["_error"] = a.Error.Code
 	}
-	if m := a.Response; m != nil {
-		r["status"], r["statusText"], r["httpVersion"] = m.Status, m.Reason, m.HTTPVersion
-		r["headers"], r["headersSize"], r["bodySize"] = harPairs(m.Headers), headSize, m.Body.Size
-		r["redirectURL"], r["content"] = headerValue(m.Headers, "location"), harBody(m.Body, m.Headers, "encoding")
-		r["content"].(object)["size"] = m.Body.Size
+	if s := a.Response; s != nil {
+		r["status"], r["statusText"], r["httpVersion"] = s.Status, s.Reason, s.HTTPVersion
+		r["headers"], r["headersSize"], r["bodySize"] = harPairs(s.Headers), len(m.Head), s.Body.Size
+		r["redirectURL"], r["content"] = headerValue(s.Headers, "location"), harContent(s, m, left)
 	}
 	return r
 }
 
-// harBody returns a body as text, or in base64 with the encoding under the given name.
-func harBody(b *Body, headers []Header, encoding string) object {
-	out := object{"mimeType": cmp.Or(headerValue(headers, "content-type"), "application/octet-stream"), "text": b.Data}
+// harContent is the body of a response, without its content coding where that can be undone: as text, or
+// in base64. left is how many bytes may still be unpacked.
+func harContent(s *Response, m *relay.Message, left *int64) object {
+	out := object{"mimeType": cmp.Or(headerValue(s.Headers, "content-type"), "application/octet-stream"), "size": s.Body.Size, "text": s.Body.Data}
+	b := s.Body
+	if plain, ok := unpacked(m, min(MaxBody, *left)); ok && !b.Truncated {
+		*left -= int64(len(plain))
+		b = bodyOf(&relay.Body{Data: plain, Size: int64(len(plain))})
+		out["size"], out["compression"], out["text"] = b.Size, b.Size-s.Body.Size, b.Data
+	}
 	if b.Encoding != EncodingUTF8 {
-		out[encoding] = EncodingBase64
+		out["encoding"] = EncodingBase64
 	}
 	if b.Truncated {
-		out["comment"] = fmt.Sprintf("only the start of the %d bytes stands here", b.Size)
+		out["comment"] = fmt.Sprintf("only the start of the %d bytes stands here", s.Body.Size)
 	}
 	return out
+}
+
+// unpacked returns a body that is at hand as a whole without its content coding; ok is false where that
+// cannot be undone, and where there would be more than most bytes.
+func unpacked(m *relay.Message, most int64) (plain []byte, ok bool) {
+	if int64(len(m.Body.Data)) < m.Body.Size || ContentCoding(m.Head) == "" {
+		return nil, false
+	}
+	r, decoded := DecodeContent(m.Head, bytes.NewReader(m.Body.Data))
+	if !decoded {
+		return nil, false
+	}
+	plain, err := io.ReadAll(io.LimitReader(r, most+1))
+	return plain, err == nil && int64(len(plain)) <= most
 }
 
 // harPair is a name and a value.

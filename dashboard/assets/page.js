@@ -142,9 +142,11 @@ async function copyText(text) {
 	}
 }
 async function copyFrom(url) {
-	const response = await fetch(url);
-	if (response.ok) copyText(await response.text());
-	else announce(`This could not be read (status ${response.status}).`, true);
+	const response = await fetch(url), text = await response.text();
+	if (response.ok) return copyText(text);
+	let problem = {}; // says why
+	try { problem = JSON.parse(text); } catch { /* not from the API */ }
+	announce(problem.detail ? `Not copied: ${problem.detail}.` : `This could not be read (status ${response.status}).`, true);
 }
 const tableText = table => $$("tr", table).map(row => $$("code", row).map(cell => cell.textContent).join(": ")).join("\n");
 document.addEventListener("click", e => {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -46,6 +47,7 @@ type eventView struct {
 	NewerReplays string  // address that has the newest replays, "" = these are they
 	Diff         *body.Diff
 	Shares       sharesView
+	Exports      []exportItem
 	Mark         relay.Mark
 	Typed        page.Form // of the mark, where somebody else has changed it meanwhile
 	Back         string    // address of the list
@@ -130,7 +132,7 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 		Summary: s, AliasState: head.State, At: e.ReceivedAt,
 		Pill: page.PillOf(s.State, s.Status), Note: alias.StateNote(s), Latency: page.OptionalMillis(s.LatencyMs),
 		Blocker: blockerText(e.Blocker), Provider: providerOf(e, now),
-		Back: page.WithQuery(page.AliasPath(e.Alias), filter.Query()),
+		Back: page.WithQuery(page.AliasPath(e.Alias), filter.Query()), Exports: exportsOf(e),
 	}
 	if e.LastReceivedAt.After(e.ReceivedAt) {
 		v.Replayed = e.LastReceivedAt
@@ -265,12 +267,29 @@ func (p pages) image(w http.ResponseWriter, r *http.Request, who relay.Actor, id
 	return nil, nil
 }
 
+// exportItem is a form in which an event can be exported.
+type exportItem struct {
+	Format, Name, What string
+	Refused            string // why this event cannot be; "" = it can
+}
+
 // exportMenu lists all of record.ExportFormats, in the order of the menu.
-var exportMenu = []struct{ Format, Name, What string }{
-	{"curl", "cURL", "a shell command that sends the same bytes"},
-	{"go", "Go test", "sends the exact bytes to your handler and checks the status"},
-	{"js", "JavaScript test", "the same, for node --test"},
-	{"python", "Python test", "the same, for pytest or python"},
-	{"har", "HAR", "request and responses, for browser tools and Postman"},
-	{"json", "JSON", "the whole record, as the API returns it"},
+var exportMenu = []exportItem{
+	{Format: "curl", Name: "cURL", What: "a shell command that sends the same bytes"},
+	{Format: "go", Name: "Go test", What: "sends the exact bytes to your handler and checks the status"},
+	{Format: "js", Name: "JavaScript test", What: "the same, for node --test"},
+	{Format: "python", Name: "Python test", What: "the same, for pytest or python"},
+	{Format: "har", Name: "HAR", What: "request and responses, for browser tools and Postman"},
+	{Format: "json", Name: "JSON", What: "the whole record, as the API returns it"},
+}
+
+// exportsOf is the menu for an event.
+func exportsOf(e *relay.Event) []exportItem {
+	list := slices.Clone(exportMenu)
+	for i := range list {
+		if refused := record.ExportRefusal(e, list[i].Format); refused != nil {
+			list[i].Refused = refused.Detail + "."
+		}
+	}
+	return list
 }

@@ -1,0 +1,175 @@
+package record
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"relay"
+	"relay/wire"
+)
+
+const (
+	// inlineCURL is how many bytes of a body stand in the command as an argument: systems bound the
+	// length of one. Larger ones come on standard input.
+	inlineCURL = 64 << 10
+	// pipedPiece is how many bytes of such a body one printf writes.
+	pipedPiece = 16 << 10
+)
+
+// CURL gives a POSIX shell command that sends the request of an event to its alias
+// again: method, target, header lines in their order and every byte of the body.
+// What curl would add by itself is switched off; Host and the framing lines stand
+// where curl puts them. A body larger than MaxBody is read from a file: without that file the command
+// fails, and says which one to save.
+func CURL(e *relay.Event, site relay.Site) string {
+	c := &curl{}
+	body := e.Request.Body
+	inFile := int64(len(body.Data)) < body.Size || body.Size > MaxBody
+	asArgument := body.Size <= inlineCURL && plainArgument(body.Data)
+	file := e.ID.String() + "-request.body"
+	switch {
+	case inFile:
+		fmt.Fprintf(&c.b, "if [ -f %s ] && [ \"$(wc -c <%s | tr -d ' ')\" = %d ]; then\n", file, file, body.Size)
+	case !asArgument:
+		c.pipe(body.Data)
+	}
+	c.b.WriteString("curl -sS -i --globoff --path-as-is")
+	c.option(map[bool]string{true: "--http1.0", false: "--http1.1"}[e.HTTPMinor == 0])
+	bodied := c.method(e)
+	c.target(e, site)
+	c.headers(e, bodied)
+	switch {
+	case !bodied:
+	case inFile:
+		c.option("--data-binary @" + file)
+	case asArgument:
+		c.option("--data-raw " + quoted(body.Data))
+	default:
+		c.option("--data-binary @-")
+	}
+	if inFile {
+		say := fmt.Sprintf("nothing was sent: save the body of the request, all %d bytes, as %s in this folder; it is at ", body.Size, file)
+		c.b.WriteString("\nelse\n  echo " + quoted([]byte(say+site.URL("/api/v1/events/"+e.ID.String()+"/request.body"))) + " >&2\n  false\nfi")
+	}
+	return c.b.String() + "\n"
+}
+
+type curl struct{ b strings.Builder }
+
+func (c *curl) option(s string) { c.b.WriteString(" \\\n  " + s) }
+
+// pipe writes bytes to the standard input of the command that follows. Each printf has a piece only:
+// in some shells it is a program, to which arguments are bounded.
+func (c *curl) pipe(p []byte) {
+	c.b.WriteString("{ ")
+	for first := true; len(p) > 0; first = false {
+		piece := p
+		if len(p) > pipedPiece {
+			piece = wholeRunes(p[:pipedPiece])
+		}
+		p = p[len(piece):]
+		if !first {
+			c.b.WriteString(" &&\n")
+		}
+		if plainArgument(piece) {
+			c.b.WriteString("printf %s " + quoted(piece))
+		} else {
+			c.b.WriteString("printf '" + octal(piece) + "'")
+		}
+	}
+	c.b.WriteString("; } | ")
+}
+
+// method tells whether curl is to send a body, be it an empty one, and frame it. It
+// does not for HEAD, but when it takes that for a word like any other: then it waits
+// in vain for the body of the answer.
+func (c *curl) method(e *relay.Event) (bodied bool) {
+	body, framing := e.Request.Body.Size > 0, e.Request.Framing
+	switch {
+	case e.Method != "HEAD":
+		c.option("-X " + quoted([]byte(e.Method)))
+		return body || framing != relay.FramingNone
+	case body || framing == relay.FramingChunked:
+		c.option("-X HEAD --max-time 10")
+		return true
+	}
+	c.option("--head")
+	return false
+}
+
+// target gives the request-target as it was sent. In a URL curl codes what is not
+// ASCII, and leaves out what comes behind a #.
+func (c *curl) target(e *relay.Event, site relay.Site) {
+	target := sentTarget(e)
+	if plainTarget(target) {
+		c.option(quoted([]byte(site.AliasURL(e.Alias) + string(target))))
+		return
+	}
+	c.option("--request-target " + quoted(target))
+	c.option(quoted([]byte(site.AliasURL(e.Alias) + "/")))
+}
+
+// headers gives the lines, but for those that curl makes of the body.
+func (c *curl) headers(e *relay.Event, bodied bool) {
+	added := map[string]bool{"user-agent": true, "accept": true, "content-type": true, "expect": true}
+	for _, f := range wire.Fields(e.Request.Head) {
+		lower := strings.ToLower(string(f.Name))
+		delete(added, lower)
+		switch {
+		case lower == "content-length" && bodied:
+		case len(f.Value) == 0: // with a colon curl would take the line out
+			c.option("-H " + quoted([]byte(string(f.Name)+";")))
+		default:
+			c.option("-H " + quoted([]byte(string(f.Name)+": "+string(f.Value))))
+		}
+	}
+	for _, name := range []string{"User-Agent", "Accept", "Content-Type", "Expect"} {
+		if added[strings.ToLower(name)] {
+			c.option("-H '" + name + ":'")
+		}
+	}
+}
+
+// plainArgument tells whether bytes can stand in a quoted word of a command as they
+// are, and be read by people there.
+func plainArgument(p []byte) bool {
+	if !utf8.Valid(p) {
+		return false
+	}
+	for _, line := range strings.FieldsFunc(string(p), func(r rune) bool { return r == '\n' || r == '\t' }) {
+		if !IsSafeText(line) {
+			return false
+		}
+	}
+	return true
+}
+
+// quoted is one word of a POSIX shell.
+func quoted(p []byte) string {
+	if plainArgument(p) {
+		return "'" + strings.ReplaceAll(string(p), "'", `'\''`) + "'"
+	}
+	return `"$(printf '` + octal(p) + `')"`
+}
+
+// octal is a format of printf that gives exactly p. A minus at its start would be an
+// option, and within double quotes a shell with a history reads a !.
+func octal(p []byte) string {
+	var b strings.Builder
+	b.Grow(len(p))
+	for i, c := range p {
+		switch {
+		case c == '%':
+			b.WriteString("%%")
+		case c == '\\' || c == '\'' || c == '!' || c < 0x20 || c >= 0x7f || c == '-' && i == 0:
+			b.WriteByte('\\')
+			b.WriteByte('0' + c>>6)
+			b.WriteByte('0' + c>>3&7)
+			b.WriteByte('0' + c&7)
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
+}
