@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // allow fails unless the actor's scopes, where it has any limit, hold want.
@@ -40,7 +41,7 @@ const freshLogin = 15 * time.Minute
 // than freshLogin ago: a stolen session cannot make itself permanent by a key or a
 // token, or give an alias away. Other credentials have no login and pass.
 func (s *Store) requireFreshLogin(who relay.Actor) error {
-	if who.LoggedInAt.IsZero() || s.now().Sub(who.LoggedInAt) <= freshLogin {
+	if who.LoggedInAt.IsZero() || s.db.Now().Sub(who.LoggedInAt) <= freshLogin {
 		return nil
 	}
 	return relay.Errorf(relay.CodeLoginTooOld, "this needs a login within the last 15 minutes; log in again and repeat it")
@@ -86,18 +87,6 @@ func aliasesAccess(who relay.Actor) (string, []any) {
 		append([]any{who.Account, who.Account}, args...)
 }
 
-// columnIn is a condition on a column that holds one of the values.
-func columnIn[T any](column string, values []T) (string, []any) {
-	if len(values) == 0 {
-		return `1 = 0`, nil
-	}
-	args := make([]any, len(values))
-	for i, v := range values {
-		args[i] = v
-	}
-	return column + ` IN (` + strings.Repeat(`, ?`, len(values))[2:] + `)`, args
-}
-
 // A credential is a key, a token or a session. In queries it is x and its account o.
 
 const credentialUseInterval = time.Minute
@@ -110,20 +99,20 @@ var allOfAccount = fmt.Sprintf(`o.name, %d, 0, ''`, relay.AllScopes)
 // its use. columns are its name, scopes, alias_id, alias, end and time of login.
 func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table, columns, where string, args ...any) (relay.Actor, error) {
 	who, used := relay.Actor{Kind: kind}, time.Time{}
-	err := s.viewOf(ctx, s.readLogin, "read credential", func(q session) error {
-		return q.row(`SELECT x.id, x.account_id, o.name, o.admin, x.last_used_at, `+columns+`
+	err := s.db.ViewLogin(ctx, "read credential", func(q db.Query) error {
+		return q.Row(`SELECT x.id, x.account_id, o.name, o.admin, x.last_used_at, `+columns+`
 			FROM `+table+` x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0 WHERE `+where, args...).Scan(
-			&who.Credential, &who.Account, &who.AccountName, &who.Admin, (*micro)(&used),
-			&who.Name, &who.Scopes, &who.Alias, &who.AliasName, (*micro)(&who.ExpiresAt), (*micro)(&who.LoggedInAt))
+			&who.Credential, &who.Account, &who.AccountName, &who.Admin, (*db.Time)(&used),
+			&who.Name, &who.Scopes, &who.Alias, &who.AliasName, (*db.Time)(&who.ExpiresAt), (*db.Time)(&who.LoggedInAt))
 	})
 	if err != nil {
 		return relay.Actor{}, err
 	}
-	if now := s.now(); now.Sub(used) >= credentialUseInterval {
-		s.later.add(table+" "+who.Credential, credentialUseInterval, func(c *writeTx) error {
-			c.do(`UPDATE `+table+` SET last_used_at = ? WHERE id = ?`, micros(now), who.Credential)
+	if now := s.db.Now(); now.Sub(used) >= credentialUseInterval {
+		s.later.add(table+" "+who.Credential, credentialUseInterval, func(c *db.Tx) error {
+			c.Do(`UPDATE `+table+` SET last_used_at = ? WHERE id = ?`, db.Micros(now), who.Credential)
 			if kind == relay.ActorToken {
-				c.do(`UPDATE tokens SET expires_at = last_used_at + renewal WHERE id = ? AND renewal > 0`, who.Credential)
+				c.Do(`UPDATE tokens SET expires_at = last_used_at + renewal WHERE id = ? AND renewal > 0`, who.Credential)
 			}
 			return nil
 		})
@@ -137,34 +126,34 @@ func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user str
 	if err := allow(who, relay.ScopeAccount); err != nil {
 		return nil, err
 	}
-	return read(ctx, s, "read credentials", func(q session) ([]T, error) {
+	return db.Read(ctx, s.db, "read credentials", func(q db.Query) ([]T, error) {
 		if who.Kind != relay.ActorSystem || user != "" {
 			if who.Alias != 0 || who.Kind == relay.ActorShare {
 				return nil, relay.Errorf(relay.CodeForbidden, "a token limited to one alias cannot see credentials")
 			}
-			a, err := q.subject(who, user)
+			a, err := subjectOf(q, who, user)
 			if err != nil {
 				return nil, err
 			}
 			query, args = query+`x.account_id = ? AND `, append(args, a.ID)
 		}
-		return rowsOf(q, fields, query+`1 = 1 ORDER BY x.created_at, x.id`, args...)
+		return db.RowsOf(q, fields, query+`1 = 1 ORDER BY x.created_at, x.id`, args...)
 	})
 }
 
 // removeCredential deletes the row of the table of a kind that where selects: of the actor, or
 // of anybody if all is set. It announces that, so that the connections of the credential end.
-// detail is the column that goes into the audit log. may is as in updateIf.
+// detail is the column that goes into the audit log. may is as in UpdateIf.
 func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error, all bool, kind, detail, where, id string) error {
-	return s.updateIf(ctx, may, "remove "+kind, func(c *writeTx) error {
+	return s.db.UpdateIf(ctx, may, "remove "+kind, func(c *db.Tx) error {
 		var gone, about string
 		var account int64
-		if err := c.row(`DELETE FROM `+kind+`s WHERE `+where+` AND (account_id = ? OR 1 = ?) RETURNING id, account_id, `+detail,
-			storableText(id), who.Account, boolToInt(all)).Scan(&gone, &account, &about); err != nil {
+		if err := c.Row(`DELETE FROM `+kind+`s WHERE `+where+` AND (account_id = ? OR 1 = ?) RETURNING id, account_id, `+detail,
+			db.StorableText(id), who.Account, db.BoolToInt(all)).Scan(&gone, &account, &about); err != nil {
 			return err
 		}
-		c.announce(relay.Change{Kind: relay.ChangeAccount, Account: account, Credential: gone})
-		return c.audit(who, account, kind+".remove", gone, about)
+		c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: account, Credential: gone})
+		return audit(c, who, account, kind+".remove", gone, about)
 	})
 }
 
@@ -181,10 +170,10 @@ func (s *Store) StillValid(ctx context.Context, who relay.Actor) error {
 	if table == "" {
 		return relay.ErrNotFound
 	}
-	return s.viewOf(ctx, s.readLogin, "check credential", func(q session) error {
+	return s.db.ViewLogin(ctx, "check credential", func(q db.Query) error {
 		var one int
-		return q.get(&one, `SELECT 1 FROM `+table+` x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)
-			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`, who.Credential, micros(s.now()))
+		return q.Get(&one, `SELECT 1 FROM `+table+` x WHERE x.id = ? AND (x.expires_at = 0 OR x.expires_at > ?)
+			AND EXISTS (SELECT 1 FROM accounts o WHERE o.id = x.account_id AND o.removed_at = 0)`, who.Credential, db.Micros(s.db.Now()))
 	})
 }
 
@@ -195,9 +184,9 @@ func (s *Store) AccountsOf(ctx context.Context, aliases []int64) (map[int64][]in
 	fields := func(r *right) []any { return []any{&r.alias, &r.account} }
 	out := map[int64][]int64{}
 	for some := range slices.Chunk(aliases, revokedMost) {
-		owned, args := columnIn(`a.id`, some)
-		shared, more := columnIn(`m.alias_id`, some)
-		rights, err := readRows(ctx, s, "read who sees aliases", fields, `SELECT r.alias_id, r.account_id
+		owned, args := db.ColumnIn(`a.id`, some)
+		shared, more := db.ColumnIn(`m.alias_id`, some)
+		rights, err := db.ReadRows(ctx, s.db, "read who sees aliases", fields, `SELECT r.alias_id, r.account_id
 			FROM (SELECT a.id AS alias_id, a.owner_id AS account_id FROM aliases a WHERE `+owned+`
 				UNION SELECT m.alias_id, m.account_id FROM members m WHERE `+shared+`) r
 			JOIN accounts o ON o.id = r.account_id AND o.removed_at = 0`, append(args, more...)...)
@@ -222,9 +211,9 @@ func (s *Store) Revoked(ctx context.Context, rights []relay.Right) (revoked []re
 		rows := strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS TEXT), CAST(? AS BIGINT))`, len(some))[1:]
 		args := make([]any, 0, 3*len(some))
 		for _, r := range some {
-			args = append(args, r.Account, storableText(r.Key), r.Alias)
+			args = append(args, r.Account, db.StorableText(r.Key), r.Alias)
 		}
-		gone, err := readRows(ctx, s, "check rights of ssh connections", fields, `WITH r (account_id, key_id, alias_id) AS (VALUES `+rows+`)
+		gone, err := db.ReadRows(ctx, s.db, "check rights of ssh connections", fields, `WITH r (account_id, key_id, alias_id) AS (VALUES `+rows+`)
 			SELECT account_id, key_id, alias_id FROM r
 			WHERE NOT EXISTS (SELECT 1 FROM accounts o WHERE o.id = r.account_id AND o.removed_at = 0)
 				OR r.alias_id = 0 AND NOT EXISTS (SELECT 1 FROM keys k WHERE k.id = r.key_id AND k.account_id = r.account_id)

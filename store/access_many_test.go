@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
+	"relay/store/db"
 	"relay/store/pgtest"
 )
 
@@ -35,7 +36,7 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 				numbers(credentials) + fmt.Sprintf(`INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
 					SELECT 'key_' || i, 1 + i %% %d, '', 'f' || i, 'x', 'x', 1 FROM k WHERE i <> 77`, accounts),
 			} {
-				if _, err := s.direct.ExecContext(t.Context(), statement); err != nil {
+				if _, err := s.db.Slow.ExecContext(t.Context(), statement); err != nil {
 					t.Fatalf("%.60s: %v", statement, err)
 				}
 			}
@@ -83,9 +84,9 @@ func TestManyRevisionsAreReadAtOnce(t *testing.T) {
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
 	const n = 2*revisionPage + 1
 	for first := 0; first < n; first += 100 { // a transaction has only some seconds
-		if err := s.update(t.Context(), "", func(c *writeTx) error {
+		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 			for i := first; i < min(first+100, n); i++ {
-				c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})
+				c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})
 			}
 			return nil
 		}); err != nil {

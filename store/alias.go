@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // nameKept is how long no other account can get the name of a removed alias.
@@ -24,7 +25,7 @@ const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, al.created_at,
 func aliasFields(a *relay.Alias) []any {
 	set := &a.Settings
 	return []any{
-		&a.ID, &a.Name, &a.Owner, &a.OwnerName, (*micro)(&a.CreatedAt), (*micro)(&a.LastOnlineAt), &set.OfflineStatus,
+		&a.ID, &a.Name, &a.Owner, &a.OwnerName, (*db.Time)(&a.CreatedAt), (*db.Time)(&a.LastOnlineAt), &set.OfflineStatus,
 		&set.AutoDeliver, &set.HostHeader, &set.Forwarded, &set.FreshConnections, &set.ResponseTimeout, &set.Retention, &set.Paused,
 	}
 }
@@ -37,23 +38,23 @@ func spanArg(d *time.Duration) any {
 }
 
 // oneAlias returns the only alias that the condition selects, or ErrNotFound.
-func (q session) oneAlias(where string, args ...any) (*relay.Alias, error) {
-	a, err := rowOf(q, aliasFields, aliasQuery+where, args...)
+func oneAlias(q db.Query, where string, args ...any) (*relay.Alias, error) {
+	a, err := db.RowOf(q, aliasFields, aliasQuery+where, args...)
 	if errors.Is(err, sql.ErrNoRows) {
 		return nil, relay.ErrNotFound
 	}
 	return &a, err
 }
 
-// alias finds an alias that the actor owns or is a member of.
-func (q session) alias(who relay.Actor, name string) (*relay.Alias, error) {
+// findAlias finds an alias that the actor owns or is a member of.
+func findAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
 	may, args := aliasAccess(who)
-	return q.oneAlias(`al.name = ? AND `+may, append([]any{storableText(name)}, args...)...)
+	return oneAlias(q, `al.name = ? AND `+may, append([]any{db.StorableText(name)}, args...)...)
 }
 
 // ownAlias finds an alias that the actor owns.
-func (q session) ownAlias(who relay.Actor, name string) (*relay.Alias, error) {
-	a, err := q.alias(who, name)
+func ownAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
+	a, err := findAlias(q, who, name)
 	if err == nil && who.Kind != relay.ActorSystem && a.Owner != who.Account {
 		return nil, relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", name)
 	}
@@ -66,7 +67,7 @@ const aliasSlice = 5000
 // AllAliases reads every alias, for the registry, in the order of their ids.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
 	for after := int64(0); ; after = list[len(list)-1].ID {
-		some, err := readRows(ctx, s, "read aliases", aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
+		some, err := db.ReadRows(ctx, s.db, "read aliases", aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
 		if err != nil {
 			return nil, err
 		}
@@ -78,18 +79,18 @@ func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) 
 
 // AliasByID reads one alias, for the registry; ErrNotFound when it is gone.
 func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
-	return read(ctx, s, "read alias", func(q session) (*relay.Alias, error) { return q.oneAlias(`al.id = ?`, id) })
+	return db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return oneAlias(q, `al.id = ?`, id) })
 }
 
 // Aliases returns the aliases that the actor owns or is a member of, sorted by name.
 func (s *Store) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
 	may, args := aliasesAccess(who)
-	return readRows(ctx, s, "read aliases", aliasFields, aliasQuery+may+` ORDER BY al.name`, args...)
+	return db.ReadRows(ctx, s.db, "read aliases", aliasFields, aliasQuery+may+` ORDER BY al.name`, args...)
 }
 
 // Alias reads an alias that the actor owns or is a member of.
 func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
-	return read(ctx, s, "read alias", func(q session) (*relay.Alias, error) { return q.alias(who, name) })
+	return db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return findAlias(q, who, name) })
 }
 
 // CreateAlias creates an alias of the account owner; "" is the account of the actor. Only
@@ -97,8 +98,8 @@ func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (*relay
 // conflict for a taken or kept name and for a full quota.
 func (s *Store) CreateAlias(ctx context.Context, who relay.Actor, name, owner string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), checkAliasName(name))
-	err = s.updateIf(ctx, may, "create alias", func(c *writeTx) error {
-		account, err := c.subject(who, owner)
+	err = s.db.UpdateIf(ctx, may, "create alias", func(c *db.Tx) error {
+		account, err := subjectOf(c.Query, who, owner)
 		if err != nil {
 			return err
 		}
@@ -119,15 +120,15 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 	if !s.opt.AliasClaim || who.Alias != 0 || who.Account == 0 {
 		return nil, relay.ErrNotFound
 	}
-	err = s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "claim alias", func(c *writeTx) error {
-		account, err := c.subject(who, "")
+	err = s.db.UpdateIf(ctx, allow(who, relay.ScopeAliasesWrite), "claim alias", func(c *db.Tx) error {
+		account, err := subjectOf(c.Query, who, "")
 		if err != nil {
 			return err
 		}
 		if a, err = s.makeAlias(c, who, account, name); err == nil {
 			return nil
 		}
-		if claimed, again := c.alias(who, name); again == nil { // another connection of the account was first
+		if claimed, again := findAlias(c.Query, who, name); again == nil { // another connection of the account was first
 			a = claimed
 			return nil
 		}
@@ -161,9 +162,9 @@ var errNameTaken = errors.New("alias name taken")
 // checkChurn refuses a new name when the account has removed too many aliases lately. The
 // name of each removed alias is reserved for nameKept, so an account that creates and removes
 // aliases could reserve names without bound.
-func (s *Store) checkChurn(c *writeTx, owner relay.Account, now time.Time) error {
+func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 	var released int
-	if err := c.get(&released, `SELECT COUNT(*) FROM kept_names WHERE account_id = ? AND until > ?`, owner.ID, micros(now)); err != nil {
+	if err := c.Get(&released, `SELECT COUNT(*) FROM kept_names WHERE account_id = ? AND until > ?`, owner.ID, db.Micros(now)); err != nil {
 		return err
 	}
 	if s.opt.MaxAliases > 0 && released >= churn*s.opt.MaxAliases {
@@ -173,14 +174,14 @@ func (s *Store) checkChurn(c *writeTx, owner relay.Account, now time.Time) error
 }
 
 // makeAlias creates an alias with a free name, within the quota of the account.
-func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
-	now := s.now()
-	if err := c.lockAccount(owner.ID); err != nil { // one claim of an account at a time
+func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
+	now := s.db.Now()
+	if err := lockAccount(c, owner.ID); err != nil { // one claim of an account at a time
 		return nil, err
 	}
-	c.lockText("alias name", name) // it may be let go just now
+	c.LockText("alias name", name) // it may be let go just now
 	var keptFor []int64            // the account that removed an alias of this name
-	if err := c.all(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, micros(now)); err != nil {
+	if err := c.All(&keptFor, `SELECT account_id FROM kept_names WHERE name = ? AND until > ?`, name, db.Micros(now)); err != nil {
 		return nil, err
 	}
 	notFree := relay.Errorf(relay.CodeConflict, "the name %s is not free; choose another one", name)
@@ -197,18 +198,18 @@ func (s *Store) makeAlias(c *writeTx, who relay.Actor, owner relay.Account, name
 	}
 	d := relay.DefaultSettings()
 	var ids []int64
-	if err := c.all(&ids, `INSERT INTO aliases (name, owner_id, created_at, offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id`, name, owner.ID, micros(now), d.OfflineStatus,
-		boolToInt(d.AutoDeliver), d.HostHeader, boolToInt(d.Forwarded), boolToInt(d.FreshConnections), boolToInt(d.Paused)); err != nil {
+	if err := c.All(&ids, `INSERT INTO aliases (name, owner_id, created_at, offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING id`, name, owner.ID, db.Micros(now), d.OfflineStatus,
+		db.BoolToInt(d.AutoDeliver), d.HostHeader, db.BoolToInt(d.Forwarded), db.BoolToInt(d.FreshConnections), db.BoolToInt(d.Paused)); err != nil {
 		return nil, err
 	}
 	if len(ids) == 0 {
 		return nil, notFree
 	}
-	c.do(`DELETE FROM kept_names WHERE name = ?`, name)
-	c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: ids[0], Account: owner.ID})
-	if err := c.audit(who, owner.ID, "alias.add", name, "owner "+owner.Name); err != nil {
+	c.Do(`DELETE FROM kept_names WHERE name = ?`, name)
+	c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: ids[0], Account: owner.ID})
+	if err := audit(c, who, owner.ID, "alias.add", name, "owner "+owner.Name); err != nil {
 		return nil, err
 	}
-	return c.oneAlias(`al.id = ?`, ids[0])
+	return oneAlias(c.Query, `al.id = ?`, ids[0])
 }

@@ -10,13 +10,14 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 // SetAlias replaces the settings of an alias by what edit made of them; for its
 // owner. It returns the error of edit unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
-	err = s.updateIf(ctx, allow(who, relay.ScopeAliasesWrite), "set alias", func(c *writeTx) error {
-		if a, err = c.ownAliasForUpdate(who, name); err != nil {
+	err = s.db.UpdateIf(ctx, allow(who, relay.ScopeAliasesWrite), "set alias", func(c *db.Tx) error {
+		if a, err = ownAliasForUpdate(c, who, name); err != nil {
 			return err
 		}
 		set := a.Settings
@@ -26,17 +27,17 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 		if err := checkSettings(&set); err != nil {
 			return err
 		}
-		c.do(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
-			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, boolToInt(set.AutoDeliver), set.HostHeader,
-			boolToInt(set.Forwarded), boolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), boolToInt(set.Paused), a.ID)
+		c.Do(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
+			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, db.BoolToInt(set.AutoDeliver), set.HostHeader,
+			db.BoolToInt(set.Forwarded), db.BoolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), db.BoolToInt(set.Paused), a.ID)
 		if set.Paused != a.Settings.Paused { // with a tunnel it becomes offline, or online
-			c.do(`UPDATE aliases SET last_online_at = ? WHERE id = ? AND EXISTS (SELECT 1 FROM tunnels WHERE alias_id = aliases.id)`, micros(c.now()), a.ID)
+			c.Do(`UPDATE aliases SET last_online_at = ? WHERE id = ? AND EXISTS (SELECT 1 FROM tunnels WHERE alias_id = aliases.id)`, db.Micros(c.Now()), a.ID)
 		}
-		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
+		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
-			_ = c.audit(who, a.Owner, "alias.set", name, what) // the transaction keeps its error
+			_ = audit(c, who, a.Owner, "alias.set", name, what) // the transaction keeps its error
 		}
-		a, err = c.oneAlias(`al.id = ?`, a.ID)
+		a, err = oneAlias(c.Query, `al.id = ?`, a.ID)
 		return err
 	})
 	return a, err
@@ -48,7 +49,7 @@ func checkSettings(set *relay.Settings) error {
 	switch {
 	case set.OfflineStatus < 200 || set.OfflineStatus > 599:
 		return invalid("offlineStatus", set.OfflineStatus, "must be 200 to 599")
-	case set.HostHeader == "" || len(set.HostHeader) > 255 || storableText(set.HostHeader) != set.HostHeader:
+	case set.HostHeader == "" || len(set.HostHeader) > 255 || db.StorableText(set.HostHeader) != set.HostHeader:
 		return invalid("hostHeader", set.HostHeader, "must be preserve, rewrite or a host")
 	case set.ResponseTimeout != nil && (*set.ResponseTimeout <= 0 || *set.ResponseTimeout > time.Hour):
 		return invalid("responseTimeout", set.ResponseTimeout.String(), "must be more than 0 and at most 1h")
@@ -64,19 +65,19 @@ func checkSettings(set *relay.Settings) error {
 // and by an admin when its owner was removed. Members stay, the old owner is none.
 func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
-	err = s.updateIf(ctx, may, "transfer alias", func(c *writeTx) error {
-		find := func() (*relay.Alias, error) { return c.transferable(who, name) }
+	err = s.db.UpdateIf(ctx, may, "transfer alias", func(c *db.Tx) error {
+		find := func() (*relay.Alias, error) { return transferable(c.Query, who, name) }
 		if _, err := find(); err != nil {
 			return err
 		}
-		to, err := c.accountForUpdate(user) // accounts before aliases: the order of locks
+		to, err := accountForUpdate(c, user) // accounts before aliases: the order of locks
 		if errors.Is(err, sql.ErrNoRows) {
 			return invalid("user", user, "there is no such account")
 		}
 		if err != nil {
 			return err
 		}
-		if a, err = c.aliasForUpdate(find); err != nil {
+		if a, err = aliasForUpdate(c, find); err != nil {
 			return err
 		}
 		if to.ID == a.Owner {
@@ -85,33 +86,33 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		if err := s.checkQuota(c, to); err != nil {
 			return err
 		}
-		c.do(`UPDATE aliases SET owner_id = ? WHERE id = ?`, to.ID, a.ID)
-		c.do(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, to.ID)
-		c.dropAccess(a, a.Owner)
-		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: a.Owner})
-		if err := c.audit(who, to.ID, "alias.transfer", name, "from "+a.OwnerName+" to "+to.Name); err != nil {
+		c.Do(`UPDATE aliases SET owner_id = ? WHERE id = ?`, to.ID, a.ID)
+		c.Do(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, to.ID)
+		dropAccess(c, a, a.Owner)
+		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: a.Owner})
+		if err := audit(c, who, to.ID, "alias.transfer", name, "from "+a.OwnerName+" to "+to.Name); err != nil {
 			return err
 		}
-		a, err = c.oneAlias(`al.id = ?`, a.ID)
+		a, err = oneAlias(c.Query, `al.id = ?`, a.ID)
 		return err
 	})
 	return a, err
 }
 
 // transferable finds an alias that the actor may give away.
-func (q session) transferable(who relay.Actor, name string) (*relay.Alias, error) {
-	a, err := q.ownAlias(who, name)
+func transferable(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
+	a, err := ownAlias(q, who, name)
 	if err != nil && who.Admin {
-		if unowned, unownedErr := q.oneAlias(`al.name = ? AND own.removed_at > 0`, storableText(name)); unownedErr == nil {
+		if unowned, unownedErr := oneAlias(q, `al.name = ? AND own.removed_at > 0`, db.StorableText(name)); unownedErr == nil {
 			return unowned, nil
 		}
 	}
 	return a, err
 }
 
-func (s *Store) checkQuota(c *writeTx, owner relay.Account) error {
+func (s *Store) checkQuota(c *db.Tx, owner relay.Account) error {
 	var have int
-	if err := c.get(&have, `SELECT COUNT(*) FROM aliases WHERE owner_id = ?`, owner.ID); err != nil {
+	if err := c.Get(&have, `SELECT COUNT(*) FROM aliases WHERE owner_id = ?`, owner.ID); err != nil {
 		return err
 	}
 	if s.opt.MaxAliases > 0 && have >= s.opt.MaxAliases {
@@ -122,9 +123,9 @@ func (s *Store) checkQuota(c *writeTx, owner relay.Account) error {
 
 // dropAccess ends what an account that lost an alias made for it: tokens limited to
 // it, shares of its events and its saved searches.
-func (c *writeTx) dropAccess(a *relay.Alias, account int64) {
+func dropAccess(c *db.Tx, a *relay.Alias, account int64) {
 	for _, table := range []string{`tokens`, `shares`, `saved_searches`} {
-		c.do(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account)
+		c.Do(`DELETE FROM `+table+` WHERE alias_id = ? AND account_id = ?`, a.ID, account)
 	}
 }
 
@@ -134,30 +135,30 @@ func (c *writeTx) dropAccess(a *relay.Alias, account int64) {
 // serves.
 func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
 	may := cmp.Or(allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
-	err := s.updateIf(ctx, may, "remove alias", func(c *writeTx) error {
-		a, err := c.ownAlias(who, name)
+	err := s.db.UpdateIf(ctx, may, "remove alias", func(c *db.Tx) error {
+		a, err := ownAlias(c.Query, who, name)
 		if err != nil {
 			return err
 		}
-		now := s.now()
-		c.lockText("alias name", a.Name)                     // who asks for the name meanwhile waits and finds it kept
-		c.do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
-		if a, err = c.ownAliasForUpdate(who, name); err != nil {
+		now := s.db.Now()
+		c.LockText("alias name", a.Name)                     // who asks for the name meanwhile waits and finds it kept
+		c.Do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
+		if a, err = ownAliasForUpdate(c, who, name); err != nil {
 			return err
 		}
-		c.do(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
-			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`, a.Name, a.Owner, micros(now.Add(nameKept)))
-		c.do(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, micros(now))
+		c.Do(`INSERT INTO kept_names (name, account_id, until) VALUES (?, ?, ?)
+			ON CONFLICT (name) DO UPDATE SET account_id = excluded.account_id, until = excluded.until`, a.Name, a.Owner, db.Micros(now.Add(nameKept)))
+		c.Do(`INSERT INTO removed_aliases (alias_id, removed_at) VALUES (?, ?)`, a.ID, db.Micros(now))
 		var holders []int64 // of tokens that end with it
-		if err := c.all(&holders, `SELECT DISTINCT account_id FROM tokens WHERE alias_id = ?`, a.ID); err != nil {
+		if err := c.All(&holders, `SELECT DISTINCT account_id FROM tokens WHERE alias_id = ?`, a.ID); err != nil {
 			return err
 		}
 		for _, id := range holders {
-			c.announce(relay.Change{Kind: relay.ChangeAccount, Account: id})
+			c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: id})
 		}
-		c.do(`DELETE FROM aliases WHERE id = ?`, a.ID) // members, shares and its tokens go with it
-		c.announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
-		return c.audit(who, a.Owner, "alias.remove", name, "")
+		c.Do(`DELETE FROM aliases WHERE id = ?`, a.ID) // members, shares and its tokens go with it
+		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
+		return audit(c, who, a.Owner, "alias.remove", name, "")
 	})
 	if err != nil {
 		return err
@@ -165,7 +166,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 	if s.stop == nil {
 		return s.deleteRemovedAliases(ctx)
 	}
-	signal(s.wakeCleaner)
+	db.Signal(s.wakeCleaner)
 	return nil
 }
 
@@ -179,8 +180,8 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 		ID int64 `db:"alias_id"`
 		At int64 `db:"removed_at"`
 	}
-	err := s.view(ctx, "read removed aliases", func(q session) error {
-		return q.all(&aliases, `SELECT alias_id, removed_at FROM removed_aliases`)
+	err := s.db.View(ctx, "read removed aliases", func(q db.Query) error {
+		return q.All(&aliases, `SELECT alias_id, removed_at FROM removed_aliases`)
 	})
 	if err != nil {
 		return err
@@ -189,10 +190,10 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 		if _, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, nil, nil); err != nil {
 			return err
 		}
-		if s.now().Sub(fromMicros(a.At)) <= clearAgain {
+		if s.db.Now().Sub(db.FromMicros(a.At)) <= clearAgain {
 			continue
 		}
-		if err := s.execute(ctx, "forget a removed alias", `DELETE FROM removed_aliases WHERE alias_id = ?
+		if err := s.db.Execute(ctx, "forget a removed alias", `DELETE FROM removed_aliases WHERE alias_id = ?
 			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.alias_id = removed_aliases.alias_id)`, a.ID); err != nil {
 			return err
 		}
@@ -205,7 +206,7 @@ func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Al
 	if err := allowAdmin(who); err != nil {
 		return nil, err
 	}
-	return readRows(ctx, s, "read unowned aliases", aliasFields, aliasQuery+`own.removed_at > 0 ORDER BY al.name`)
+	return db.ReadRows(ctx, s.db, "read unowned aliases", aliasFields, aliasQuery+`own.removed_at > 0 ORDER BY al.name`)
 }
 
 // KeptName says for which account the name of a removed alias is kept, and until when;
@@ -215,9 +216,9 @@ func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (use
 	if err := allowAdmin(who); err != nil {
 		return "", time.Time{}, err
 	}
-	err = s.view(ctx, "look for a kept name", func(q session) error {
-		return q.row(`SELECT CASE acc.removed_at WHEN 0 THEN acc.name ELSE '' END, k.until FROM kept_names k JOIN accounts acc ON acc.id = k.account_id
-			WHERE k.name = ? AND k.until > ?`, storableText(name), micros(s.now())).Scan(&user, (*micro)(&until))
+	err = s.db.View(ctx, "look for a kept name", func(q db.Query) error {
+		return q.Row(`SELECT CASE acc.removed_at WHEN 0 THEN acc.name ELSE '' END, k.until FROM kept_names k JOIN accounts acc ON acc.id = k.account_id
+			WHERE k.name = ? AND k.until > ?`, db.StorableText(name), db.Micros(s.db.Now())).Scan(&user, (*db.Time)(&until))
 	})
 	return user, until, err
 }

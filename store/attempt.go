@@ -10,6 +10,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/store/db"
 )
 
 // states in the order of their codes; see package migrations.
@@ -43,7 +44,7 @@ const (
 	replay
 )
 
-func kindCode(a *relay.Attempt) int { return boolToInt(a.Kind == relay.KindReplay) }
+func kindCode(a *relay.Attempt) int { return db.BoolToInt(a.Kind == relay.KindReplay) }
 
 const attemptColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
 	released, from_queue, connection, identical, timing, has_response, status, response_state, claim_node, claim_boot, bytes`
@@ -61,12 +62,12 @@ type storedAttempt struct {
 }
 
 func (a *storedAttempt) fields() []any {
-	timing := column(func(stored any) {
+	timing := db.Column(func(stored any) {
 		packed, _ := stored.([]byte)
 		a.Timing, a.HasTiming = unpackTiming(packed)
 	})
 	return []any{
-		&a.event, &a.N, code(&a.Kind, kinds), code(&a.State, states), (*micro)(&a.ReceivedAt), (*micro)(&a.StartedAt), (*micro)(&a.EndedAt),
+		&a.event, &a.N, db.Code(&a.Kind, kinds), db.Code(&a.State, states), (*db.Time)(&a.ReceivedAt), (*db.Time)(&a.StartedAt), (*db.Time)(&a.EndedAt),
 		&a.Actor, faultCode(&a.Error), faultMessage(&a.Error), &a.Released, &a.Connection, &a.Identical, timing,
 		&a.HasResponse, &a.Status, &a.ResponseState, &a.CallerGone, &a.Node,
 	}
@@ -97,9 +98,9 @@ func attemptValues(e *relay.Event, a *relay.Attempt, state int, node string, byt
 	}
 	code, message := faultText(a.Error)
 	return []any{
-		e.ID, a.N, e.AliasID, kindCode(a), state, micros(a.ReceivedAt), micros(a.StartedAt), micros(a.EndedAt), storableText(a.Actor), code, message,
-		boolToInt(a.Released), 0, storableText(a.Connection), identical(a), packTiming(a), boolToInt(a.HasResponse), a.Status,
-		storableText(a.ResponseState), node, 0, bytes,
+		e.ID, a.N, e.AliasID, kindCode(a), state, db.Micros(a.ReceivedAt), db.Micros(a.StartedAt), db.Micros(a.EndedAt), db.StorableText(a.Actor), code, message,
+		db.BoolToInt(a.Released), 0, db.StorableText(a.Connection), identical(a), packTiming(a), db.BoolToInt(a.HasResponse), a.Status,
+		db.StorableText(a.ResponseState), node, 0, bytes,
 	}
 }
 
@@ -108,7 +109,7 @@ func identical(a *relay.Attempt) any {
 	if a.Identical == nil {
 		return nil
 	}
-	return boolToInt(*a.Identical)
+	return db.BoolToInt(*a.Identical)
 }
 
 // fill adds the bytes of an attempt.
@@ -137,13 +138,13 @@ func fillAttempts(attempts []relay.Attempt, list []*payload) {
 	}
 }
 
-// attempts reads attempts of an event by their numbers, without their messages, in order.
-func (q session) attempts(e *relay.Event, numbers []int) ([]relay.Attempt, error) {
+// readAttempts reads attempts of an event by their numbers, without their messages, in order.
+func readAttempts(q db.Query, e *relay.Event, numbers []int) ([]relay.Attempt, error) {
 	if len(numbers) == 0 {
 		return nil, nil
 	}
-	in, args := columnIn(`n`, numbers)
-	rows, err := rowsOf(q, (*storedAttempt).fields, attemptQuery+`event_id = ? AND `+in+` ORDER BY n`, append([]any{e.ID}, args...)...)
+	in, args := db.ColumnIn(`n`, numbers)
+	rows, err := db.RowsOf(q, (*storedAttempt).fields, attemptQuery+`event_id = ? AND `+in+` ORDER BY n`, append([]any{e.ID}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +158,7 @@ func (q session) attempts(e *relay.Event, numbers []int) ([]relay.Attempt, error
 	if len(waiting) == 0 {
 		return attempts, nil
 	}
-	positions, err := q.queuePositions(e.AliasID, waiting)
+	positions, err := queuePositions(q, e.AliasID, waiting)
 	for i := range attempts {
 		attempts[i].Position = positions[relay.AttemptRef{Event: e.ID, N: attempts[i].N}]
 	}
@@ -187,22 +188,22 @@ func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page
 		only += ` AND state >= 2`
 	}
 	var list []*payload
-	err = s.snapshot(ctx, "read attempts", func(q session) error {
-		e, err := q.event(who, id)
+	err = s.db.Snapshot(ctx, "read attempts", func(q db.Query) error {
+		e, err := findEvent(q, who, id)
 		if err != nil {
 			return err
 		}
 		var numbers []int // the newest first: they come before others where not all fit
-		if err := q.all(&numbers, `SELECT n FROM attempts WHERE event_id = ? AND n < ?`+only+` ORDER BY n DESC LIMIT ?`, id, before, limit); err != nil || len(numbers) == 0 {
+		if err := q.All(&numbers, `SELECT n FROM attempts WHERE event_id = ? AND n < ?`+only+` ORDER BY n DESC LIMIT ?`, id, before, limit); err != nil || len(numbers) == 0 {
 			return err
 		}
-		if attempts, err = q.attempts(&e, numbers); err == nil {
-			list, err = q.messages(id, numbers, page.MaxBody)
+		if attempts, err = readAttempts(q, &e, numbers); err == nil {
+			list, err = readMessages(q, id, numbers, page.MaxBody)
 		}
 		return err
 	})
 	if err == nil {
-		err = s.view(ctx, "read attempts", func(q session) error { return q.readBodies(id, list) })
+		err = s.db.View(ctx, "read attempts", func(q db.Query) error { return readBodies(q, id, list) })
 	}
 	fillAttempts(attempts, list)
 	slices.Reverse(attempts)
@@ -226,8 +227,8 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 	if err != nil {
 		return nil, err
 	}
-	err = s.view(ctx, "read attempts", func(q session) error {
-		attempts, err := rowsOf(q, (*storedAttempt).fields, attemptQuery+where, args...)
+	err = s.db.View(ctx, "read attempts", func(q db.Query) error {
+		attempts, err := db.RowsOf(q, (*storedAttempt).fields, attemptQuery+where, args...)
 		if err != nil {
 			return err
 		}
@@ -236,11 +237,11 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 				heads[ref] = &attempts[i].Attempt
 			}
 		}
-		payloads, err := rowsOf(q, (*payload).fields, payloadQuery+where, args...)
+		payloads, err := db.RowsOf(q, (*payload).fields, payloadQuery+where, args...)
 		if err != nil {
 			return err
 		}
-		read, err := rowsOf(q, (*payload).headFields, headQuery+where, args...)
+		read, err := db.RowsOf(q, (*payload).headFields, headQuery+where, args...)
 		byRef := make(map[relay.AttemptRef]*payload, len(read))
 		for i := range read {
 			byRef[relay.AttemptRef{Event: read[i].event, N: read[i].n}] = &read[i]
@@ -262,23 +263,23 @@ func (r *attemptRow) ref() relay.AttemptRef { return relay.AttemptRef{Event: r.E
 
 // interrupt ends an attempt whose delivering process has ended. The caller has locked the
 // event.
-func (c *writeTx) interrupt(row *attemptRow, fault relay.Fault) error {
-	now := micros(c.now())
-	n, err := c.exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
+func interrupt(c *db.Tx, row *attemptRow, fault relay.Fault) error {
+	now := db.Micros(c.Now())
+	n, err := c.Exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
 		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ?`,
 		now, fault.Code, fault.Message, row.EventID, row.N, row.ClaimNode)
 	if err != nil || n == 0 {
 		return err
 	}
-	if err := c.runOne(endEvent, []any{row.EventID, row.N, interrupted, fault.Code, fault.Message, 0, nil, ""}); err != nil {
+	if err := c.RunOne(endEvent, []any{row.EventID, row.N, interrupted, fault.Code, fault.Message, 0, nil, ""}); err != nil {
 		return err
 	}
-	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})
+	c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})
 	if row.FromQueue == 0 {
 		return nil
 	}
-	c.dequeueAttempt(row.EventID, row.N)
-	return c.requeue(row)
+	dequeueAttempt(c, row.EventID, row.N)
+	return requeue(c, row)
 }
 
 const maxRequeues = 3
@@ -286,24 +287,24 @@ const maxRequeues = 3
 // requeue appends a new queued attempt for one that was interrupted after it had
 // been taken from the queue, at most three times for an event. It takes the place
 // in the queue that the interrupted one had.
-func (c *writeTx) requeue(row *attemptRow) error {
+func requeue(c *db.Tx, row *attemptRow) error {
 	var before int
-	if err := c.get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {
+	if err := c.Get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {
 		return err
 	}
 	if before >= maxRequeues {
 		return nil
 	}
 	var n int
-	if err := c.get(&n, `UPDATE events SET attempts = attempts + 1, state = CASE WHEN state >= 6 THEN state ELSE 0 END,
+	if err := c.Get(&n, `UPDATE events SET attempts = attempts + 1, state = CASE WHEN state >= 6 THEN state ELSE 0 END,
 		error_code = '', error_message = '' WHERE id = ? RETURNING attempts`, row.EventID); err != nil {
 		return err
 	}
-	c.do(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
+	c.Do(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
 		row.EventID, n, row.AliasID, row.ReceivedAt, string(relay.ActorQueue), row.Bytes)
-	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: n},
+	c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: row.AliasID})
-	c.enqueueAttempt(row.EventID, n)
+	enqueueAttempt(c, row.EventID, n)
 	return nil
 }
 
@@ -317,8 +318,8 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 	total := 0
 	for {
 		n := 0
-		err := s.update(ctx, "sweep interrupted attempts", func(c *writeTx) (err error) {
-			n, err = c.interruptSome(`NOT EXISTS (SELECT 1 FROM nodes WHERE id = attempts.claim_node)`)
+		err := s.db.Update(ctx, "sweep interrupted attempts", func(c *db.Tx) (err error) {
+			n, err = interruptSome(c, `NOT EXISTS (SELECT 1 FROM nodes WHERE id = attempts.claim_node)`)
 			return err
 		})
 		if total += n; err != nil || n == 0 {
@@ -329,25 +330,25 @@ func (s *Store) sweep(ctx context.Context) (int, error) {
 
 // interruptSome ends up to 200 attempts under way that match where, and returns how many
 // there were.
-func (c *writeTx) interruptSome(where string, args ...any) (int, error) {
+func interruptSome(c *db.Tx, where string, args ...any) (int, error) {
 	var rows []attemptRow
-	if err := c.all(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
+	if err := c.All(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
 		return 0, err
 	}
-	return len(rows), c.interruptAll(rows, interruptedFault)
+	return len(rows), interruptAll(c, rows, interruptedFault)
 }
 
 // interruptAll locks the events of attempts and then ends the attempts; see interrupt.
-func (c *writeTx) interruptAll(rows []attemptRow, fault relay.Fault) error {
+func interruptAll(c *db.Tx, rows []attemptRow, fault relay.Fault) error {
 	ids := make([]relay.ID, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].EventID
 	}
-	if err := c.lockEvents(ids); err != nil {
+	if err := lockEvents(c, ids); err != nil {
 		return err
 	}
 	for i := range rows {
-		if err := c.interrupt(&rows[i], fault); err != nil {
+		if err := interrupt(c, &rows[i], fault); err != nil {
 			return err
 		}
 	}

@@ -7,26 +7,27 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // audit stores an audit row in the transaction of the operation. subject is the account
 // that it is about, which may read the entry too.
-func (c *writeTx) audit(who relay.Actor, subject int64, action, target, detail string) error {
-	return c.auditAt(c.now(), who, subject, action, target, detail)
+func audit(c *db.Tx, who relay.Actor, subject int64, action, target, detail string) error {
+	return auditAt(c, c.Now(), who, subject, action, target, detail)
 }
 
-func (c *writeTx) auditAt(at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
-	c.do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		micros(at), storableText(who.String()), who.Account, subject, action, storableText(target), storableText(detail))
-	return c.err
+func auditAt(c *db.Tx, at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
+	c.Do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
+		db.Micros(at), db.StorableText(who.String()), who.Account, subject, action, db.StorableText(target), db.StorableText(detail))
+	return c.Err
 }
 
 // auditOfAlias is audit for what concerns the owner of an alias.
-func (c *writeTx) auditOfAlias(who relay.Actor, alias int64, action, target, detail string) error {
-	c.do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
+func auditOfAlias(c *db.Tx, who relay.Actor, alias int64, action, target, detail string) error {
+	c.Do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
 		SELECT CAST(? AS BIGINT), ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
-		micros(c.now()), storableText(who.String()), who.Account, action, storableText(target), storableText(detail), alias)
-	return c.err
+		db.Micros(c.Now()), db.StorableText(who.String()), who.Account, action, db.StorableText(target), db.StorableText(detail), alias)
+	return c.Err
 }
 
 const (
@@ -38,18 +39,18 @@ const (
 // hour for each key. It does not block; the entry is written within seconds. remote is the
 // source address.
 func (s *Store) NoteLogin(who relay.Actor, remote string) {
-	at := s.now()
-	s.later.add("login "+who.Credential, loginInterval, func(c *writeTx) error {
-		return c.auditAt(at, who, who.Account, "login.ssh", who.Credential, "from "+truncateName(remote))
+	at := s.db.Now()
+	s.later.add("login "+who.Credential, loginInterval, func(c *db.Tx) error {
+		return auditAt(c, at, who, who.Account, "login.ssh", who.Credential, "from "+truncateName(remote))
 	})
 }
 
 // NoteRefusedLogin records in the audit log that keys of nobody were refused, at most once an hour
 // for the same keys. It does not block; the entry is written within seconds.
 func (s *Store) NoteRefusedLogin(keys, detail string) {
-	at := s.now()
-	s.later.add("refused "+keys, loginInterval, func(c *writeTx) error {
-		return c.auditAt(at, relay.Actor{Kind: relay.ActorSSH, Name: "unknown"}, 0, "login.refused", keys, detail)
+	at := s.db.Now()
+	s.later.add("refused "+keys, loginInterval, func(c *db.Tx) error {
+		return auditAt(c, at, relay.Actor{Kind: relay.ActorSSH, Name: "unknown"}, 0, "login.refused", keys, detail)
 	})
 }
 
@@ -57,9 +58,9 @@ func (s *Store) NoteRefusedLogin(keys, detail string) {
 // most once a minute for each alias. It does not block; the entry is written within
 // seconds.
 func (s *Store) NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo) {
-	at, who := s.now(), relay.Actor{Kind: relay.ActorSSH, Account: by.Account, Name: by.User}
-	s.later.add("takeover "+alias.Name, takeoverInterval, func(c *writeTx) error {
-		return c.auditAt(at, who, alias.Owner, "alias.takeover", alias.Name,
+	at, who := s.db.Now(), relay.Actor{Kind: relay.ActorSSH, Account: by.Account, Name: by.User}
+	s.later.add("takeover "+alias.Name, takeoverInterval, func(c *db.Tx) error {
+		return auditAt(c, at, who, alias.Owner, "alias.takeover", alias.Name,
 			fmt.Sprintf("from %s at %s, by %s at %s", from.User, from.Remote, by.User, by.Remote))
 	})
 }
@@ -77,14 +78,14 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 		limit = 100
 	}
 	fields := func(e *relay.AuditEntry) []any {
-		return []any{&e.ID, (*micro)(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail}
+		return []any{&e.ID, (*db.Time)(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail}
 	}
 	list := []relay.AuditEntry{}
 	for before := int64(math.MaxInt64); ; before = list[len(list)-1].ID {
 		size := min(limit-len(list), auditPage)
-		page, err := readRows(ctx, s, "read audit", fields, `SELECT id, at, actor, action, target, detail FROM audit
+		page, err := db.ReadRows(ctx, s.db, "read audit", fields, `SELECT id, at, actor, action, target, detail FROM audit
 			WHERE id < ? AND (account_id = ? OR subject_id = ? OR 1 = ?) ORDER BY id DESC LIMIT ?`,
-			before, who.Account, who.Account, boolToInt(who.Admin), size)
+			before, who.Account, who.Account, db.BoolToInt(who.Admin), size)
 		if err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // The audit log ends: what is older than 400 days goes, and what is beyond the number
@@ -15,9 +16,9 @@ func TestAuditLogIsBounded(t *testing.T) {
 	now := time.Now()
 	fill := func(rows int, at time.Time) {
 		t.Helper()
-		if err := s.update(t.Context(), "", func(c *writeTx) error {
-			_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
-				INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 0, 0, 'x', '', '' FROM k`, rows, micros(at))
+		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+			_, err := c.Exec(`WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+				INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 0, 0, 'x', '', '' FROM k`, rows, db.Micros(at))
 			return err
 		}); err != nil {
 			t.Fatal(err)
@@ -26,14 +27,14 @@ func TestAuditLogIsBounded(t *testing.T) {
 	left := func(want int) {
 		t.Helper()
 		var n, least int
-		if err := s.read.Get(&n, `SELECT COUNT(*) FROM audit`); err != nil || n != want {
+		if err := s.db.Read.Get(&n, `SELECT COUNT(*) FROM audit`); err != nil || n != want {
 			t.Errorf("%d entries are left, not %d (%v)", n, want, err)
 		}
-		if err := s.read.Get(&least, `SELECT MAX(id) - MIN(id) + 1 FROM audit`); err != nil || least != want {
+		if err := s.db.Read.Get(&least, `SELECT MAX(id) - MIN(id) + 1 FROM audit`); err != nil || least != want {
 			t.Errorf("those that are left are not the newest (%v)", err)
 		}
 	}
-	if err := s.update(t.Context(), "", func(c *writeTx) error { _, err := c.exec(`DELETE FROM audit`); return err }); err != nil {
+	if err := s.db.Update(t.Context(), "", func(c *db.Tx) error { _, err := c.Exec(`DELETE FROM audit`); return err }); err != nil {
 		t.Fatal(err)
 	}
 	fill(expiredRows+50, now.Add(-auditLife-time.Minute))
@@ -57,7 +58,7 @@ func TestAllOfTheAuditLogIsListed(t *testing.T) {
 	s := figured(t, 1)
 	who := relay.Actor{Kind: relay.ActorUser, Account: 7, Scopes: relay.AllScopes}
 	const rows = 2*auditPage + 500 // every second one is about the account
-	if err := s.execute(t.Context(), "", `WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+	if err := s.db.Execute(t.Context(), "", `WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
 		INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT n, 'x', 0, 7 * (n % 2), 'x', '', '' FROM k`, 2*rows); err != nil {
 		t.Fatal(err)
 	}

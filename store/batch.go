@@ -2,30 +2,27 @@ package store
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
+	"relay/store/db"
 	"relay/store/spool"
 )
 
 // writeSteps makes steps durable in one transaction, and returns what to publish after it.
 func (s *Store) writeSteps(ctx context.Context, steps []*step) ([]relay.Change, error) {
 	node, former := s.claimant()
-	by := &writeTarget{db: s.journal, node: node, former: former, name: s.NodeName()}
-	if s.d.isPostgres && !s.viaPooler { // a transaction through a pooler begins with settings
+	by := &writeTarget{db: s.db.Journal, node: node, former: former, name: s.NodeName()}
+	if single := s.db.Single(ctx); single != nil {
 		if list := groupByEvent(steps); onlyNewEvents(list) {
-			// The statement is a transaction of its own: one round trip and not three.
-			w := &writer{writeTx: &writeTx{session: session{ctx, by.db, &s.d, &s.clock}}, target: by}
+			w := &writer{Batch: single, target: by}
 			if err := s.insertNewEvents(w, list); err != nil {
 				return nil, err
 			}
 			if !slices.ContainsFunc(list, func(u *eventSteps) bool { return u.insert.merged < len(u.steps) }) {
 				s.addUsage(w)
-				return w.localEvents, nil
+				return w.Changes, nil
 			}
 			// A part of the batch was stored before, so the rest of the steps needs a transaction.
 		}
@@ -60,12 +57,12 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 	var chunks [][]any
 	for _, st := range all {
 		if st.err = nil; st.Kind == spool.Chunk {
-			chunks = append(chunks, []any{st.ID, st.N, st.I, nonNil(st.Data)})
+			chunks = append(chunks, []any{st.ID, st.N, st.I, db.NonNil(st.Data)})
 		} else {
 			steps = append(steps, st)
 		}
 	}
-	if err := w.run(insertChunks, chunks); err != nil {
+	if err := w.Run(insertChunks, chunks); err != nil {
 		return err
 	}
 	claims := claimsOf(steps)
@@ -86,7 +83,7 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 			known = append(known, u.id)
 		}
 	}
-	if err := w.lockEvents(known); err != nil {
+	if err := lockEvents(w.Batch.Tx, known); err != nil {
 		return err
 	}
 	for {
@@ -106,39 +103,24 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 	}
 }
 
+// writer writes steps of the journal within one transaction.
+type writer struct {
+	*db.Batch
+	target     *writeTarget
+	usageDelta map[int64]int64 // bytes that the transaction adds to each alias
+}
+
 // inBatch runs one transaction of the journal and returns what to publish after it.
 func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) error) ([]relay.Change, error) {
-	w := &writer{prepared: s.prepared, inserts: &s.inserts, target: by}
-	begin := by.db.BeginTxx
-	if !s.d.isPostgres {
-		s.commitMu.Lock()
-		defer s.commitMu.Unlock()
-		conn, err := by.db.Connx(ctx)
-		if err != nil {
-			return nil, err
-		}
-		defer func() { _ = conn.Close() }()
-		w.conn, begin = conn, conn.BeginTxx
+	w := &writer{target: by}
+	changes, err := s.db.Batch(ctx, by.db, func(b *db.Batch) error {
+		w.Batch = b
+		return fn(w)
+	})
+	if err == nil {
+		s.addUsage(w)
 	}
-	tx, err := begin(ctx, nil)
-	if err != nil {
-		return nil, s.asConnectionError(err)
-	}
-	w.writeTx, w.tx = &writeTx{session: session{ctx, tx, &s.d, &s.clock}}, tx
-	if err = s.prepareTx(w.session, journalReadTimeout); err == nil {
-		if err = fn(w); w.err != nil {
-			err = w.err // the first one that failed
-		}
-	}
-	if err != nil {
-		return nil, errors.Join(err, rollback(tx))
-	}
-	if err := tx.Commit(); err != nil {
-		return nil, s.asConnectionError(err)
-	}
-	signal(s.checkpointer.wake)
-	s.addUsage(w)
-	return w.localEvents, nil
+	return changes, err
 }
 
 // addUsage counts the bytes that a transaction added.
@@ -186,7 +168,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	there, err := w.insertRows(&rows)
+	there, err := w.Insert(insertWhole, rows.events, rows.attempts, rows.payloads)
 	if err != nil {
 		return err
 	}
@@ -200,7 +182,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
 			if !w.target.replaying {
 				w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
-				w.publish(f.changes(nil)...) // it may have changed since
+				w.Publish(f.changes(nil)...) // it may have changed since
 			}
 			continue
 		}
@@ -211,7 +193,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			asIs = !a.Released || elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
 				queue = append(queue, []any{ // queueColumns
-					f.event.ID, a.N, f.event.AliasID, micros(a.ReceivedAt), kindCode(a), boolToInt(a.Released && asIs), requestBytes(f.request),
+					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), kindCode(a), db.BoolToInt(a.Released && asIs), requestBytes(f.request),
 				})
 			}
 			if by := refusal(f.event, a); by != "" {
@@ -222,18 +204,18 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			}
 		}
 		if asIs {
-			w.publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
+			w.Publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
 		} else {
-			w.publish(f.changes(nil)...)
+			w.Publish(f.changes(nil)...)
 		}
 	}
-	if err := w.run(insertQueue, queue); err != nil {
+	if err := w.Run(insertQueue, queue); err != nil {
 		return err
 	}
-	if err := w.run(setCallerGone, gone); err != nil {
+	if err := w.Run(setCallerGone, gone); err != nil {
 		return err
 	}
-	return w.run(setHostRefusedBy, refused)
+	return w.Run(setHostRefusedBy, refused)
 }
 
 // tunnelsElsewhere tells which of the aliases of new events that are queued for the node of their
@@ -249,51 +231,13 @@ func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 	if len(aliases) == 0 {
 		return nil, nil
 	}
-	lock := ""
-	if w.d.isPostgres {
-		lock = ` FOR SHARE`
-	}
 	var found []int64
-	err := w.allIn(&found, `SELECT alias_id FROM tunnels WHERE alias_id IN (?) AND node_id <> ? ORDER BY alias_id`+lock, aliases, w.target.node)
+	err := w.AllIn(&found, `SELECT alias_id FROM tunnels WHERE alias_id IN (?) AND node_id <> ? ORDER BY alias_id`+w.Dialect.ForShare(), aliases, w.target.node)
 	elsewhere := make(map[int64]bool, len(found))
 	for _, id := range found {
 		elsewhere[id] = true
 	}
 	return elsewhere, err
-}
-
-// insertRows inserts new events. On Postgres it returns the ids that existed already,
-// because a commit whose result was lost has stored them: by now their attempts may have
-// been delivered. A commit of SQLite that fails has stored nothing.
-func (w *writer) insertRows(rows *newRows) (there map[relay.ID]bool, err error) {
-	if len(rows.events) == 0 {
-		return nil, nil
-	}
-	if !w.d.isPostgres {
-		if err := w.run(insertEvents, rows.events); err != nil {
-			return nil, err
-		}
-		if err := w.run(insertAttempts, rows.attempts); err != nil {
-			return nil, err
-		}
-		return nil, w.run(insertPayloads, rows.payloads)
-	}
-	args := slices.Concat(insertEvents.arrays(rows.events), insertAttempts.arrays(rows.attempts), insertPayloads.arrays(rows.payloads))
-	var stored []relay.ID
-	if err := sqlx.SelectContext(w.ctx, w.q, &stored, insertEventsOnPostgres, args...); err != nil {
-		return nil, err
-	}
-	if len(stored) == len(rows.events) {
-		return nil, nil
-	}
-	there = make(map[relay.ID]bool)
-	for _, row := range rows.events {
-		there[row[0].(relay.ID)] = true
-	}
-	for _, id := range stored {
-		delete(there, id)
-	}
-	return there, nil
 }
 
 var errPartsLost = &relay.Error{
@@ -306,7 +250,7 @@ func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 		return true, nil
 	}
 	var have int
-	err := w.get(&have, `SELECT COUNT(*) FROM body_chunks WHERE event_id = ? AND n = ?`, id, n)
+	err := w.Get(&have, `SELECT COUNT(*) FROM body_chunks WHERE event_id = ? AND n = ?`, id, n)
 	return have >= parts, err
 }
 
@@ -377,7 +321,7 @@ func (w *writer) amend(st *step) error {
 		return err
 	}
 	var alias []int64
-	if err := w.all(&alias, `UPDATE events SET req_size = ?, blocker = CASE WHEN blocker IN ('', 'body') THEN ? ELSE blocker END
+	if err := w.All(&alias, `UPDATE events SET req_size = ?, blocker = CASE WHEN blocker IN ('', 'body') THEN ? ELSE blocker END
 		WHERE id = ? RETURNING alias_id`, m.Body.Size, bodyBlocker(m.Body.State), st.ID); err != nil {
 		return err
 	}
@@ -386,16 +330,16 @@ func (w *writer) amend(st *step) error {
 		return nil
 	}
 	var before []int64
-	if err := w.all(&before, `SELECT `+payloadBytes+` - COALESCE(LENGTH(extra), 0) FROM payloads WHERE event_id = ? AND n = 0`, st.ID); err != nil {
+	if err := w.All(&before, `SELECT `+payloadBytes+` - COALESCE(LENGTH(extra), 0) FROM payloads WHERE event_id = ? AND n = 0`, st.ID); err != nil {
 		return err
 	}
 	for _, n := range before {
 		w.addUsage(alias[0], storedSize(m)-n)
 	}
 	request := payloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
-	w.do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
+	w.Do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(request, st.ID)...)
-	w.publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.ID})
+	w.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.ID})
 	return nil
 }
 
@@ -408,11 +352,11 @@ const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_
 // requeueAttempt puts an attempt that the claimant delivers back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
 	var rows []attemptRow
-	if err := w.allIn(&rows, requeueAttemptSQL, st.ID, st.N, w.target.claimants()); err != nil {
+	if err := w.AllIn(&rows, requeueAttemptSQL, st.ID, st.N, w.target.claimants()); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
-		if err := w.all(&rows, `SELECT alias_id, state FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.N); err != nil {
+		if err := w.All(&rows, `SELECT alias_id, state FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.N); err != nil {
 			return err
 		}
 		switch {
@@ -426,17 +370,17 @@ func (w *writer) requeueAttempt(st *step) error {
 		// It is queued: this step was committed before, but its result was lost and never
 		// published.
 	}
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
+	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-	w.enqueueAttempt(st.ID, st.N)
-	w.do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.ID, st.N)
+	enqueueAttempt(w.Batch.Tx, st.ID, st.N)
+	w.Do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.ID, st.N)
 	if st.N != 1 {
 		return nil
 	}
 	// A replay may have been delivered in the meantime.
-	delivered, err := w.exists(`SELECT 1 FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, st.ID)
+	delivered, err := w.Exists(`SELECT 1 FROM attempts WHERE event_id = ? AND kind = 1 AND state = 2 LIMIT 1`, st.ID)
 	if err != nil || !delivered {
 		return err
 	}
-	return w.supersede(st.ID, rows[0].AliasID)
+	return supersede(w.Batch.Tx, st.ID, rows[0].AliasID)
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // outbox passes changes to the feed in the order in which they were put, in a goroutine of
@@ -24,8 +25,6 @@ type outboxItem struct {
 	done    chan struct{}
 }
 
-var published = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
-
 func (o *outbox) start() {
 	o.wake, o.ended = make(chan struct{}, 1), make(chan struct{})
 	go o.run()
@@ -36,11 +35,11 @@ func (o *outbox) put(changes []relay.Change) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.publish == nil || o.closing || len(changes) == 0 {
-		return published
+		return db.Published
 	}
 	done := make(chan struct{})
 	o.waiting = append(o.waiting, outboxItem{changes, done})
-	signal(o.wake)
+	db.Signal(o.wake)
 	return done
 }
 
@@ -78,32 +77,50 @@ func (o *outbox) close() {
 	o.mu.Lock()
 	o.closing = true
 	o.mu.Unlock()
-	signal(o.wake)
+	db.Signal(o.wake)
 	<-o.ended
 }
 
+// finishUpdate ends an update: it stores what other processes have to learn of, in the same transaction.
+// After the commit committed publishes the changes.
+func (s *Store) finishUpdate(c *db.Tx) (committed func() <-chan struct{}, err error) {
+	s.tellFreed(c)
+	written, err := s.writeRevisions(c)
+	return func() <-chan struct{} {
+		for alias, bytes := range c.Freed {
+			s.storage.change(alias, -bytes, 0)
+		}
+		if c.Dialect.SeveralNodes() {
+			s.noteRevision(written)
+		}
+		s.tellNodes(c.Changes)
+		if len(c.Announced) > 0 && c.Dialect.SeveralNodes() && s.HasOtherNodes() {
+			s.notices.tellRevised()
+		}
+		return s.outbox.put(c.Changes)
+	}, err
+}
+
 // writeRevisions stores the changes that other processes have to learn of, in the same
-// transaction. On Postgres a lock makes revisions commit in the order of their numbers:
+// transaction, and returns the newest revision. On Postgres a lock makes revisions commit in the order of their numbers:
 // otherwise a poll could miss a revision that commits late.
-func (s *Store) writeRevisions(c *writeTx) error {
-	if len(c.clusterEvents) == 0 {
-		return nil
+func (s *Store) writeRevisions(c *db.Tx) (written revisionMark, err error) {
+	if len(c.Announced) == 0 {
+		return written, nil
 	}
-	if s.d.isPostgres {
-		c.do(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, revisionLock)
-	}
-	for _, n := range c.clusterEvents {
+	c.LockKey(revisionLock)
+	for _, n := range c.Announced {
 		var event any
 		if !n.Event.IsZero() {
 			event = n.Event
 		}
-		if c.err == nil {
-			c.revision.at, c.revision.origin = micros(s.now()), s.origin
-			c.err = c.row(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-				c.revision.at, s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential).Scan(&c.revision.id)
+		if c.Err == nil {
+			written.at, written.origin = db.Micros(s.db.Now()), s.origin
+			c.Err = c.Row(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
+				written.at, s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential).Scan(&written.id)
 		}
 	}
-	return c.err
+	return written, c.Err
 }
 
 // noteRevision notes a revision that this process has committed, if it is the newest one.
@@ -146,7 +163,7 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 	written := s.written.Load()
 	unread := written != nil && written.id > last.id // before the read, which has to find it
 	for {
-		rows, err := readRows(ctx, s, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
+		rows, err := db.ReadRows(ctx, s.db, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
 			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.id, revisionPage+1)
 		if err != nil {
 			if ctx.Err() == nil && !s.spool.Down.Load() {
@@ -196,7 +213,7 @@ func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMa
 
 // isOldest reports whether the database has no revision with a lower id.
 func (s *Store) isOldest(ctx context.Context, id int64) bool {
-	before, err := readRows(ctx, s, "look for older revisions", func(r *int64) []any { return []any{r} }, `SELECT id FROM revisions WHERE id < ? LIMIT 1`, id)
+	before, err := db.ReadRows(ctx, s.db, "look for older revisions", func(r *int64) []any { return []any{r} }, `SELECT id FROM revisions WHERE id < ? LIMIT 1`, id)
 	return err == nil && len(before) == 0
 }
 
@@ -212,7 +229,7 @@ func (s *Store) startOver(newest int64) {
 
 // lastRevision returns the newest revision; the zero value if there is none.
 func (s *Store) lastRevision(ctx context.Context) (last revisionMark, err error) {
-	rows, err := readRows(ctx, s, "read last revision", (*revisionMark).fields, `SELECT id, at, origin FROM revisions ORDER BY id DESC LIMIT 1`)
+	rows, err := db.ReadRows(ctx, s.db, "read last revision", (*revisionMark).fields, `SELECT id, at, origin FROM revisions ORDER BY id DESC LIMIT 1`)
 	if len(rows) > 0 {
 		last = rows[0]
 	}

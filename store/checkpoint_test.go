@@ -6,7 +6,20 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
+
+// As in package db: a checkpoint is worthwhile from the first one on, and the writer does it from the other one on.
+const (
+	worthPages = 1000
+	longPages  = 8000
+)
+
+type logState struct {
+	Busy int `db:"busy"`
+	Log  int `db:"log"`
+	Done int `db:"checkpointed"`
+}
 
 // The log goes into the file behind the commits, not in one of them; the writer does
 // it only where nobody else could.
@@ -18,8 +31,8 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 	}
 	pages := strings.Repeat("x", 200_000)
 	for range 30 { // each some 50 pages
-		if err := s.update(t.Context(), "", func(c *writeTx) error {
-			_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', ?)
+		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+			_, err := c.Exec(`INSERT INTO meta (name, value) VALUES ('x', ?)
 				ON CONFLICT (name) DO UPDATE SET value = excluded.value`, pages)
 			return err
 		}); err != nil {
@@ -27,11 +40,11 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 		}
 	}
 	for late := time.Now().Add(time.Minute); ; <-time.After(5 * time.Millisecond) {
-		var log walState
-		if err := s.read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
+		var log logState
+		if err := s.db.Read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
 			t.Fatal(err)
 		}
-		if log.Log-log.Done < checkpointPages {
+		if log.Log-log.Done < worthPages {
 			break
 		}
 		if time.Now().After(late) {
@@ -39,7 +52,7 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 		}
 	}
 	var last int
-	if err := s.write.Get(&last, `PRAGMA wal_autocheckpoint`); err != nil || last != walMaxPages {
+	if err := s.db.Write.Get(&last, `PRAGMA wal_autocheckpoint`); err != nil || last != longPages {
 		t.Errorf("the writer moves the log from %d pages on, %v", last, err)
 	}
 }
@@ -50,23 +63,23 @@ func TestLogIsMovedBesideTheWriter(t *testing.T) {
 func TestRemovalMovesTheLogBehindItself(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1) // not served: nobody else moves the log
-	if _, err := s.removalTx(t.Context(), "", func(c *writeTx, _ int) error {
-		_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (walMaxPages+100)<<12))
+	if _, err := s.removalTx(t.Context(), "", func(c *db.Tx, _ int) error {
+		_, err := c.Exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (longPages+100)<<12))
 		return err
 	}); err != nil {
 		t.Fatal(err)
 	}
-	state := func() (log walState) {
-		if err := s.read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
+	state := func() (log logState) {
+		if err := s.db.Read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
 			t.Fatal(err)
 		}
 		return log
 	}
-	if before := state(); before.Log < walMaxPages {
+	if before := state(); before.Log < longPages {
 		t.Fatalf("the log is too short for this test: %+v", before)
 	}
-	remove := func(c *writeTx, _ int) error {
-		_, err := c.exec(`DELETE FROM meta WHERE name = 'y'`)
+	remove := func(c *db.Tx, _ int) error {
+		_, err := c.Exec(`DELETE FROM meta WHERE name = 'y'`)
 		return err
 	}
 	if _, err := s.removalTx(t.Context(), "", remove); err != nil {

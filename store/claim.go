@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/spool"
 )
 
@@ -71,7 +72,7 @@ const claimedSQL = claimedColumns + ` FROM events e JOIN aliases al ON al.id = e
 	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
 
 // readClaimed is claimedSQL, prepared on SQLite.
-var readClaimed = &statement{sqlite: claimedSQL}
+var readClaimed = &db.Statement{SQLite: claimedSQL}
 
 // claimFields are the destinations of claimedColumns: an attempt that will be delivered, and its
 // event with the request, without the parts of a large body. The statement that claims on
@@ -79,14 +80,14 @@ var readClaimed = &statement{sqlite: claimedSQL}
 func claimFields(c *relay.Claim) []any {
 	c.Event = &relay.Event{Attempts: make([]relay.Attempt, 1)}
 	e, a := c.Event, &c.Event.Attempts[0]
-	state := code(&a.State, states)
+	state := db.Code(&a.State, states)
 	return slices.Concat(eventFields(e), messageFields(&e.Request), []any{
-		&e.ForwardedLines, &a.N, code(&a.Kind, kinds), column(func(stored any) {
+		&e.ForwardedLines, &a.N, db.Code(&a.Kind, kinds), db.Column(func(stored any) {
 			state(stored)
 			if c.N = a.N; e.AttemptCount == a.N && e.State != relay.StateRejected && e.State != relay.StateIncomplete {
 				e.State = a.State
 			}
-		}), (*micro)(&a.ReceivedAt), (*micro)(&a.StartedAt), &a.Actor, &a.Released,
+		}), (*db.Time)(&a.ReceivedAt), (*db.Time)(&a.StartedAt), &a.Actor, &a.Released,
 	})
 }
 
@@ -153,13 +154,13 @@ func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) 
 			continue
 		}
 		byAlias[c.Alias] = c
-		rows = append(rows, []any{c.Alias, boolToInt(c.Auto)})
+		rows = append(rows, []any{c.Alias, db.BoolToInt(c.Auto)})
 	}
 	oldest := oldestOnSQLite
-	if w.d.isPostgres {
+	if w.Dialect.SeveralNodes() {
 		oldest = oldestOnPostgres
 	}
-	found, err := returning(w, oldest, rows, (*attemptRow).keyFields)
+	found, err := db.Returning(w.Batch, oldest, rows, (*attemptRow).keyFields)
 	var ids []relay.ID
 	size := int64(0)
 	for _, r := range found {
@@ -179,12 +180,8 @@ func (w *writer) lockTunnels(tunnels map[string]bool) error {
 	if len(tunnels) == 0 {
 		return nil
 	}
-	lock := ""
-	if w.d.isPostgres {
-		lock = ` FOR SHARE`
-	}
 	var here []string
-	err := w.allIn(&here, `SELECT tunnel_id FROM tunnels WHERE tunnel_id IN (?) AND node_id = ? ORDER BY alias_id`+lock,
+	err := w.AllIn(&here, `SELECT tunnel_id FROM tunnels WHERE tunnel_id IN (?) AND node_id = ? ORDER BY alias_id`+w.Dialect.ForShare(),
 		slices.Collect(maps.Keys(tunnels)), w.target.node)
 	maps.DeleteFunc(tunnels, func(id string, _ bool) bool { return !slices.Contains(here, id) })
 	return err
@@ -197,7 +194,7 @@ func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
 		return false, nil
 	}
 	c.tried = false
-	claim, err := rowOf(w.session, claimFields, claimedSQL+` AND a.state = 1 AND a.claim_node = ? AND a.started_at = ?`,
+	claim, err := db.RowOf(w.Query, claimFields, claimedSQL+` AND a.state = 1 AND a.claim_node = ? AND a.started_at = ?`,
 		c.oldest.EventID, c.oldest.EventID, c.oldest.N, w.target.node, c.started)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -211,7 +208,7 @@ func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
 // claimed gives a claim its result.
 func (w *writer) claimed(c *queueClaim, got *relay.Claim) {
 	c.tried, c.got, c.err = true, got, nil
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: got.Event.ID, N: got.N},
+	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: c.Alias, Event: got.Event.ID, N: got.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: c.Alias})
 }
 
@@ -227,7 +224,7 @@ func (w *writer) claimCandidates(claims []*step) error {
 			continue
 		}
 		st.setClaimError(errNotSettled)
-		byID[c.oldest.ref()], c.started = c, micros(w.now())
+		byID[c.oldest.ref()], c.started = c, db.Micros(w.Now())
 		rows = append(rows, []any{c.oldest.EventID, c.oldest.N, c.Alias, c.started})
 	}
 	if len(rows) == 0 {
@@ -250,10 +247,10 @@ func (w *writer) claimCandidates(claims []*step) error {
 
 // claimRows claims attempts and reads them with their requests.
 func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
-	if w.d.isPostgres {
-		return returning(w, claimOnPostgres, rows, claimFields, w.target.node)
+	if w.Dialect.SeveralNodes() {
+		return db.Returning(w.Batch, claimOnPostgres, rows, claimFields, w.target.node)
 	}
-	claimed, err := returning(w, claimOnSQLite, rows, (*attemptRow).keyFields, w.target.node)
+	claimed, err := db.Returning(w.Batch, claimOnSQLite, rows, (*attemptRow).keyFields, w.target.node)
 	if err != nil {
 		return nil, err
 	}
@@ -261,13 +258,13 @@ func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 	for i, r := range claimed {
 		taken[i], read[i] = []any{r.EventID, r.N, w.target.node}, []any{r.EventID, r.EventID, r.N}
 	}
-	if err = w.run(claimInQueue, taken); err == nil {
-		err = w.run(eventDelivering, taken)
+	if err = w.Run(claimInQueue, taken); err == nil {
+		err = w.Run(eventDelivering, taken)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return returning(w, readClaimed, read, claimFields)
+	return db.Returning(w.Batch, readClaimed, read, claimFields)
 }
 
 // keyFields are the destinations of event_id, n, alias_id and bytes.
@@ -279,11 +276,11 @@ func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.Alias
 // few, while the table has no statistics, and then it reads and sorts the whole queue of the
 // alias instead of the beginning of its index.
 var (
-	oldestOnPostgres = newStatement(`bigint bigint`,
+	oldestOnPostgres = db.NewStatement(`bigint bigint`,
 		`SELECT oldest.event_id, oldest.n, oldest.alias_id, oldest.bytes FROM (%s) v (valias, vauto) CROSS JOIN LATERAL
 			(SELECT event_id, n, alias_id, bytes FROM queue WHERE alias_id = v.valias AND CASE WHEN claim_node = '' THEN kind = 1 OR released = 1 OR v.vauto = 1 END
 				ORDER BY received_at, event_id, n LIMIT 1) oldest`)
-	oldestOnSQLite = newStatement(`bigint bigint`,
+	oldestOnSQLite = db.NewStatement(`bigint bigint`,
 		`WITH v (valias, vauto) AS (%s)
 			SELECT event_id, n, alias_id, bytes FROM queue WHERE alias_id = (SELECT valias FROM v) AND claim_node = ''
 				AND (kind = 1 OR released = 1 OR (SELECT vauto FROM v) = 1)
@@ -299,7 +296,7 @@ const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1,
 // events. OFFSET 0 makes the planner look up each row by its key: without statistics it would
 // read the whole table.
 var (
-	claimOnPostgres = newStatement(`uuid bigint bigint bigint`,
+	claimOnPostgres = db.NewStatement(`uuid bigint bigint bigint`,
 		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node, kind, state, received_at, started_at, actor, released),
 			waiting AS (UPDATE queue SET claim_node = a.claim_node FROM a WHERE queue.event_id = a.event_id AND queue.n = a.n),
 			delivering AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND events.state < 6 {id})
@@ -307,11 +304,11 @@ var (
 			CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.event_id {id} OFFSET 0) e
 			CROSS JOIN LATERAL (SELECT * FROM payloads WHERE event_id = a.event_id AND n = 0 {event_id} OFFSET 0) p
 			JOIN aliases al ON al.id = e.alias_id`)
-	claimOnSQLite = newStatement(`uuid bigint bigint bigint`, `WITH v (vid, vn, valias, vstarted) AS (%s) `+claimSQL)
+	claimOnSQLite = db.NewStatement(`uuid bigint bigint bigint`, `WITH v (vid, vn, valias, vstarted) AS (%s) `+claimSQL)
 
 	// claimInQueue and eventDelivering do on SQLite what claimOnPostgres does together with the claim.
-	claimInQueue = newStatement(`uuid bigint text`,
+	claimInQueue = db.NewStatement(`uuid bigint text`,
 		`WITH v (vid, vn, vnode) AS (%s) UPDATE queue SET claim_node = v.vnode FROM v WHERE event_id = v.vid AND n = v.vn`)
-	eventDelivering = newStatement(`uuid bigint text`,
+	eventDelivering = db.NewStatement(`uuid bigint text`,
 		`WITH v (vid, vn, vnode) AS (%s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state < 6`)
 )

@@ -71,7 +71,7 @@ func TestReplayAsksForARenewal(t *testing.T) {
 	own := &m.s.membership
 	own.mu.Lock()
 	own.renewed = own.renewed.Add(-claimTrust)
-	trusted := own.trusted(time.Now(), m.s.clock.wall()) // with the lock held: the next renewal may come at any time
+	trusted := own.trusted(time.Now(), m.s.db.Clock.Wall()) // with the lock held: the next renewal may come at any time
 	own.mu.Unlock()
 	if trusted {
 		t.Fatal("the node may claim without a renewal")

@@ -8,66 +8,6 @@ import (
 	"relay"
 )
 
-// What comes later never has an earlier time, whatever happens to the clock on the
-// wall; without such a thing times stay as they are.
-func TestArrivalsKeepTheirOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		offset := time.Duration(0)
-		var c clock
-		c.start(func() time.Time { return time.Now().Round(0).Add(offset) })
-		var last time.Time
-		come := func() time.Time {
-			t.Helper()
-			time.Sleep(time.Second)
-			at := c.arrival(c.now())
-			if !at.After(last) {
-				t.Errorf("%v does not come after %v", at, last)
-			}
-			last = at
-			return at
-		}
-		for range 3 {
-			if at := come(); !at.Equal(c.now()) {
-				t.Errorf("%v was moved", at.Sub(c.now()))
-			}
-		}
-		offset = -time.Hour
-		come()
-		for range 3600 {
-			come()
-		}
-		if ahead := last.Sub(c.now()); ahead < 29*time.Minute || ahead > 31*time.Minute {
-			t.Errorf("after an hour still %v ahead", ahead)
-		}
-		time.Sleep(2 * time.Hour)
-		if at := come(); !at.Equal(c.now()) {
-			t.Errorf("never caught up: %v", at.Sub(c.now()))
-		}
-		offset = time.Hour
-		if at := come(); !at.Equal(c.now()) {
-			t.Error("not set forward")
-		}
-		c.startAfter(c.now().Add(time.Hour))
-		if at := come(); at.Before(c.now().Add(59 * time.Minute)) {
-			t.Errorf("comes before what waits: %v", at)
-		}
-	})
-}
-
-// One that came first and is handed over last keeps its own time.
-func TestArrivalsOutOfOrder(t *testing.T) {
-	var c clock
-	c.start(nil)
-	first := time.Now() // both with the monotonic clock
-	second := first.Add(time.Minute)
-	if at := c.arrival(second); !at.Equal(second) {
-		t.Error(at)
-	}
-	if at := c.arrival(first); !at.Equal(first) {
-		t.Errorf("moved by %v", at.Sub(first))
-	}
-}
-
 // A clock that is set far ahead is not believed for a while, one that is put right
 // again at once.
 func TestLeapsAreDoubted(t *testing.T) {
@@ -113,7 +53,7 @@ func TestAttemptOfANodeWithAnotherClock(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.clock.offset.Store(int64(offset)) // as if measured: there is no Postgres that could
+		s.db.Clock.Offset.Store(int64(offset)) // as if measured: there is no Postgres that could
 		for _, how := range []string{"in one batch", "in two batches", "from the queue"} {
 			now := time.Now()
 			e := &relay.Event{

@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/spool"
 )
 
 // Times of one transaction of the journal.
 const (
 	commitLimit = 2500 * time.Millisecond // after this time a batch is not tried again
-	tryLimit    = 2 * opTimeout           // for one try; a server that does not answer fails it earlier
-	retryPause  = 20 * time.Millisecond
+	tryLimit    = 2 * db.OpTimeout        // for one try; a server that does not answer fails it earlier
 	probeEvery  = 250 * time.Millisecond
 
 	logInterval = 10 * time.Second // between two log lines about a database that takes nothing
@@ -58,20 +58,20 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		}
 		c.s.meter.retried.Add(1)
 		switch {
-		case retriable(err) && time.Now().Before(deadline):
-			<-time.After(retryPause)
-		case unavailable(err) == "":
+		case db.Retriable(err) && time.Now().Before(deadline):
+			<-time.After(db.RetryPause)
+		case db.Unavailable(err) == "":
 			c.split(ctx, steps, err, write)
 			return
 		case c.s.shouldSpool(err):
 			c.divert(steps, err)
 			return
-		case !c.s.d.isPostgres || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
+		case !c.s.db.Dialect.Remote() || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
 			c.failAll(steps, err)
 			return
 		default:
 			// The connection broke or the server is starting; the next try dials again.
-			<-time.After(retryPause)
+			<-time.After(db.RetryPause)
 		}
 	}
 }
@@ -81,7 +81,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 // with a deadline would cost a goroutine for every statement.
 func (s *Store) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
-	if !s.d.isPostgres {
+	if !s.db.Dialect.Remote() {
 		return ctx, func() {}
 	}
 	if s.spool.Enabled() {
@@ -93,7 +93,7 @@ func (s *Store) tryContext(ctx context.Context) (context.Context, context.Cancel
 // shouldSpool reports whether steps that failed with err go to the spool: the connection or
 // the server caused it, and not a full disk of the server.
 func (s *Store) shouldSpool(err error) bool {
-	return s.spool.Enabled() && unavailable(err) == relay.CodeStoreUnavailable
+	return s.spool.Enabled() && db.Unavailable(err) == relay.CodeStoreUnavailable
 }
 
 // divert makes steps durable in the spool, or fails those that do not fit.
@@ -110,7 +110,7 @@ func (c *committer) divert(steps []*step, why error) {
 		kept[i] = &st.Step
 	}
 	refused, size, err := c.s.spool.Put(kept, why)
-	refusal := c.s.fault("write event", err)
+	refusal := c.s.db.Fault("write event", err)
 	for _, st := range steps {
 		if slices.Contains(refused, &st.Step) {
 			c.refuse(st, refusal)
@@ -154,7 +154,7 @@ func flatten(list []*eventSteps) (steps []*step) {
 // failAll fails the batch and everything that waits. It asks the disk once for the refusal
 // of all steps, and without the lock: a disk that hangs must not block the metrics.
 func (c *committer) failAll(steps []*step, cause error) {
-	refusal := c.s.fault("write event", cause)
+	refusal := c.s.db.Fault("write event", cause)
 	c.mu.Lock()
 	c.lost, c.refusal = cause, refusal
 	var failed []*step
@@ -182,9 +182,9 @@ func (c *committer) logThrottled(cause error) {
 		c.logged = true
 		until := "the database is back"
 		switch {
-		case c.s.diskFull(cause):
-			until = relay.FormatBytes(fullDisk) + " are free on the data disk"
-		case unavailable(cause) == relay.CodeStorageFull:
+		case c.s.db.DiskFull(cause):
+			until = relay.FormatBytes(db.FullDisk) + " are free on the data disk"
+		case db.Unavailable(cause) == relay.CodeStorageFull:
 			until = "the disk of postgres has free space: free some, or set a shorter --retention"
 		}
 		c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", cause)
@@ -201,13 +201,13 @@ func (c *committer) probe(ctx context.Context) {
 	}
 	try, cancel := c.s.tryContext(ctx)
 	defer cancel()
-	_, err := c.s.attemptUpdate(try, c.s.begin, func(tx *writeTx) error {
-		tx.do(`INSERT INTO meta (name, value) VALUES ('probe', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+	_, err := c.s.db.UpdateOnce(try, c.s.db.Begin, func(tx *db.Tx) error {
+		tx.Do(`INSERT INTO meta (name, value) VALUES ('probe', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
 			time.Now().UTC().Format(time.RFC3339Nano))
 		return nil
 	})
 	lost := c.down()
-	stores := err == nil && !(c.s.diskFull(lost) && c.s.disk.exhausted())
+	stores := err == nil && !(c.s.db.DiskFull(lost) && c.s.db.Disk.Exhausted())
 	if !stores && !c.s.shouldSpool(err) { // where the disk is not the reason any more, the spool can take events
 		c.logThrottled(lost)
 		return

@@ -2,14 +2,13 @@ package store
 
 import (
 	"context"
-	"database/sql"
-	"fmt"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/spool"
 )
 
@@ -69,13 +68,8 @@ type committer struct {
 
 // startCommitter starts the goroutine; close ends it.
 func (s *Store) startCommitter(ctx context.Context) (err error) {
-	if !s.d.isPostgres { // prepared statements do not survive a pooler
-		s.prepared = map[*statement]*sql.Stmt{}
-		for _, st := range []*statement{finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed} {
-			if s.prepared[st], err = s.write.PrepareContext(ctx, st.sqlite); err != nil {
-				return fmt.Errorf("prepare journal: %w", err)
-			}
-		}
+	if err := s.db.Prepare(ctx, finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed); err != nil {
+		return err
 	}
 	s.committer = newCommitter(s)
 	s.wait.Go(func() { s.committer.run(ctx) })
@@ -127,7 +121,7 @@ func (c *committer) add(st *step) error {
 	if !l.hasSpace(st) {
 		st.waiter = time.AfterFunc(l.wait, func() { c.expire(l, st) })
 	}
-	signal(c.wake)
+	db.Signal(c.wake)
 	return nil
 }
 
@@ -261,5 +255,5 @@ func (c *committer) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closing = true
-	signal(c.wake)
+	db.Signal(c.wake)
 }

@@ -205,7 +205,7 @@ func TestCloseStoresStalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.Migrate(t.Context()); err != nil {
+	if _, _, err := s.db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {

@@ -11,13 +11,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lib/pq"
+
 	"relay"
+	"relay/store/db"
 	"relay/store/spool"
 )
 
 // idle is a committer that nobody runs: its queue can be looked at.
 func idle(limit int64) *committer {
-	s := &Store{log: slog.New(slog.DiscardHandler), d: sqliteDialect, spool: &spool.Spool{}}
+	s := &Store{log: slog.New(slog.DiscardHandler), db: &db.DB{Dialect: db.SQLite{}}, spool: &spool.Spool{}}
 	s.meter.init()
 	c := newCommitter(s)
 	c.rows.limit, c.chunks.limit = limit, 64
@@ -181,21 +184,21 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(1 << 20)
-		c.s.d = postgresDialect
+		c.s.db.Dialect = db.Postgres{}
 		c.give(spool.Chunk, 1, 1)
 		row := c.give(spool.Finish, 2, 1)
 		chunks, rows := c.dequeue()
 		began, tries := time.Now(), 0
-		c.commit(t.Context(), chunks, silent(journalReadTimeout, &tries))
-		c.commit(t.Context(), rows, silent(journalReadTimeout, &tries))
+		c.commit(t.Context(), chunks, silent(time.Second, &tries))
+		c.commit(t.Context(), rows, silent(time.Second, &tries))
 		took := time.Since(began)
-		if e := relay.AsError(row.ticket.Err()); !resolved(row) || e.Code != relay.CodeStoreUnavailable || took >= opTimeout || tries < 2 {
+		if e := relay.AsError(row.ticket.Err()); !resolved(row) || e.Code != relay.CodeStoreUnavailable || took >= db.OpTimeout || tries < 2 {
 			t.Errorf("%v after %v and %d tries", row.ticket.Err(), took, tries)
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(1 << 20)
-		c.s.d = postgresDialect
+		c.s.db.Dialect = db.Postgres{}
 		c.give(spool.Accept, 1, 1)
 		_, rows := c.dequeue()
 		tries := 0
@@ -271,5 +274,24 @@ func TestFailAllMakesOneRefusal(t *testing.T) {
 	}
 	if examined == 0 || examined >= len(list) || locked > 0 {
 		t.Errorf("the cause was examined %d times for %d steps, %d times with the lock held", examined, len(list), locked)
+	}
+}
+
+// A batch that the database asks to run again is not run for ever: its callers wait.
+func TestDeadlocksWithoutEnd(t *testing.T) {
+	t.Parallel()
+	s := serveSQLite(t)
+	c := newCommitter(s)
+	st := &step{Step: spool.Step{Kind: spool.Requeue, ID: s.NewID(), N: 1}, ticket: relay.NewTicket()}
+	began, tries := time.Now(), 0
+	go c.commit(context.Background(), []*step{st}, func(context.Context, []*step) ([]relay.Change, error) {
+		if tries++; time.Since(began) > 30*time.Second {
+			return nil, nil // the test has failed; let it end
+		}
+		return nil, &pq.Error{Code: "40P01"}
+	})
+	<-st.ticket.Done()
+	if err := st.ticket.Err(); relay.AsError(err).Code != relay.CodeStoreUnavailable || tries < 2 {
+		t.Errorf("after %d tries in %v: %v", tries, time.Since(began), err)
 	}
 }

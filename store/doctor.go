@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/file"
 )
 
@@ -19,26 +20,23 @@ const examineLimit = 2 * time.Minute
 // Examine checks the store, whether or not a server is running, and changes nothing. A check
 // that cannot be completed counts as failed.
 func (s *Store) Examine(ctx context.Context) []relay.Finding {
-	db := s.direct
-	if !s.d.isPostgres {
-		db = s.read
-	}
+	handle := s.db.ExamineHandle()
 	list := []relay.Finding{s.examineSchema(ctx)}
 	if list[0].Verdict == relay.VerdictFail {
 		return list
 	}
-	examine := func(name string, check func(session) relay.Finding) {
+	examine := func(name string, check func(db.Query) relay.Finding) {
 		limited, cancel := context.WithTimeout(ctx, examineLimit)
 		defer cancel()
-		f := check(session{limited, db, &s.d, &s.clock})
+		f := check(s.db.Session(limited, handle))
 		f.Check = name
 		list = append(list, f)
 	}
 	examine("nodes", s.examineNodes)
-	examine("durability", s.examineDurability)
+	examine("durability", s.db.ExamineDurability)
 	examine("partitions", s.examinePartitions)
-	examine("free space", s.examineDisk)
-	examine("pages", s.examinePages)
+	examine("free space", s.db.ExamineDisk)
+	examine("pages", s.db.ExaminePages)
 	for _, c := range rowChecks() {
 		examine(c.name, c.examine)
 	}
@@ -47,26 +45,18 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	return list
 }
 
-func okFinding(format string, args ...any) relay.Finding {
-	return relay.Findingf(relay.VerdictOK, "", format, args...)
-}
-
-func unknownFinding(err error) relay.Finding {
-	return relay.Findingf(relay.VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %v", err)
-}
-
 // maxClockOffset is how much the clock of a node may differ from that of Postgres.
 const maxClockOffset = 250 * time.Millisecond
 
 // examineNodes looks at the nodes of Postgres: whether there are connections for all of
 // them, whether they reach each other, and whether their clocks agree.
-func (s *Store) examineNodes(q session) relay.Finding {
-	if !s.d.isPostgres {
-		return okFinding("one, with a lock in %s", s.opt.DataDir)
+func (s *Store) examineNodes(q db.Query) relay.Finding {
+	if !s.db.Dialect.SeveralNodes() {
+		return db.OKFinding("one, with a lock in %s", s.opt.DataDir)
 	}
-	nodes, err := s.Nodes(q.ctx)
+	nodes, err := s.Nodes(q.Ctx)
 	if err != nil {
-		return unknownFinding(err)
+		return db.UnknownFinding(err)
 	}
 	var living, farthest relay.Node
 	var apart []string
@@ -84,12 +74,12 @@ func (s *Store) examineNodes(q session) relay.Finding {
 		}
 	}
 	var most, others int
-	if err := q.row(`SELECT SUM(CASE name WHEN 'max_connections' THEN setting::int ELSE -setting::int END),
+	if err := q.Row(`SELECT SUM(CASE name WHEN 'max_connections' THEN setting::int ELSE -setting::int END),
 			(SELECT COUNT(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND application_name <> 'relayd')
 		FROM pg_settings WHERE name IN ('max_connections', 'superuser_reserved_connections')`).Scan(&most, &others); err != nil {
-		return unknownFinding(err)
+		return db.UnknownFinding(err)
 	}
-	each := cmp.Or(s.opt.MaxConns, defaultConns)
+	each := cmp.Or(s.opt.MaxConns, db.DefaultConns)
 	switch need := max(count, 1) * each; {
 	case need+others > most:
 		return relay.Findingf(relay.VerdictFail, "raise max_connections of postgres, lower --database-max-conns, or put a pooler in between",
@@ -101,119 +91,25 @@ func (s *Store) examineNodes(q session) relay.Finding {
 		return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
 			"the clock of node %s differs from that of postgres by %s", farthest.Name, farthest.ClockOffset.Round(time.Millisecond))
 	case count == 0:
-		return okFinding("no server runs; a node may use %d of the %d connections of postgres", each, most-others)
+		return db.OKFinding("no server runs; a node may use %d of the %d connections of postgres", each, most-others)
 	case count == 1:
-		return okFinding("one, %s; it may use %d of the %d connections of postgres", living.Name, each, most-others)
+		return db.OKFinding("one, %s; it may use %d of the %d connections of postgres", living.Name, each, most-others)
 	}
-	return okFinding("%d; they may use %d of the %d connections of postgres", count, count*each, most-others)
+	return db.OKFinding("%d; they may use %d of the %d connections of postgres", count, count*each, most-others)
 }
 
 func (s *Store) examineSchema(ctx context.Context) relay.Finding {
-	have, want, err := s.Schema(ctx)
-	f := okFinding("%s, schema %d", s.Describe(), have)
+	have, want, err := s.db.Schema(ctx)
+	f := db.OKFinding("%s, schema %d", s.db.Describe(), have)
 	switch {
 	case err != nil:
-		f = unknownFinding(err)
+		f = db.UnknownFinding(err)
 	case have != want:
 		f = relay.Findingf(relay.VerdictFail, "run relayd migrate, or start the server, which does it too",
-			"%s has schema %d, this build wants %d", s.Describe(), have, want)
+			"%s has schema %d, this build wants %d", s.db.Describe(), have, want)
 	}
 	f.Check = "store"
 	return f
-}
-
-// examineDurability checks the settings that make a commit survive a power loss.
-func (s *Store) examineDurability(q session) relay.Finding {
-	type setting struct{ query, want, fix string }
-	settings := []setting{
-		{`PRAGMA journal_mode`, "wal", "stop the server and start it again: it sets what it needs"},
-		{`PRAGMA synchronous`, "2", "this build opens the file with less; report it"},
-	}
-	if s.d.isPostgres {
-		settings = []setting{
-			{`SHOW fsync`, "on", "set fsync = on in postgresql.conf and restart postgres"},
-			{`SHOW full_page_writes`, "on", "set full_page_writes = on in postgresql.conf, unless the file system does it"},
-		}
-	} else {
-		q.q = s.write // a pragma applies to one connection: ask the one that writes
-	}
-	for _, set := range settings {
-		var got string
-		if err := q.get(&got, set.query); err != nil {
-			return unknownFinding(err)
-		}
-		if got != set.want {
-			return relay.Findingf(relay.VerdictFail, set.fix, "%s is %s, not %s: a power loss may lose events that were answered", set.query, got, set.want)
-		}
-	}
-	if s.d.isPostgres {
-		var usual string
-		if err := q.get(&usual, `SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'`); err != nil {
-			return unknownFinding(err)
-		}
-		if usual == "off" {
-			return okFinding("commits wait for the disk: relayd turns synchronous_commit on for itself, it is off otherwise")
-		}
-	}
-	return okFinding("commits wait for the disk")
-}
-
-func (s *Store) examineDisk(session) relay.Finding {
-	if s.d.isPostgres {
-		return okFinding("the disk of postgres is not seen from here")
-	}
-	free, err := s.disk.free(s.disk.dir)
-	if err != nil {
-		return unknownFinding(err)
-	}
-	least := "off"
-	if s.disk.min > 0 {
-		least = relay.FormatBytes(s.disk.min)
-	}
-	f := okFinding("%s free in %s, min-free is %s", relay.FormatBytes(free), s.disk.dir, least)
-	switch {
-	case free < max(s.disk.min, minFreeSlack):
-		f.Verdict, f.Fix = relay.VerdictFail, "free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free; callers get 503 until then"
-	case free < 2*s.disk.min:
-		f.Verdict, f.Fix = relay.VerdictWarn, "soon callers get 503; free some space there"
-	}
-	return f
-}
-
-// pagesLimit bounds the check of the pages of a SQLite file. During the check a running server
-// cannot restart its write-ahead log, which therefore grows.
-const pagesLimit = 30 * time.Second
-
-// examinePages checks every page of a SQLite file. A damaged page is otherwise noticed only by
-// a query that reads it, and later writes can spread the damage.
-func (s *Store) examinePages(q session) relay.Finding {
-	if s.d.isPostgres {
-		return okFinding("postgres looks after its pages itself")
-	}
-	var cancel context.CancelFunc
-	q.ctx, cancel = context.WithTimeout(q.ctx, pagesLimit)
-	defer cancel()
-	var wrong []string
-	err := q.all(&wrong, `PRAGMA quick_check(3)`)
-	switch {
-	case err != nil && errors.Is(q.ctx.Err(), context.DeadlineExceeded):
-		return relay.Findingf(relay.VerdictWarn, "when the server is stopped, run: sqlite3 "+databaseFile+" 'PRAGMA quick_check', in the data dir",
-			"the file is too large to be looked at within %v; nothing wrong was found until then", pagesLimit)
-	case err != nil && !file.Damaged(err):
-		return unknownFinding(err)
-	case err != nil:
-		wrong = []string{err.Error()}
-	case len(wrong) == 1 && wrong[0] == "ok":
-		return okFinding("every page of the database is as it should be")
-	}
-	var list []string // one row may be several lines, the first of which names the file
-	for line := range strings.Lines(strings.Join(wrong, "\n")) {
-		if line = strings.TrimSpace(line); !strings.HasPrefix(line, "***") {
-			list = append(list, line)
-		}
-	}
-	return relay.Findingf(relay.VerdictFail, "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/operations.md)",
-		"the database file is damaged: %s", strings.Join(list, "; "))
 }
 
 // rowCheck is a query that counts what is wrong. ok is said of 0, and bad of another number.
@@ -222,13 +118,13 @@ type rowCheck struct {
 	args                      []any
 }
 
-func (c rowCheck) examine(q session) relay.Finding {
+func (c rowCheck) examine(q db.Query) relay.Finding {
 	var n int64
-	if err := q.get(&n, c.query, c.args...); err != nil {
-		return unknownFinding(err)
+	if err := q.Get(&n, c.query, c.args...); err != nil {
+		return db.UnknownFinding(err)
 	}
 	if n == 0 {
-		return okFinding("%s", c.ok)
+		return db.OKFinding("%s", c.ok)
 	}
 	return relay.Findingf(relay.VerdictFail, c.fix, c.bad, n)
 }
@@ -265,10 +161,10 @@ func rowChecks() []rowCheck {
 }
 
 // examineUnderWay checks that each attempt under way belongs to a living node.
-func (s *Store) examineUnderWay(q session) relay.Finding {
-	nodes, err := s.Nodes(q.ctx)
+func (s *Store) examineUnderWay(q db.Query) relay.Finding {
+	nodes, err := s.Nodes(q.Ctx)
 	if err != nil {
-		return unknownFinding(err)
+		return db.UnknownFinding(err)
 	}
 	living := []string{""}
 	for _, n := range nodes {
@@ -276,17 +172,17 @@ func (s *Store) examineUnderWay(q session) relay.Finding {
 			living = append(living, n.ID)
 		}
 	}
-	in, args := columnIn(`claim_node`, living)
+	in, args := db.ColumnIn(`claim_node`, living)
 	var lost int64
-	if err := q.get(&lost, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND NOT (`+in+`)`, args...); err != nil {
-		return unknownFinding(err)
+	if err := q.Get(&lost, `SELECT COUNT(*) FROM attempts WHERE state = 1 AND NOT (`+in+`)`, args...); err != nil {
+		return db.UnknownFinding(err)
 	}
 	verdict := relay.VerdictFail
 	switch served := len(living) > 1; {
 	case lost == 0 && served:
-		return okFinding("a server runs, and has all that is under way")
+		return db.OKFinding("a server runs, and has all that is under way")
 	case lost == 0:
-		return okFinding("no server runs, and nothing is under way")
+		return db.OKFinding("no server runs, and nothing is under way")
 	case !served:
 		verdict = relay.VerdictWarn // as expected after a kill, or in a backup
 	}
@@ -310,17 +206,17 @@ func (s *Store) served() (bool, error) {
 }
 
 // examineClock compares the newest event with the clock.
-func examineClock(q session) relay.Finding {
+func examineClock(q db.Query) relay.Finding {
 	var last []relay.ID
-	if err := q.all(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
-		return unknownFinding(err)
+	if err := q.All(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
+		return db.UnknownFinding(err)
 	}
 	if len(last) == 0 {
-		return okFinding("there are no events yet")
+		return db.OKFinding("there are no events yet")
 	}
 	ahead := time.Until(last[0].Time())
 	if ahead < time.Minute {
-		return okFinding("the newest event is of %s", last[0].Time().Format(time.RFC3339))
+		return db.OKFinding("the newest event is of %s", last[0].Time().Format(time.RFC3339))
 	}
 	return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); order stays right meanwhile, ages are off by as much",
 		"the newest event is %s ahead of the clock: the clock was wrong then, or is now", ahead.Round(time.Second))

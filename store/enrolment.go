@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"relay"
+	"relay/store/db"
 )
 
 // enrolTries is how many wrong codes end an enrolment.
@@ -20,13 +21,13 @@ type enrolmentRow struct {
 	Tries int
 }
 
-// waiting finds the enrolment behind a link, if it still waits.
-func (q session) waiting(link, lock string) (enrolmentRow, error) {
+// waitingEnrolment finds the enrolment behind a link, if it still waits.
+func waitingEnrolment(q db.Query, link, lock string) (enrolmentRow, error) {
 	fields := func(e *enrolmentRow) []any {
-		return []any{&e.Proof, &e.Tries, &e.Fingerprint, &e.AuthorizedKey, &e.Remote, &e.Client, (*micro)(&e.RequestedAt), (*micro)(&e.ExpiresAt)}
+		return []any{&e.Proof, &e.Tries, &e.Fingerprint, &e.AuthorizedKey, &e.Remote, &e.Client, (*db.Time)(&e.RequestedAt), (*db.Time)(&e.ExpiresAt)}
 	}
-	e, err := rowOf(q, fields, `SELECT proof, tries, fingerprint, authorized_key, remote, client, requested_at, expires_at
-		FROM enrolments WHERE hash = ? AND ended = '' AND expires_at > ?`+lock, hash(link), micros(q.now()))
+	e, err := db.RowOf(q, fields, `SELECT proof, tries, fingerprint, authorized_key, remote, client, requested_at, expires_at
+		FROM enrolments WHERE hash = ? AND ended = '' AND expires_at > ?`+lock, hash(link), db.Micros(q.Now()))
 	e.Link = link
 	e.KeyType, _, _ = strings.Cut(e.AuthorizedKey, " ")
 	return e, err
@@ -42,18 +43,18 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 		return "", "", err
 	}
 	link, code = strings.ToLower(rand.Text() + rand.Text())[:32], newCode() // the link is a secret of 160 bits
-	err = s.update(ctx, "add enrolment", func(c *writeTx) error {
-		c.lockText("enrolment", key.Fingerprint) // of two at once, one replaces the other
-		n, err := c.exec(`UPDATE enrolments SET ended = ? WHERE fingerprint = ? AND ended = ''`, relay.EnrolmentReplaced, key.Fingerprint)
+	err = s.db.Update(ctx, "add enrolment", func(c *db.Tx) error {
+		c.LockText("enrolment", key.Fingerprint) // of two at once, one replaces the other
+		n, err := c.Exec(`UPDATE enrolments SET ended = ? WHERE fingerprint = ? AND ended = ''`, relay.EnrolmentReplaced, key.Fingerprint)
 		if err != nil {
 			return err
 		}
 		if n > 0 {
-			c.announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: key.Fingerprint})
+			c.Announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: key.Fingerprint})
 		}
-		c.do(`INSERT INTO enrolments (hash, proof, fingerprint, authorized_key, remote, client, requested_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			hash(link), proof(link, code), key.Fingerprint, key.AuthorizedKey, storableText(e.Remote), storableText(e.Client),
-			micros(e.RequestedAt), micros(e.ExpiresAt))
+		c.Do(`INSERT INTO enrolments (hash, proof, fingerprint, authorized_key, remote, client, requested_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			hash(link), proof(link, code), key.Fingerprint, key.AuthorizedKey, db.StorableText(e.Remote), db.StorableText(e.Client),
+			db.Micros(e.RequestedAt), db.Micros(e.ExpiresAt))
 		return nil
 	})
 	return link, code, err
@@ -62,8 +63,8 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 // Enrolment returns the key that waits behind a link; ErrNotFound when nothing waits there any
 // more.
 func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, error) {
-	return read(ctx, s, "read enrolment", func(q session) (relay.Enrolment, error) {
-		e, err := q.waiting(link, "")
+	return db.Read(ctx, s.db, "read enrolment", func(q db.Query) (relay.Enrolment, error) {
+		e, err := waitingEnrolment(q, link, "")
 		return e.Enrolment, err
 	})
 }
@@ -75,8 +76,8 @@ func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, er
 func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
 	var wrong string
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))
-	err := s.updateIf(ctx, may, "approve enrolment", func(c *writeTx) error {
-		e, err := c.waiting(link, c.d.forUpdate)
+	err := s.db.UpdateIf(ctx, may, "approve enrolment", func(c *db.Tx) error {
+		e, err := waitingEnrolment(c.Query, link, c.Dialect.ForUpdate())
 		if err != nil {
 			return err
 		}
@@ -88,7 +89,7 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 				ended, wrong = relay.EnrolmentMistyped, "this was the last of five wrong codes, so the key waits no more; run the ssh command again for a new link"
 			}
 		} else {
-			account, err := c.subject(who, "")
+			account, err := subjectOf(c.Query, who, "")
 			if err != nil {
 				return err
 			}
@@ -96,13 +97,13 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 			if err != nil {
 				return err
 			}
-			if err := c.insertKey(who, account, &key); err != nil {
+			if err := insertKey(c, who, account, &key); err != nil {
 				return err
 			}
 		}
-		c.do(`UPDATE enrolments SET ended = ?, tries = tries + 1 WHERE hash = ?`, ended, hash(link))
+		c.Do(`UPDATE enrolments SET ended = ?, tries = tries + 1 WHERE hash = ?`, ended, hash(link))
 		if ended != "" {
-			c.announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: e.Fingerprint})
+			c.Announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: e.Fingerprint})
 		}
 		return nil
 	})
@@ -117,12 +118,12 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended string, err error) {
 	const query = `SELECT ended FROM enrolments WHERE hash = ?`
 	if how == "" {
-		err = s.view(ctx, "read enrolment", func(q session) error { return q.get(&ended, query, hash(link)) })
+		err = s.db.View(ctx, "read enrolment", func(q db.Query) error { return q.Get(&ended, query, hash(link)) })
 		return ended, err
 	}
-	err = s.update(ctx, "end enrolment", func(c *writeTx) error {
-		c.do(`UPDATE enrolments SET ended = ? WHERE hash = ? AND ended = ''`, how, hash(link))
-		return c.get(&ended, query, hash(link))
+	err = s.db.Update(ctx, "end enrolment", func(c *db.Tx) error {
+		c.Do(`UPDATE enrolments SET ended = ? WHERE hash = ? AND ended = ''`, how, hash(link))
+		return c.Get(&ended, query, hash(link))
 	})
 	return ended, err
 }

@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
@@ -32,9 +33,9 @@ const (
 func eventFields(e *relay.Event) []any {
 	p := &e.Provider
 	return []any{
-		&e.ID, &e.AliasID, (*micro)(&e.ReceivedAt), (*micro)(&e.LastReceivedAt), (*addrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
-		&p.Name, &p.EventType, &p.DeliveryID, (*micro)(&p.SignedAt), period(&p.Tolerance),
-		code(&e.State, states), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, period(&e.Latency), &e.HasLatency, &e.AttemptCount,
+		&e.ID, &e.AliasID, (*db.Time)(&e.ReceivedAt), (*db.Time)(&e.LastReceivedAt), (*db.AddrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
+		&p.Name, &p.EventType, &p.DeliveryID, (*db.Time)(&p.SignedAt), db.Period(&p.Tolerance),
+		db.Code(&e.State, states), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, db.Period(&e.Latency), &e.HasLatency, &e.AttemptCount,
 		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, &e.Alias,
 	}
 }
@@ -48,17 +49,17 @@ func markedFields(e *relay.Event) []any {
 // microseconds, and texts that both engines take.
 func (f *newEvent) stored() relay.Event {
 	e, a := *f.event, f.attempt
-	e.ReceivedAt, e.State, e.Blocker = storedTime(e.ReceivedAt), states[f.state], blockerOf(f)
-	e.LastReceivedAt, e.Target = e.ReceivedAt, nonNil(e.Target)
+	e.ReceivedAt, e.State, e.Blocker = db.StoredTime(e.ReceivedAt), states[f.state], blockerOf(f)
+	e.LastReceivedAt, e.Target = e.ReceivedAt, db.NonNil(e.Target)
 	e.Request, e.ForwardedLines, e.Attempts = relay.Message{Body: relay.Body{Size: f.request.Body.Size}}, nil, nil
 	p := &e.Provider
 	for _, text := range []*string{&e.Method, &e.Host, &p.Name, &p.EventType, &p.DeliveryID} {
-		*text = storableText(*text)
+		*text = db.StorableText(*text)
 	}
-	p.SignedAt, p.Tolerance = storedTime(p.SignedAt), p.Tolerance.Truncate(time.Microsecond)
+	p.SignedAt, p.Tolerance = db.StoredTime(p.SignedAt), p.Tolerance.Truncate(time.Microsecond)
 	e.Status, e.Latency, e.HasLatency, e.AttemptCount = 0, 0, false, 0
 	if a != nil {
-		e.LastReceivedAt, e.AttemptCount, e.Error = storedTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
+		e.LastReceivedAt, e.AttemptCount, e.Error = db.StoredTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
 		if f.ended() {
 			setOutcome(&e, a)
 		}
@@ -88,8 +89,8 @@ func (f *newEvent) values() []any {
 	p := &e.Provider
 	code, message := faultText(e.Error)
 	return []any{
-		e.ID, e.AliasID, micros(e.ReceivedAt), micros(e.LastReceivedAt), e.Remote.String(), boolToInt(e.TLS), e.Method, e.Target, e.HTTPMinor, e.Host,
-		p.Name, p.EventType, p.DeliveryID, micros(p.SignedAt), p.Tolerance.Microseconds(),
+		e.ID, e.AliasID, db.Micros(e.ReceivedAt), db.Micros(e.LastReceivedAt), e.Remote.String(), db.BoolToInt(e.TLS), e.Method, e.Target, e.HTTPMinor, e.Host,
+		p.Name, p.EventType, p.DeliveryID, db.Micros(p.SignedAt), p.Tolerance.Microseconds(),
 		f.state, code, message, e.Status, latency, e.AttemptCount, endedN, e.Blocker, e.Request.Body.Size,
 	}
 }
@@ -109,7 +110,7 @@ func blockerOf(f *newEvent) string {
 	case f.state == incomplete:
 		return relay.BlockedIncomplete
 	case f.blocker != "":
-		return storableText(f.blocker)
+		return db.StorableText(f.blocker)
 	}
 	return bodyBlocker(f.request.Body.State)
 }
@@ -127,15 +128,15 @@ const lockSlice = 500
 // lockEvents locks events of Postgres in the order of their ids. Every transaction locks
 // what it changes in one order, so that no two of them wait for each other: events by id,
 // then the attempts and the bytes of events that it has locked. SQLite has one writer.
-func (c *writeTx) lockEvents(ids []relay.ID) error {
-	if c.d.forUpdate == "" {
+func lockEvents(c *db.Tx, ids []relay.ID) error {
+	if c.Dialect.ForUpdate() == "" {
 		return nil
 	}
 	ids = slices.Clone(ids)
 	slices.SortFunc(ids, func(a, b relay.ID) int { return bytes.Compare(a[:], b[:]) })
 	for some := range slices.Chunk(slices.Compact(ids), lockSlice) {
 		var locked []int
-		if err := c.allIn(&locked, `SELECT 1 FROM events WHERE id IN (?) ORDER BY id`+c.d.forUpdate, some); err != nil {
+		if err := c.AllIn(&locked, `SELECT 1 FROM events WHERE id IN (?) ORDER BY id`+c.Dialect.ForUpdate(), some); err != nil {
 			return err
 		}
 	}
@@ -146,7 +147,7 @@ func (c *writeTx) lockEvents(ids []relay.ID) error {
 // attempt, its state (or rejected or incomplete), error code and message, status, latency and the
 // blocker. An event that was rejected or incomplete stays so; its state is that of its last
 // attempt, its status that of the last one that ended.
-var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
+var endEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
 			state = CASE WHEN state >= 6 THEN state WHEN v.vstate >= 6 OR attempts = v.vn THEN v.vstate ELSE state END,
@@ -163,12 +164,12 @@ var endEvent = newStatement(`uuid bigint bigint text text bigint bigint text`,
 // number, unless a later attempt has ended. It runs after endEvent, which clears the name, and
 // after the insert of an event with its end: few answers are refusals, so neither of those has
 // a parameter for it.
-var setHostRefusedBy = newStatement(`uuid bigint text`,
+var setHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
 // setRedirected does the same for attempts whose answer redirects to an https address, where that is
 // the address of the event: a row has the host and the target.
-var setRedirected = newStatement(`uuid bigint text bytea`,
+var setRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
 
@@ -221,13 +222,13 @@ func (s *Store) Request(ctx context.Context, who relay.Actor, id relay.ID, maxBo
 func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, maxBody int, page bool) (*relay.Event, error) {
 	var e relay.Event
 	var list []*payload
-	var ended int      // number of the last attempt that ended
-	var firstEnd micro // when the first one ended
-	err := s.snapshot(ctx, "read event", func(q session) (err error) {
-		if e, err = q.event(who, id); err != nil {
+	var ended int        // number of the last attempt that ended
+	var firstEnd db.Time // when the first one ended
+	err := s.db.Snapshot(ctx, "read event", func(q db.Query) (err error) {
+		if e, err = findEvent(q, who, id); err != nil {
 			return err
 		}
-		if err := q.row(`SELECT ended_n, COALESCE((SELECT ended_at FROM attempts WHERE event_id = ? AND n = 1), 0) FROM events WHERE id = ?`, id, id).
+		if err := q.Row(`SELECT ended_n, COALESCE((SELECT ended_at FROM attempts WHERE event_id = ? AND n = 1), 0) FROM events WHERE id = ?`, id, id).
 			Scan(&ended, &firstEnd); err != nil {
 			return err
 		}
@@ -235,14 +236,14 @@ func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, max
 		if page {
 			numbers = pageOf(e.AttemptCount, ended)
 		}
-		if e.Attempts, err = q.attempts(&e, numbers); err != nil {
+		if e.Attempts, err = readAttempts(q, &e, numbers); err != nil {
 			return err
 		}
-		list, err = q.messages(id, append([]int{0}, numbers...), maxBody)
+		list, err = readMessages(q, id, append([]int{0}, numbers...), maxBody)
 		return err
 	})
 	if err == nil {
-		err = s.view(ctx, "read event", func(q session) error { return q.readBodies(id, list) })
+		err = s.db.View(ctx, "read event", func(q db.Query) error { return readBodies(q, id, list) })
 	}
 	if err != nil {
 		return nil, err
@@ -266,25 +267,25 @@ func pageOf(count, ended int) (numbers []int) {
 	return numbers
 }
 
-// event reads the row of an event that the actor may see.
-func (q session) event(who relay.Actor, id relay.ID) (relay.Event, error) {
+// findEvent reads the row of an event that the actor may see.
+func findEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	may, args := aliasAccess(who)
 	if who.Kind == relay.ActorShare {
 		may = `e.id = ? AND EXISTS (SELECT 1 FROM shares sh WHERE sh.id = ? AND sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?))`
-		args = []any{who.Shared, who.Credential, micros(q.now())}
+		args = []any{who.Shared, who.Credential, db.Micros(q.Now())}
 	}
-	return rowOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+`
+	return db.RowOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+`
 		WHERE e.id = ? AND `+may, append([]any{id}, args...)...)
 }
 
 // ownEvent reads the row of an event of an alias that the actor owns: members may
 // see and replay, no more.
-func (q session) ownEvent(who relay.Actor, id relay.ID) (relay.Event, error) {
-	e, err := q.event(who, id)
+func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
+	e, err := findEvent(q, who, id)
 	if err != nil || who.Kind == relay.ActorSystem {
 		return e, err
 	}
-	own, err := q.exists(`SELECT 1 FROM aliases WHERE id = ? AND owner_id = ?`, e.AliasID, who.Account)
+	own, err := q.Exists(`SELECT 1 FROM aliases WHERE id = ? AND owner_id = ?`, e.AliasID, who.Account)
 	if err == nil && !own {
 		err = relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", e.Alias)
 	}
@@ -303,7 +304,7 @@ func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd t
 	}
 	// The end of a request is stored soon after its answer, unless its node was killed, or could
 	// not store it. Nobody receives it any more then.
-	if b := &e.Request.Body; b.State == relay.BodyReceiving && !firstEnd.IsZero() && s.now().Sub(firstEnd) > receivingTime {
+	if b := &e.Request.Body; b.State == relay.BodyReceiving && !firstEnd.IsZero() && s.db.Now().Sub(firstEnd) > receivingTime {
 		b.State = relay.BodyAborted
 	}
 	if i := slices.IndexFunc(e.Attempts, func(a relay.Attempt) bool { return a.N == ended }); ended > 1 && ended <= e.AttemptCount-relay.ShownAttempts && i >= 0 {
@@ -317,8 +318,8 @@ func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd t
 func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error) {
 	var out []relay.Event
 	for some := range slices.Chunk(ids, 200) {
-		in, args := columnIn(`e.id`, some)
-		rows, err := readRows(ctx, s, "read summaries", markedFields,
+		in, args := db.ColumnIn(`e.id`, some)
+		rows, err := db.ReadRows(ctx, s.db, "read summaries", markedFields,
 			`SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE `+in, args...)
 		if err != nil {
 			return nil, err
@@ -362,7 +363,7 @@ func endChange(st *step, row *attemptRow, node string) relay.Change {
 	if row.Kind != original || row.FromQueue != 0 || st.State != "" || st.Attempt.StartedAt.IsZero() {
 		return c
 	}
-	received := fromMicros(row.ReceivedAt)
+	received := db.FromMicros(row.ReceivedAt)
 	c.Snapshot = func() (*relay.Event, *relay.Attempt) {
 		a := *st.Attempt
 		a.Kind, a.ReceivedAt, a.Actor, a.Released = relay.KindOriginal, received, "", false
@@ -388,15 +389,15 @@ func attemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 		return nil
 	}
 	out := *a
-	out.ReceivedAt, out.StartedAt, out.EndedAt = storedTime(a.ReceivedAt), storedTime(a.StartedAt), storedTime(a.EndedAt)
-	out.Actor, out.Connection, out.ResponseState, out.Node = storableText(a.Actor), storableText(a.Connection), storableText(a.ResponseState), node
+	out.ReceivedAt, out.StartedAt, out.EndedAt = db.StoredTime(a.ReceivedAt), db.StoredTime(a.StartedAt), db.StoredTime(a.EndedAt)
+	out.Actor, out.Connection, out.ResponseState, out.Node = db.StorableText(a.Actor), db.StorableText(a.Connection), db.StorableText(a.ResponseState), node
 	out.Error = storedFault(a.Error)
 	out.Timing, out.HasTiming = unpackTiming(packTiming(a))
 	b := &out.Response.Body
 	if b.Parts == 0 {
 		b.Stored = int64(len(b.Data))
 	}
-	if b.Data, b.State = nil, storableText(b.State); !a.HasResponse {
+	if b.Data, b.State = nil, db.StorableText(b.State); !a.HasResponse {
 		out.Response = relay.Message{}
 	}
 	return &out

@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/store/db"
 )
 
 // messageBudget bounds the heads and bodies of one event that are read together, in bytes.
@@ -20,13 +21,13 @@ const (
 	inlineSlice = 100 // bodies of one query
 )
 
-// messages reads messages of an event by their numbers, the most important ones first: 0 is the
+// readMessages reads messages of an event by their numbers, the most important ones first: 0 is the
 // request. It reads heads, and notes how much readBodies is to read of each body: at most most
 // bytes. What does not fit into messageBudget comes without its bytes, but for the head of the
 // first message.
-func (q session) messages(id relay.ID, numbers []int, most int) ([]*payload, error) {
-	in, args := columnIn(`n`, numbers)
-	rows, err := rowsOf(q, (*payload).fields, payloadQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
+func readMessages(q db.Query, id relay.ID, numbers []int, most int) ([]*payload, error) {
+	in, args := db.ColumnIn(`n`, numbers)
+	rows, err := db.RowsOf(q, (*payload).fields, payloadQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -44,19 +45,19 @@ func (q session) messages(id relay.ID, numbers []int, most int) ([]*payload, err
 			p.read = want
 		}
 	}
-	if err := budget.ReserveRead(q.ctx, messageBudget-left); err != nil {
+	if err := budget.ReserveRead(q.Ctx, messageBudget-left); err != nil {
 		return nil, err
 	}
-	return list, q.readHeads(id, headed)
+	return list, readHeads(q, id, headed)
 }
 
 // readHeads reads the heads of messages, by their numbers.
-func (q session) readHeads(id relay.ID, to map[int]*payload) error {
+func readHeads(q db.Query, id relay.ID, to map[int]*payload) error {
 	if len(to) == 0 {
 		return nil
 	}
-	in, args := columnIn(`n`, slices.Sorted(maps.Keys(to)))
-	rows, err := rowsOf(q, (*payload).headFields, headQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
+	in, args := db.ColumnIn(`n`, slices.Sorted(maps.Keys(to)))
+	rows, err := db.RowsOf(q, (*payload).headFields, headQuery+`event_id = ? AND `+in, append([]any{id}, args...)...)
 	for i := range rows {
 		p, r := to[rows[i].n], &rows[i]
 		p.Head, p.Lines, p.extra, p.interim = r.Head, r.Lines, r.extra, r.interim
@@ -65,7 +66,7 @@ func (q session) readHeads(id relay.ID, to map[int]*payload) error {
 }
 
 // readBodies reads as much of the bodies as messages has noted.
-func (q session) readBodies(id relay.ID, list []*payload) error {
+func readBodies(q db.Query, id relay.ID, list []*payload) error {
 	inline := map[int]*payload{}
 	most := int64(0)
 	for _, p := range list {
@@ -75,23 +76,23 @@ func (q session) readBodies(id relay.ID, list []*payload) error {
 		}
 		for i := 0; i < b.Parts && int64(len(b.Data)) < p.read; i++ { // the start of a large body
 			var part []byte
-			if err := q.get(&part, partQuery, id, p.n, i); err != nil {
+			if err := q.Get(&part, partQuery, id, p.n, i); err != nil {
 				return err
 			}
 			b.Data = append(b.Data, part[:min(int64(len(part)), p.read-int64(len(b.Data)))]...)
 		}
 	}
-	return q.readInline(id, inline, most)
+	return readInline(q, id, inline, most)
 }
 
 // readInline reads the bodies that are in the rows, by n: of each at most most bytes.
-func (q session) readInline(id relay.ID, rows map[int]*payload, most int64) error {
+func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) error {
 	for some := range slices.Chunk(slices.Sorted(maps.Keys(rows)), inlineSlice) {
 		var got []struct {
 			N    int
 			Body []byte
 		}
-		if err := q.allIn(&got, `SELECT n, SUBSTR(body, 1, ?) AS body FROM payloads WHERE event_id = ? AND n IN (?)`, most, id, some); err != nil {
+		if err := q.AllIn(&got, `SELECT n, SUBSTR(body, 1, ?) AS body FROM payloads WHERE event_id = ? AND n IN (?)`, most, id, some); err != nil {
 			return err
 		}
 		for _, g := range got {
@@ -109,10 +110,10 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 	if part := s.spool.Part(id, n, i); part != nil {
 		return part, nil
 	}
-	err = s.view(ctx, "read body part", func(q session) error {
-		err := q.get(&part, partQuery, id, n, i)
+	err = s.db.View(ctx, "read body part", func(q db.Query) error {
+		err := q.Get(&part, partQuery, id, n, i)
 		if i == 0 && errors.Is(err, sql.ErrNoRows) {
-			err = q.get(&part, `SELECT body FROM payloads WHERE event_id = ? AND n = ? AND parts = 0`, id, n)
+			err = q.Get(&part, `SELECT body FROM payloads WHERE event_id = ? AND n = ? AND parts = 0`, id, n)
 		}
 		return err
 	})
@@ -129,9 +130,9 @@ func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 	if len(missing) == 0 {
 		return nil
 	}
-	return s.view(ctx, "look for body parts", func(q session) error {
+	return s.db.View(ctx, "look for body parts", func(q db.Query) error {
 		var stored []int
-		if err := q.all(&stored, `SELECT i FROM body_chunks WHERE event_id = ? AND n = ?`, id, n); err != nil {
+		if err := q.All(&stored, `SELECT i FROM body_chunks WHERE event_id = ? AND n = ?`, id, n); err != nil {
 			return err
 		}
 		if slices.ContainsFunc(missing, func(i int) bool { return !slices.Contains(stored, i) }) {

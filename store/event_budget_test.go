@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"relay"
+	"relay/store/db"
 )
 
 // When heads and bodies of an event are too much together, those of the request, of the first
@@ -16,8 +17,8 @@ func TestBodiesWithinABudget(t *testing.T) {
 	id[15] = 7
 	insert := func(from, to, head, body int) {
 		t.Helper()
-		if err := s.update(t.Context(), "", func(c *writeTx) error {
-			_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT ? UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+			_, err := c.Exec(`WITH RECURSIVE k (n) AS (SELECT ? UNION ALL SELECT n + 1 FROM k WHERE n < ?)
 				INSERT INTO payloads (event_id, n, head, framing, codec, body, parts, stored, size, state)
 				SELECT ?, n, zeroblob(?), 0, 0, zeroblob(?), 0, ?, ?, '' FROM k`, from, to, id, head, body, body, body)
 			return err
@@ -32,12 +33,12 @@ func TestBodiesWithinABudget(t *testing.T) {
 		t.Fatalf("read with the event: %v", numbers)
 	}
 	for _, most := range []int{size, size + 1, 64 << 10, 0} {
-		err := s.view(t.Context(), "", func(q session) error {
-			list, err := q.messages(id, numbers, most)
+		err := s.db.View(t.Context(), "", func(q db.Query) error {
+			list, err := readMessages(q, id, numbers, most)
 			if err != nil {
 				return err
 			}
-			if err := q.readBodies(id, list); err != nil {
+			if err := readBodies(q, id, list); err != nil {
 				return err
 			}
 			left := messageBudget
@@ -66,8 +67,8 @@ func TestBodiesWithinABudget(t *testing.T) {
 		}
 	}
 	insert(attempts+1, attempts+1, messageBudget, 0)
-	if err := s.view(t.Context(), "", func(q session) error {
-		list, err := q.messages(id, []int{0, attempts + 1, attempts}, 0)
+	if err := s.db.View(t.Context(), "", func(q db.Query) error {
+		list, err := readMessages(q, id, []int{0, attempts + 1, attempts}, 0)
 		if err == nil && (len(list[0].Head) != 10 || !list[1].HeadOmitted || len(list[1].Head) > 0 || len(list[2].Head) != 5<<20) {
 			t.Errorf("heads of %d, %d and %d bytes", len(list[0].Head), len(list[1].Head), len(list[2].Head))
 		}

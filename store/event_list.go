@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 const (
@@ -32,8 +33,8 @@ func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (re
 		return relay.Page{}, err
 	}
 	defer release()
-	return read(ctx, s, "list events", func(q session) (relay.Page, error) {
-		l, err := q.newListing(who, f)
+	return db.Read(ctx, s.db, "list events", func(q db.Query) (relay.Page, error) {
+		l, err := newListing(q, who, f)
 		if err != nil {
 			return relay.Page{}, err
 		}
@@ -50,8 +51,8 @@ func (s *Store) Matches(ctx context.Context, who relay.Actor, id relay.ID, f rel
 	}
 	defer release()
 	f.Cursor, f.Limit = "", 1
-	return read(ctx, s, "match event", func(q session) (bool, error) {
-		l, err := q.newListing(who, f)
+	return db.Read(ctx, s.db, "match event", func(q db.Query) (bool, error) {
+		l, err := newListing(q, who, f)
 		if err != nil {
 			return false, err
 		}
@@ -76,18 +77,18 @@ const (
 // Choices lists the event types and senders that the newest events of an alias have, and the
 // labels that people gave its events.
 func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c relay.Choices, err error) {
-	err = s.view(ctx, "read choices", func(q session) error {
-		a, err := q.alias(who, alias)
+	err = s.db.View(ctx, "read choices", func(q db.Query) error {
+		a, err := findAlias(q, who, alias)
 		if err != nil {
 			return err
 		}
 		for column, to := range map[string]*[]string{"provider_type": &c.Types, "provider_name": &c.Providers} {
-			if err := q.all(to, `SELECT DISTINCT `+column+` FROM (SELECT `+column+` FROM events WHERE alias_id = ? ORDER BY id DESC LIMIT ?) x
+			if err := q.All(to, `SELECT DISTINCT `+column+` FROM (SELECT `+column+` FROM events WHERE alias_id = ? ORDER BY id DESC LIMIT ?) x
 				WHERE `+column+` <> '' ORDER BY `+column+` LIMIT ?`, a.ID, choicesOf, choicesMost); err != nil {
 				return err
 			}
 		}
-		return q.all(&c.Labels, `SELECT DISTINCT label FROM event_marks WHERE alias_id = ? AND label <> '' ORDER BY label LIMIT ?`, a.ID, choicesMost)
+		return q.All(&c.Labels, `SELECT DISTINCT label FROM event_marks WHERE alias_id = ? AND label <> '' ORDER BY label LIMIT ?`, a.ID, choicesMost)
 	})
 	return c, err
 }
@@ -97,7 +98,7 @@ func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c r
 // a slice: then it looks at the events of all aliases by their ids, and a condition on the
 // alias picks those that the actor may see.
 type listing struct {
-	session
+	db.Query
 	who     relay.Actor
 	limit   int
 	until   time.Time // of the budget
@@ -116,10 +117,10 @@ type listing struct {
 	partError error // of the database, while a body was searched
 }
 
-func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
+func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
 	limit := min(cmp.Or(max(f.Limit, 0), listLimit), listMost)
 	l := &listing{
-		session: q, who: who, limit: limit, slice: limit + 1, until: time.Now().Add(cmp.Or(max(f.Budget, 0), listBudget)),
+		Query: q, who: who, limit: limit, slice: limit + 1, until: time.Now().Add(cmp.Or(max(f.Budget, 0), listBudget)),
 		search: searchMost, before: lastID,
 	}
 	if len(f.Texts)+len(f.JSON) > 0 { // else the rows decide
@@ -127,7 +128,7 @@ func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
 	}
 	switch {
 	case f.Alias != "":
-		a, err := l.alias(who, f.Alias)
+		a, err := findAlias(l.Query, who, f.Alias)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +137,7 @@ func (q session) newListing(who relay.Actor, f relay.Filter) (*listing, error) {
 		l.byID = true
 	default:
 		may, args := aliasesAccess(who)
-		if err := l.all(&l.aliases, `SELECT al.id FROM aliases al WHERE `+may+` LIMIT ?`, append(args, manyAliases+1)...); err != nil {
+		if err := l.All(&l.aliases, `SELECT al.id FROM aliases al WHERE `+may+` LIMIT ?`, append(args, manyAliases+1)...); err != nil {
 			return nil, err
 		}
 		if l.byID = len(l.aliases) > manyAliases; l.byID {
@@ -167,7 +168,7 @@ func (l *listing) and(condition string, args ...any) {
 // filter makes conditions of SQL from a Filter.
 func (l *listing) filter(f relay.Filter) error {
 	if f.Method != "" {
-		l.and(`UPPER(e.method) = ?`, strings.ToUpper(storableText(f.Method)))
+		l.and(`UPPER(e.method) = ?`, strings.ToUpper(db.StorableText(f.Method)))
 	}
 	switch {
 	case f.Status == relay.StatusError: // as relay.IsError
@@ -193,26 +194,26 @@ func (l *listing) filter(f relay.Filter) error {
 		l.and(`e.state = ?`, code)
 	}
 	if f.Provider != "" {
-		l.and(`e.provider_name = ?`, storableText(f.Provider))
+		l.and(`e.provider_name = ?`, db.StorableText(f.Provider))
 	}
 	if prefix, wild := strings.CutSuffix(f.Type, "*"); wild { // SUBSTR is exact where LIKE has an alphabet and wildcards of its own
-		l.and(`e.provider_type <> '' AND SUBSTR(e.provider_type, 1, ?) = ?`, utf8.RuneCountInString(storableText(prefix)), storableText(prefix))
+		l.and(`e.provider_type <> '' AND SUBSTR(e.provider_type, 1, ?) = ?`, utf8.RuneCountInString(db.StorableText(prefix)), db.StorableText(prefix))
 	} else if f.Type != "" {
-		l.and(`e.provider_type = ?`, storableText(f.Type))
+		l.and(`e.provider_type = ?`, db.StorableText(f.Type))
 	}
 	if f.Replayed != nil {
-		l.and(`(e.attempts > 1) = (1 = ?)`, boolToInt(*f.Replayed))
+		l.and(`(e.attempts > 1) = (1 = ?)`, db.BoolToInt(*f.Replayed))
 	}
 	l.filterMarks(f)
 	// Ids carry their time, which is at or after the arrival: after a clock was set back, as long
 	// as idLead after it. The columns decide.
 	if !f.Since.IsZero() {
-		l.and(`e.received_at >= ?`, micros(f.Since))
+		l.and(`e.received_at >= ?`, db.Micros(f.Since))
 		l.floor = lowestID(f.Since)
 	}
 	if !f.Until.IsZero() {
-		l.and(`e.received_at < ?`, micros(f.Until))
-		lead, err := l.idLead()
+		l.and(`e.received_at < ?`, db.Micros(f.Until))
+		lead, err := idLead(l.Query)
 		if err != nil {
 			return err
 		}
@@ -234,16 +235,16 @@ func (l *listing) filterMarks(f relay.Filter) {
 	}
 	where, args := ``, []any{}
 	if !l.byID {
-		where, args = columnIn(`alias_id`, l.aliases)
+		where, args = db.ColumnIn(`alias_id`, l.aliases)
 		where += ` AND `
 	}
 	if f.Pinned != nil && *f.Pinned {
 		where += `pinned = 1 AND `
 	}
 	if prefix, wild := strings.CutSuffix(f.Label, "*"); wild {
-		where, args = where+`label <> '' AND SUBSTR(label, 1, ?) = ? AND `, append(args, utf8.RuneCountInString(storableText(prefix)), storableText(prefix))
+		where, args = where+`label <> '' AND SUBSTR(label, 1, ?) = ? AND `, append(args, utf8.RuneCountInString(db.StorableText(prefix)), db.StorableText(prefix))
 	} else if f.Label != "" {
-		where, args = where+`label = ? AND `, append(args, storableText(f.Label))
+		where, args = where+`label = ? AND `, append(args, db.StorableText(f.Label))
 	}
 	l.and(`e.id IN (SELECT event_id FROM event_marks WHERE `+where+`(pinned = 1 OR label <> ''))`, args...)
 }
@@ -344,7 +345,7 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 // boundOf raises bound to the row that is slice rows back, if there is one.
 func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, bool, error) {
 	var ids []relay.ID
-	err := l.all(&ids, `SELECT id FROM events WHERE `+where+` ORDER BY id DESC LIMIT 1 OFFSET ?`, append(args, l.slice-1)...)
+	err := l.All(&ids, `SELECT id FROM events WHERE `+where+` ORDER BY id DESC LIMIT 1 OFFSET ?`, append(args, l.slice-1)...)
 	if err != nil || len(ids) == 0 {
 		return bound, false, err
 	}
@@ -358,15 +359,15 @@ func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
 	if l.byID && l.who.Kind != relay.ActorSystem {
 		may, args := aliasesAccess(l.who)
-		err := l.get(&first, `SELECT COALESCE(MIN(al.created_at), 0) FROM aliases al WHERE `+may, args...)
+		err := l.Get(&first, `SELECT COALESCE(MIN(al.created_at), 0) FROM aliases al WHERE `+may, args...)
 		if l.floor != (relay.ID{}) {
-			first = max(first, micros(l.floor.Time()))
+			first = max(first, db.Micros(l.floor.Time()))
 		}
-		return fromMicros(first), err
+		return db.FromMicros(first), err
 	}
 	look := func(where string, args ...any) error {
 		var at []int64
-		err := l.all(&at, `SELECT received_at FROM events WHERE `+where+`id >= ? ORDER BY id LIMIT 1`, append(args, l.floor)...)
+		err := l.All(&at, `SELECT received_at FROM events WHERE `+where+`id >= ? ORDER BY id LIMIT 1`, append(args, l.floor)...)
 		if len(at) > 0 && (first == 0 || at[0] < first) {
 			first = at[0]
 		}
@@ -374,14 +375,14 @@ func (l *listing) oldest() (time.Time, error) {
 	}
 	if l.byID {
 		err := look(``)
-		return fromMicros(first), err
+		return db.FromMicros(first), err
 	}
 	for _, alias := range l.aliases {
 		if err := look(`alias_id = ? AND `, alias); err != nil {
 			return time.Time{}, err
 		}
 	}
-	return fromMicros(first), nil
+	return db.FromMicros(first), nil
 }
 
 // page adds the matching rows between bound and before. It reports whether the page is full, and
@@ -391,7 +392,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	alias := `+e.alias_id`
 	may, args := aliasAccess(l.who)
 	if !l.byID {
-		may, args = columnIn(`e.alias_id`, l.aliases)
+		may, args = db.ColumnIn(`e.alias_id`, l.aliases)
 		alias = `e.alias_id`
 	}
 	args = append([]any{l.before, bound}, args...)
@@ -399,7 +400,7 @@ func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached rel
 	if l.content != nil {
 		room = l.search // some of them may turn out not to fit
 	}
-	rows, err := rowsOf(l.session, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = `+alias+marksJoin+`
+	rows, err := db.RowsOf(l.Query, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = `+alias+marksJoin+`
 		WHERE e.id < ? AND e.id >= ? AND `+may+l.where+` ORDER BY e.id DESC LIMIT ?`, append(append(args, l.args...), room)...)
 	if err != nil {
 		return false, bound, err

@@ -92,7 +92,7 @@ func (l *listing) contentRows(to *[]contentRow, columns string, rows []relay.Eve
 	for i := range rows {
 		ids[i] = rows[i].ID
 	}
-	return l.allIn(to, `SELECT `+columns+` FROM payloads WHERE event_id IN (?) AND event_id >= ? AND event_id <= ?`+rest,
+	return l.AllIn(to, `SELECT `+columns+` FROM payloads WHERE event_id IN (?) AND event_id >= ? AND event_id <= ?`+rest,
 		append([]any{ids, ids[len(ids)-1], ids[0]}, args...)...)
 }
 
@@ -211,7 +211,7 @@ type partReader struct {
 func (r *partReader) Read(p []byte) (int, error) {
 	for len(r.rest) == 0 && r.i < r.parts && r.l.partError == nil {
 		var parts [][]byte
-		if r.l.partError = r.l.all(&parts, partQuery, r.id, r.n, r.i); len(parts) == 0 {
+		if r.l.partError = r.l.All(&parts, partQuery, r.id, r.n, r.i); len(parts) == 0 {
 			r.i = r.parts
 		} else {
 			r.rest, r.i = parts[0], r.i+1

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // Where more events fit than are searched in at once, none is passed over.
@@ -13,8 +14,8 @@ func TestSearchPassesNothingOver(t *testing.T) {
 	t.Parallel()
 	const n = 40
 	s := figured(t, n)
-	if err := s.update(t.Context(), "", func(c *writeTx) error {
-		_, err := c.exec(`UPDATE events SET target = CAST('/needle' AS BLOB)`)
+	if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+		_, err := c.Exec(`UPDATE events SET target = CAST('/needle' AS BLOB)`)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -22,8 +23,8 @@ func TestSearchPassesNothingOver(t *testing.T) {
 	who := relay.Actor{Account: 1, AccountName: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
 	for _, search := range []int{1, 3, n - 1, n, n + 1} {
 		var page relay.Page
-		err := s.view(t.Context(), "", func(q session) error {
-			l, err := q.newListing(who, relay.Filter{Texts: []relay.TextFilter{{Text: "needle"}}, Limit: 100, Budget: time.Minute})
+		err := s.db.View(t.Context(), "", func(q db.Query) error {
+			l, err := newListing(q, who, relay.Filter{Texts: []relay.TextFilter{{Text: "needle"}}, Limit: 100, Budget: time.Minute})
 			if err != nil {
 				return err
 			}
@@ -43,8 +44,8 @@ func TestSearchInResponses(t *testing.T) {
 	t.Parallel()
 	const n = 5
 	s := figured(t, n)
-	if err := s.update(t.Context(), "", func(c *writeTx) error {
-		_, err := c.exec(`INSERT INTO payloads (` + payloadColumns + `)
+	if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+		_, err := c.Exec(`INSERT INTO payloads (` + payloadColumns + `)
 			SELECT id, 1, CAST('needle' AS BLOB), NULL, 0, 0, NULL, 0, 0, 0, NULL, '', NULL, NULL FROM events`)
 		return err
 	}); err != nil {
@@ -52,8 +53,8 @@ func TestSearchInResponses(t *testing.T) {
 	}
 	who := relay.Actor{Account: 1, AccountName: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
 	for _, search := range []int{1, 2, n} {
-		page, err := read(t.Context(), s, "", func(q session) (relay.Page, error) {
-			l, err := q.newListing(who, relay.Filter{Texts: []relay.TextFilter{{Text: "needle"}}, Limit: 100, Budget: time.Minute})
+		page, err := db.Read(t.Context(), s.db, "", func(q db.Query) (relay.Page, error) {
+			l, err := newListing(q, who, relay.Filter{Texts: []relay.TextFilter{{Text: "needle"}}, Limit: 100, Budget: time.Minute})
 			if err != nil {
 				return relay.Page{}, err
 			}
@@ -72,13 +73,13 @@ func TestSearchInLargeBodies(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 3)
 	var page relay.Page
-	err := s.update(t.Context(), "", func(c *writeTx) error {
+	err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 		for _, n := range []int{0, 1} {
-			if _, err := c.exec(`INSERT INTO payloads (`+payloadColumns+`) SELECT id, ?, NULL, NULL, 0, 0, NULL, 2, 10, 10, NULL, '', NULL, NULL FROM events`, n); err != nil {
+			if _, err := c.Exec(`INSERT INTO payloads (`+payloadColumns+`) SELECT id, ?, NULL, NULL, 0, 0, NULL, 2, 10, 10, NULL, '', NULL, NULL FROM events`, n); err != nil {
 				return err
 			}
 			for i, part := range []string{"no nee", "dle?"} {
-				if _, err := c.exec(`INSERT INTO body_chunks (event_id, n, i, data) SELECT id, ?, ?, CAST(? AS BLOB) FROM events`, n, i, part[n:]); err != nil {
+				if _, err := c.Exec(`INSERT INTO body_chunks (event_id, n, i, data) SELECT id, ?, ?, CAST(? AS BLOB) FROM events`, n, i, part[n:]); err != nil {
 					return err
 				}
 			}
@@ -96,8 +97,8 @@ func TestSearchInLargeBodies(t *testing.T) {
 		}
 		f.Cursor = page.Next
 	}
-	err = s.view(t.Context(), "", func(q session) error {
-		l, err := q.newListing(who, f)
+	err = s.db.View(t.Context(), "", func(q db.Query) error {
+		l, err := newListing(q, who, f)
 		if err != nil {
 			return err
 		}
@@ -125,8 +126,8 @@ func TestSearchInManyAttempts(t *testing.T) {
 	t.Parallel()
 	const n, attempts = 3, 3 * searchRows
 	s := figured(t, n)
-	if err := s.update(t.Context(), "", func(c *writeTx) error {
-		_, err := c.exec(`WITH RECURSIVE k (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
+	if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+		_, err := c.Exec(`WITH RECURSIVE k (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
 			INSERT INTO payloads (`+payloadColumns+`) SELECT (SELECT id FROM events ORDER BY id LIMIT 1 OFFSET 1), n, CAST('head' AS BLOB), NULL, 0, 0,
 			CASE n WHEN ? THEN CAST('the needle' AS BLOB) ELSE zeroblob(2000) END, 0, 10, 10, NULL, '', NULL, NULL FROM k`, attempts, attempts-5)
 		return err

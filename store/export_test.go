@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"relay/store/db"
 	"relay/store/file"
 	"relay/store/spool"
 )
@@ -33,9 +34,9 @@ func (s *Store) Retention() RetentionStats {
 // CommitSettings gives synchronous_commit as transactions of each handle see it, after
 // the session was told otherwise where a pooler could do that.
 func (s *Store) CommitSettings(ctx context.Context) (values []string) {
-	read := func(q session) error {
+	read := func(q db.Query) error {
 		var value string
-		err := q.get(&value, `SHOW synchronous_commit`)
+		err := q.Get(&value, `SHOW synchronous_commit`)
 		values = append(values, value)
 		return err
 	}
@@ -44,22 +45,22 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 			values = append(values, err.Error())
 		}
 	}
-	note(s.view(ctx, "", read))
-	if s.viaPooler {
-		for range s.poolSize() {
-			_, err := s.write.ExecContext(ctx, `SET synchronous_commit = off`)
+	note(s.db.View(ctx, "", read))
+	if s.opt.DirectURL != "" {
+		for range s.db.Readers() {
+			_, err := s.db.Write.ExecContext(ctx, `SET synchronous_commit = off`)
 			note(err)
 		}
 	}
-	note(s.update(ctx, "", func(c *writeTx) error { return read(c.session) }))
-	_, err := s.inBatch(ctx, &writeTarget{db: s.journal}, func(w *writer) error { return read(w.session) })
+	note(s.db.Update(ctx, "", func(c *db.Tx) error { return read(c.Query) }))
+	_, err := s.inBatch(ctx, &writeTarget{db: s.db.Journal}, func(w *writer) error { return read(w.Query) })
 	note(err)
 	return values
 }
 
 // WriterPragma gives a pragma of the connection of SQLite that writes.
 func (s *Store) WriterPragma(ctx context.Context, name string) (value string, err error) {
-	err = s.write.GetContext(ctx, &value, `PRAGMA `+name)
+	err = s.db.Write.GetContext(ctx, &value, `PRAGMA `+name)
 	return value, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // Bounds of one call of Figures.
@@ -30,8 +31,8 @@ func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, sinc
 	}
 	defer release()
 	c := newCounting(since, now, buckets)
-	err = s.view(ctx, "count events", func(q session) error {
-		a, err := q.alias(who, alias)
+	err = s.db.View(ctx, "count events", func(q db.Query) error {
+		a, err := findAlias(q, who, alias)
 		if err != nil {
 			return err
 		}
@@ -76,11 +77,11 @@ type figureRow struct {
 }
 
 // walk counts in slices. A slice is a range of the index on alias and id.
-func (c *counting) walk(q session, alias int64) error {
+func (c *counting) walk(q db.Query, alias int64) error {
 	before, floor, began := lastID, lowestID(c.out.From), time.Now()
 	for {
 		var rows []figureRow
-		if err := q.all(&rows, `SELECT id, state, status, latency_us * 1000 AS latency FROM events WHERE alias_id = ? AND id >= ? AND id < ?
+		if err := q.All(&rows, `SELECT id, state, status, latency_us * 1000 AS latency FROM events WHERE alias_id = ? AND id >= ? AND id < ?
 			ORDER BY id DESC LIMIT ?`, alias, floor, before, c.slice); err != nil {
 			return err
 		}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // figured is a store with n events of one alias of the system's, a minute apart.
@@ -15,7 +16,7 @@ func figured(t *testing.T, n int) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.Migrate(t.Context()); err != nil {
+	if _, _, err := s.db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a, err := s.CreateAccount(t.Context(), relay.System(), "alice", false)
@@ -27,13 +28,13 @@ func figured(t *testing.T, n int) *Store {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	err = s.update(t.Context(), "insert", func(c *writeTx) error {
+	err = s.db.Update(t.Context(), "insert", func(c *db.Tx) error {
 		for i := range n {
 			at := now.Add(-time.Duration(i) * time.Minute)
 			id := lowestID(at)
 			id[15] = 1
-			if _, err := c.exec(`INSERT INTO events (`+eventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
-				id, al.ID, micros(at), micros(at), delivered, i); err != nil {
+			if _, err := c.Exec(`INSERT INTO events (`+eventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
+				id, al.ID, db.Micros(at), db.Micros(at), delivered, i); err != nil {
 				return err
 			}
 		}
@@ -58,7 +59,7 @@ func TestFiguresStopAtTheirBudget(t *testing.T) {
 	}{{time.Hour, 7, 100}, {time.Hour, 100, 100}, {0, 10, 10}, {0, 200, 100}} {
 		count := newCounting(now.Add(-2*time.Hour), now, 12)
 		count.budget, count.slice = c.budget, c.slice
-		if err := s.view(t.Context(), "count", func(q session) error { return count.walk(q, 1) }); err != nil {
+		if err := s.db.View(t.Context(), "count", func(q db.Query) error { return count.walk(q, 1) }); err != nil {
 			t.Fatal(err)
 		}
 		f := count.figures()

@@ -6,6 +6,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 // finish ends attempts; steps holds at most one of each event.
@@ -30,7 +31,7 @@ func (w *writer) finish(steps []*step) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	ended, err := returning(w, finishAttempts, rows, func(r *attemptRow) []any {
+	ended, err := db.Returning(w.Batch, finishAttempts, rows, func(r *attemptRow) []any {
 		return []any{&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes}
 	}, strings.Join(w.target.claimants(), " "))
 	if err != nil {
@@ -57,7 +58,7 @@ func (w *writer) finish(steps []*step) error {
 	if err := w.storeEnds(ours, byID); err != nil {
 		return err
 	}
-	if err := w.run(dequeueAttempts, fromQueue); err != nil {
+	if err := w.Run(dequeueAttempts, fromQueue); err != nil {
 		return err
 	}
 	for _, st := range ours {
@@ -71,15 +72,15 @@ func (w *writer) finish(steps []*step) error {
 // callerGone notes that the caller of an attempt did not get the whole answer.
 func (w *writer) callerGone(st *step) error {
 	var alias []int64
-	if err := w.all(&alias, `SELECT alias_id FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
+	if err := w.All(&alias, `SELECT alias_id FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
 		return err
 	}
 	if len(alias) == 0 {
 		st.err = relay.ErrNotFound
 		return nil
 	}
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias[0], Event: st.ID, N: st.Attempt.N})
-	return w.run(setCallerGone, [][]any{{st.ID, st.Attempt.N}})
+	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias[0], Event: st.ID, N: st.Attempt.N})
+	return w.Run(setCallerGone, [][]any{{st.ID, st.Attempt.N}})
 }
 
 // finishArgs returns the values of a row of finishAttempts; nil when the step is invalid.
@@ -100,8 +101,8 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 	}
 	code, message := faultText(a.Error)
 	return []any{
-		st.ID, a.N, state, micros(a.StartedAt), micros(a.EndedAt), code, message, storableText(a.Connection), identical(a), packTiming(a),
-		boolToInt(a.HasResponse), a.Status, storableText(a.ResponseState),
+		st.ID, a.N, state, db.Micros(a.StartedAt), db.Micros(a.EndedAt), code, message, db.StorableText(a.Connection), identical(a), packTiming(a),
+		db.BoolToInt(a.HasResponse), a.Status, db.StorableText(a.ResponseState),
 	}, nil
 }
 
@@ -110,7 +111,7 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 // process took the attempt, or the event was never stored.
 func (w *writer) explainMissedFinish(st *step) error {
 	var rows []attemptRow
-	if err := w.all(&rows, `SELECT alias_id, state, ended_at, claim_node FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
+	if err := w.All(&rows, `SELECT alias_id, state, ended_at, claim_node FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
 		return err
 	}
 	if len(rows) == 0 {
@@ -119,11 +120,11 @@ func (w *writer) explainMissedFinish(st *step) error {
 	}
 	r := rows[0]
 	state, _ := stateCode(st.Attempt.State)
-	if r.State != state || r.EndedAt != micros(st.Attempt.EndedAt) || !slices.Contains(w.target.claimants(), r.ClaimNode) {
+	if r.State != state || r.EndedAt != db.Micros(st.Attempt.EndedAt) || !slices.Contains(w.target.claimants(), r.ClaimNode) {
 		st.err = relay.ErrFenced
 		return nil
 	}
-	w.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: st.ID, N: st.Attempt.N},
+	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: st.ID, N: st.Attempt.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: r.AliasID})
 	return nil
 }
@@ -136,7 +137,7 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 		a := st.Attempt
 		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // it may be the second Finish
 			var before []int64
-			if err := w.all(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+payloadBytes, st.ID, a.N); err != nil {
+			if err := w.All(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+payloadBytes, st.ID, a.N); err != nil {
 				return err
 			}
 			for _, bytes := range before {
@@ -158,19 +159,19 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 			gone = append(gone, []any{st.ID, a.N})
 		}
 	}
-	if err := w.run(setCallerGone, gone); err != nil {
+	if err := w.Run(setCallerGone, gone); err != nil {
 		return err
 	}
-	if err := w.run(insertPayloads, payloads); err != nil {
+	if err := w.Run(insertPayloads, payloads); err != nil {
 		return err
 	}
-	if err := w.run(endEvent, ends); err != nil {
+	if err := w.Run(endEvent, ends); err != nil {
 		return err
 	}
-	if err := w.run(setHostRefusedBy, refused); err != nil {
+	if err := w.Run(setHostRefusedBy, refused); err != nil {
 		return err
 	}
-	return w.run(setRedirected, redirected)
+	return w.Run(setRedirected, redirected)
 }
 
 // afterFinish applies the consequences of an ended attempt: an interrupted delivery from the
@@ -179,12 +180,12 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 func (w *writer) afterFinish(st *step, row *attemptRow) error {
 	a := st.Attempt
 	w.addUsage(row.AliasID, attemptStoredSize(a))
-	w.publish(endChange(st, row, w.target.name))
+	w.Publish(endChange(st, row, w.target.name))
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
-		return w.requeue(row)
+		return requeue(w.Batch.Tx, row)
 	case a.State == relay.StateDelivered && row.Kind == replay:
-		return w.supersede(st.ID, row.AliasID)
+		return supersede(w.Batch.Tx, st.ID, row.AliasID)
 	}
 	return nil
 }
@@ -192,13 +193,13 @@ func (w *writer) afterFinish(st *step, row *attemptRow) error {
 var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay was delivered while this attempt still waited"}
 
 // supersede cancels the first attempt of an event if it is queued.
-func (c *writeTx) supersede(id relay.ID, alias int64) error {
-	n, err := c.exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
-		WHERE event_id = ? AND n = 1 AND state = 0`, micros(c.now()), supersededFault.Code, supersededFault.Message, id)
+func supersede(c *db.Tx, id relay.ID, alias int64) error {
+	n, err := c.Exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
+		WHERE event_id = ? AND n = 1 AND state = 0`, db.Micros(c.Now()), supersededFault.Code, supersededFault.Message, id)
 	if err != nil || n == 0 {
 		return err
 	}
-	c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
-	c.dequeueAttempt(id, 1)
+	c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	dequeueAttempt(c, id, 1)
 	return nil
 }

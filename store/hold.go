@@ -2,6 +2,7 @@ package store
 
 import (
 	"relay"
+	"relay/store/db"
 )
 
 // Who reads a row to decide what to write locks the row first, and reads it again once it has the
@@ -10,42 +11,24 @@ import (
 // then reads. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events,
 // attempts, queue.
 
-// lock locks the row that a query selects, until the transaction ends, against others that lock
-// or change it. Statements that only refer to the row do not wait. No row is sql.ErrNoRows.
-func (c *writeTx) lock(query string, args ...any) error {
-	if !c.d.isPostgres {
-		return nil
-	}
-	var one int
-	return c.get(&one, query+` FOR NO KEY UPDATE`, args...)
-}
-
 // lockAlias locks an alias: its settings and owner, and who else may use it, stay as they are.
-func (c *writeTx) lockAlias(id int64) error {
-	return c.lock(`SELECT 1 FROM aliases WHERE id = ?`, id)
+func lockAlias(c *db.Tx, id int64) error {
+	return c.Lock(`SELECT 1 FROM aliases WHERE id = ?`, id)
 }
 
 // lockAccount locks an account that was not removed: what it has is counted by one operation
 // at a time.
-func (c *writeTx) lockAccount(id int64) error {
-	return c.lock(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
-}
-
-// lockText makes the operations of one kind on one text wait for each other, where the text has no row
-// that could be locked.
-func (c *writeTx) lockText(kind, text string) {
-	if c.d.isPostgres {
-		c.do(`SELECT pg_advisory_xact_lock(hashtext(current_schema() || CAST(? AS TEXT)), hashtext(CAST(? AS TEXT)))`, kind, text)
-	}
+func lockAccount(c *db.Tx, id int64) error {
+	return c.Lock(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
 
 // aliasForUpdate locks the alias that find returns, and returns what find makes of it then.
-func (c *writeTx) aliasForUpdate(find func() (*relay.Alias, error)) (*relay.Alias, error) {
+func aliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, error) {
 	before, err := find()
 	if err != nil {
 		return nil, err
 	}
-	if err := c.lockAlias(before.ID); err != nil {
+	if err := lockAlias(c, before.ID); err != nil {
 		return nil, err
 	}
 	a, err := find()
@@ -56,34 +39,34 @@ func (c *writeTx) aliasForUpdate(find func() (*relay.Alias, error)) (*relay.Alia
 }
 
 // ownAliasForUpdate is ownAlias of an alias that the transaction changes.
-func (c *writeTx) ownAliasForUpdate(who relay.Actor, name string) (*relay.Alias, error) {
-	return c.aliasForUpdate(func() (*relay.Alias, error) { return c.ownAlias(who, name) })
+func ownAliasForUpdate(c *db.Tx, who relay.Actor, name string) (*relay.Alias, error) {
+	return aliasForUpdate(c, func() (*relay.Alias, error) { return ownAlias(c.Query, who, name) })
 }
 
 // ownEventForUpdate is ownEvent of an event that the transaction changes. It locks the alias too,
 // so that the actor owns it until the transaction ends.
-func (c *writeTx) ownEventForUpdate(who relay.Actor, id relay.ID) (relay.Event, error) {
-	e, err := c.ownEvent(who, id)
+func ownEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, error) {
+	e, err := ownEvent(c.Query, who, id)
 	if err != nil {
 		return e, err
 	}
-	if err := c.lockAlias(e.AliasID); err != nil {
+	if err := lockAlias(c, e.AliasID); err != nil {
 		return e, err
 	}
-	if err := c.lockEvents([]relay.ID{id}); err != nil { // replays, retention and others wait
+	if err := lockEvents(c, []relay.ID{id}); err != nil { // replays, retention and others wait
 		return e, err
 	}
-	return c.ownEvent(who, id)
+	return ownEvent(c.Query, who, id)
 }
 
 // accountForUpdate is account of an account of which the transaction counts what it has.
-func (c *writeTx) accountForUpdate(name string) (relay.Account, error) {
-	a, err := c.account(name)
+func accountForUpdate(c *db.Tx, name string) (relay.Account, error) {
+	a, err := findAccount(c.Query, name)
 	if err != nil {
 		return a, err
 	}
-	if err := c.lockAccount(a.ID); err != nil {
+	if err := lockAccount(c, a.ID); err != nil {
 		return a, err
 	}
-	return c.account(name)
+	return findAccount(c.Query, name)
 }

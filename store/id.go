@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // idSource makes event ids: UUIDv7 with a counter in rand_a, so that ids of one
@@ -54,40 +55,40 @@ func (s *idSource) raise(id relay.ID) {
 
 // NewID makes the next event id; see delivery.Journal. Its time is not before that at which its event
 // arrived: lists look for events by the times of their ids.
-func (s *Store) NewID() relay.ID { return s.ids.next(s.clock.latest()) }
+func (s *Store) NewID() relay.ID { return s.ids.next(s.db.Clock.Latest()) }
 
 // raiseIDs makes new ids follow the highest stored one, and new times the newest queued one. Where
 // ids are far ahead of the clock then, because that was set back, it notes by how much.
 func (s *Store) raiseIDs(ctx context.Context) error {
 	var lead time.Duration
-	err := s.view(ctx, "read highest event id", func(q session) error {
+	err := s.db.View(ctx, "read highest event id", func(q db.Query) error {
 		var last []relay.ID
-		if err := q.all(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
+		if err := q.All(&last, `SELECT id FROM events ORDER BY id DESC LIMIT 1`); err != nil {
 			return err
 		}
 		for _, id := range last {
 			s.ids.raise(id)
-			lead = id.Time().Sub(s.now())
+			lead = id.Time().Sub(s.db.Now())
 		}
 		var newest int64
-		if err := q.get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM queue`); err != nil {
+		if err := q.Get(&newest, `SELECT COALESCE(MAX(received_at), 0) FROM queue`); err != nil {
 			return err
 		}
-		s.clock.startAfter(fromMicros(newest))
+		s.db.Clock.StartAfter(db.FromMicros(newest))
 		return nil
 	})
 	if err != nil || lead <= arrivalSlack {
 		return err
 	}
-	return s.execute(ctx, "note how far ids are ahead", `INSERT INTO meta (name, value) VALUES ('id_lead_us', ?) ON CONFLICT (name) DO UPDATE
+	return s.db.Execute(ctx, "note how far ids are ahead", `INSERT INTO meta (name, value) VALUES ('id_lead_us', ?) ON CONFLICT (name) DO UPDATE
 		SET value = excluded.value WHERE CAST(meta.value AS BIGINT) < CAST(excluded.value AS BIGINT)`, strconv.FormatInt(lead.Microseconds(), 10))
 }
 
 // idLead is the longest time by which ids were ever ahead of the arrival of their events; at most
 // arrivalSlack is not counted.
-func (q session) idLead() (time.Duration, error) {
+func idLead(q db.Query) (time.Duration, error) {
 	var us int64
-	err := q.get(&us, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'id_lead_us'`)
+	err := q.Get(&us, `SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'id_lead_us'`)
 	return time.Duration(us) * time.Microsecond, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 const (
@@ -67,24 +68,24 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 	if err := s.endLateCalls(ctx); err != nil {
 		return 0, nil, err
 	}
-	call := callEnd{credential: who.Credential, key: storableText(key)}
-	err = s.update(ctx, "begin idempotent call", func(c *writeTx) error {
+	call := callEnd{credential: who.Credential, key: db.StorableText(key)}
+	err = s.db.Update(ctx, "begin idempotent call", func(c *db.Tx) error {
 		status, body, call.begun = 0, nil, 0
-		now := s.now()
-		target := storableText(target)
-		c.do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?
+		now := s.db.Now()
+		target := db.StorableText(target)
+		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?
 			OR status = 0 AND NOT EXISTS (SELECT 1 FROM nodes WHERE id = idempotency.node AND state <> 'dead'))`,
-			call.credential, call.key, micros(now.Add(-idempotencyLife)))
-		n, err := c.exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-			call.credential, call.key, target, s.NodeID(), micros(now))
+			call.credential, call.key, db.Micros(now.Add(-idempotencyLife)))
+		n, err := c.Exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			call.credential, call.key, target, s.NodeID(), db.Micros(now))
 		if err != nil {
 			return err
 		}
 		if n == 1 {
-			call.begun = micros(now)
+			call.begun = db.Micros(now)
 			return nil
 		}
-		status, body, err = c.earlier(call.credential, call.key, target)
+		status, body, err = earlierAnswer(c, call.credential, call.key, target)
 		return err
 	})
 	if call.begun != 0 {
@@ -93,11 +94,11 @@ func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, targe
 	return status, body, err
 }
 
-// earlier returns the answer of an earlier call with the key and the same target.
-func (c *writeTx) earlier(credential, key, target string) (status int, body []byte, err error) {
+// earlierAnswer returns the answer of an earlier call with the key and the same target.
+func earlierAnswer(c *db.Tx, credential, key, target string) (status int, body []byte, err error) {
 	var before string
 	query := `SELECT target, status, body FROM idempotency WHERE credential = ? AND key = ?`
-	if err := c.row(query, credential, key).Scan(&before, &status, &body); err != nil {
+	if err := c.Row(query, credential, key).Scan(&before, &status, &body); err != nil {
 		return 0, nil, err
 	}
 	switch {
@@ -112,24 +113,24 @@ func (c *writeTx) earlier(credential, key, target string) (status int, body []by
 // EndIdempotent keeps the answer of a call; status 0 forgets the key, so that the
 // call may be made again. While the database is away the answer waits for it.
 func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error {
-	e := callEnd{credential: who.Credential, key: storableText(key), status: status, body: body}
+	e := callEnd{credential: who.Credential, key: db.StorableText(key), status: status, body: body}
 	err := s.endCall(ctx, e)
 	s.lateEnds.note(e, err)
 	return err
 }
 
 func (s *Store) endCall(ctx context.Context, e callEnd) error {
-	return s.update(ctx, "end idempotent call", func(c *writeTx) error {
+	return s.db.Update(ctx, "end idempotent call", func(c *db.Tx) error {
 		switch {
 		case e.begun != 0:
 			// Its commit may still be under way: an equal row waits for that.
-			c.do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
+			c.Do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
 				e.credential, e.key, s.NodeID(), e.begun)
-			c.do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)
+			c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)
 		case e.status == 0:
-			c.do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, e.credential, e.key)
+			c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, e.credential, e.key)
 		default:
-			c.do(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, e.status, nonNil(e.body), e.credential, e.key)
+			c.Do(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, e.status, db.NonNil(e.body), e.credential, e.key)
 		}
 		return nil
 	})

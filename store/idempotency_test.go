@@ -51,7 +51,7 @@ func TestLostEndOfACall(t *testing.T) {
 		t.Errorf("a call that failed, again: %d %v", status, err)
 	}
 	var at int64
-	if err := s.read.Get(&at, `SELECT created_at FROM idempotency WHERE key = 'other'`); err != nil {
+	if err := s.db.Read.Get(&at, `SELECT created_at FROM idempotency WHERE key = 'other'`); err != nil {
 		t.Fatal(err)
 	}
 	away := &relay.Error{Code: relay.CodeStoreUnavailable}

@@ -32,10 +32,10 @@ const stepOverhead = 512
 // Accept stores a new event; see delivery.Journal. Its times are corrected by the clock of
 // Postgres. After the clock was set back, they are adjusted to follow those of earlier events.
 func (s *Store) Accept(e *relay.Event) *relay.Ticket {
-	s.clock.adjust(e)
+	s.db.Clock.Adjust(e)
 	size := messageSize(&e.Request)
 	for i := range e.Attempts {
-		s.clock.correct(&e.Attempts[i])
+		s.db.Clock.Correct(&e.Attempts[i])
 		size += attemptSize(&e.Attempts[i])
 	}
 	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e, Size: size}})
@@ -44,7 +44,7 @@ func (s *Store) Accept(e *relay.Event) *relay.Ticket {
 // Chunk stores part i of a large body; see delivery.Journal. Below Options.MinFree parts of
 // new requests are refused: the remaining space is reserved for the answers of earlier ones.
 func (s *Store) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
-	if full := s.disk.low(); full != nil && n == 0 {
+	if full := s.db.Disk.Low(); full != nil && n == 0 {
 		t := relay.NewTicket()
 		t.Resolve(full)
 		return t
@@ -95,7 +95,7 @@ func (s *Store) enqueueStep(st *step) *relay.Ticket {
 	st.ticket = relay.NewTicket()
 	st.Size += stepOverhead
 	if st.Attempt != nil {
-		s.clock.correct(st.Attempt)
+		s.db.Clock.Correct(st.Attempt)
 	}
 	if s.committer == nil {
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the store is not being served"))

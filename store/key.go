@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 const keyQuery = `SELECT x.id, x.account_id, o.name, x.name, x.fingerprint, x.type, x.authorized_key, x.created_at, x.last_used_at
@@ -18,13 +19,13 @@ const keyQuery = `SELECT x.id, x.account_id, o.name, x.name, x.fingerprint, x.ty
 
 func keyFields(k *relay.Key) []any {
 	return []any{
-		&k.ID, &k.Account, &k.AccountName, &k.Name, &k.Fingerprint, &k.Type, &k.AuthorizedKey, (*micro)(&k.CreatedAt), (*micro)(&k.LastUsedAt),
+		&k.ID, &k.Account, &k.AccountName, &k.Name, &k.Fingerprint, &k.Type, &k.AuthorizedKey, (*db.Time)(&k.CreatedAt), (*db.Time)(&k.LastUsedAt),
 	}
 }
 
 // KeyOwner gives the actor of a registered key; ErrNotFound.
 func (s *Store) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error) {
-	return s.credentialOwner(ctx, relay.ActorSSH, "keys", allOfAccount+`, 0, 0`, `x.fingerprint = ?`, storableText(fingerprint))
+	return s.credentialOwner(ctx, relay.ActorSSH, "keys", allOfAccount+`, 0, 0`, `x.fingerprint = ?`, db.StorableText(fingerprint))
 }
 
 // AddKey registers a public key, one authorized_keys line, for the account user
@@ -32,12 +33,12 @@ func (s *Store) KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, 
 func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error) {
 	key, err := newKey(name, authorizedKey)
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who), err)
-	err = s.updateIf(ctx, may, "add key", func(c *writeTx) error {
-		account, err := c.subject(who, user)
+	err = s.db.UpdateIf(ctx, may, "add key", func(c *db.Tx) error {
+		account, err := subjectOf(c.Query, who, user)
 		if err != nil {
 			return err
 		}
-		return c.insertKey(who, account, &key)
+		return insertKey(c, who, account, &key)
 	})
 	return key, err
 }
@@ -62,18 +63,18 @@ func newKey(name, authorizedKey string) (relay.Key, error) {
 }
 
 // insertKey registers a key for an account; conflict when anybody has it.
-func (c *writeTx) insertKey(who relay.Actor, account relay.Account, k *relay.Key) error {
-	if err := c.holdAccount(account.ID); err != nil {
+func insertKey(c *db.Tx, who relay.Actor, account relay.Account, k *relay.Key) error {
+	if err := holdAccount(c, account.ID); err != nil {
 		return err
 	}
 	k.Account, k.AccountName = account.ID, account.Name
 	taken := relay.Errorf(relay.CodeConflict, "the key %s is registered already", k.Fingerprint)
-	if err := c.requireRow(taken, `INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
+	if err := c.RequireRow(taken, `INSERT INTO keys (id, account_id, name, fingerprint, type, authorized_key, created_at)
 		VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
-		k.ID, k.Account, k.Name, k.Fingerprint, k.Type, k.AuthorizedKey, micros(k.CreatedAt)); err != nil {
+		k.ID, k.Account, k.Name, k.Fingerprint, k.Type, k.AuthorizedKey, db.Micros(k.CreatedAt)); err != nil {
 		return err
 	}
-	return c.audit(who, k.Account, "key.add", k.Fingerprint, k.Name)
+	return audit(c, who, k.Account, "key.add", k.Fingerprint, k.Name)
 }
 
 // parseKey reads one authorized_keys line and accepts the kinds of key that are
@@ -103,7 +104,7 @@ func parseKey(line string) (ssh.PublicKey, string, error) {
 // truncateName makes a name that people gave fit for lists.
 func truncateName(name string) string {
 	const most = 200
-	name = storableText(strings.TrimSpace(name))
+	name = db.StorableText(strings.TrimSpace(name))
 	if len(name) > most {
 		name = strings.ToValidUTF8(name[:most], "")
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"relay/store/db"
 )
 
 // mostStopped is how long a relay may have been stopped before its clock is doubted at the start.
@@ -14,7 +16,7 @@ const mostStopped = time.Hour
 // start with a wrong one, and that of a Postgres that took over may differ from the one before.
 func (s *Store) judgeClock(ctx context.Context) error {
 	var seen, shortest int64
-	if err := s.view(ctx, "read when the store was used last", func(q session) error {
+	if err := s.db.View(ctx, "read when the store was used last", func(q db.Query) error {
 		for _, query := range []string{
 			`SELECT COALESCE(MAX(received_at), 0) FROM (SELECT received_at FROM events ORDER BY id DESC LIMIT 1) x`,
 			`SELECT COALESCE(MAX(at), 0) FROM (SELECT at FROM revisions ORDER BY id DESC LIMIT 1) x`,
@@ -22,12 +24,12 @@ func (s *Store) judgeClock(ctx context.Context) error {
 			`SELECT COALESCE(MAX(CAST(value AS BIGINT)), 0) FROM meta WHERE name = 'last_seen_us'`,
 		} {
 			var at int64
-			if err := q.get(&at, query); err != nil {
+			if err := q.Get(&at, query); err != nil {
 				return err
 			}
 			seen = max(seen, at)
 		}
-		return q.get(&shortest, `SELECT COALESCE(MIN(retention_us), 0) FROM aliases WHERE retention_us > 0`)
+		return q.Get(&shortest, `SELECT COALESCE(MIN(retention_us), 0) FROM aliases WHERE retention_us > 0`)
 	}); err != nil {
 		return err
 	}
@@ -37,7 +39,7 @@ func (s *Store) judgeClock(ctx context.Context) error {
 			tolerance = min(tolerance, span)
 		}
 	}
-	ahead := s.jumps.begin(s.now(), fromMicros(seen), time.Duration(s.clock.offset.Load()), max(tolerance, maxClockDrift))
+	ahead := s.jumps.begin(s.db.Now(), db.FromMicros(seen), time.Duration(s.db.Clock.Offset.Load()), max(tolerance, maxClockDrift))
 	if ahead > 0 {
 		s.log.Info("the relay was stopped for long, or its clock is ahead: nothing that is too old is deleted for ten minutes", "ahead", ahead.Round(time.Second))
 	}
@@ -45,7 +47,7 @@ func (s *Store) judgeClock(ctx context.Context) error {
 }
 
 // noteSeen notes the time, so that the next start can tell a clock that is ahead.
-func (c *writeTx) noteSeen() {
-	c.do(`INSERT INTO meta (name, value) VALUES ('last_seen_us', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
-		strconv.FormatInt(micros(c.now()), 10))
+func noteSeen(c *db.Tx) {
+	c.Do(`INSERT INTO meta (name, value) VALUES ('last_seen_us', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+		strconv.FormatInt(db.Micros(c.Now()), 10))
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"relay/store/db"
 )
 
 // Names of the leases: work that one node does for all of them.
@@ -35,7 +37,7 @@ type leaseState struct {
 // holdsLease reports whether this node has to do the work of that name. It takes the lease
 // if no living node holds it. On SQLite there is only one node.
 func (s *Store) holdsLease(ctx context.Context, name string) bool {
-	if !s.d.isPostgres {
+	if !s.db.Dialect.SeveralNodes() {
 		return true
 	}
 	if s.MayClaim() != nil {
@@ -64,10 +66,10 @@ func (s *Store) holdsLease(ctx context.Context, name string) bool {
 // takeLease takes or renews a lease, also where more holds of the one that another has. It reports
 // whether holder has it now.
 func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held bool, err error) {
-	err = s.update(ctx, "take a lease", func(c *writeTx) error {
-		n, err := c.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.d.micros+` + CAST(? AS BIGINT))
+	err = s.db.Update(ctx, "take a lease", func(c *db.Tx) error {
+		n, err := c.Exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, `+c.Dialect.DatabaseTime()+` + CAST(? AS BIGINT))
 			ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, until = excluded.until
-			WHERE leases.holder = excluded.holder OR leases.until < `+c.d.micros+more, name, holder, leaseLife.Microseconds())
+			WHERE leases.holder = excluded.holder OR leases.until < `+c.Dialect.DatabaseTime()+more, name, holder, leaseLife.Microseconds())
 		held = n == 1
 		return err
 	})
@@ -76,7 +78,7 @@ func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held 
 
 // hasLease reports, from memory, whether this node holds a lease.
 func (s *Store) hasLease(name string) bool {
-	if !s.d.isPostgres {
+	if !s.db.Dialect.SeveralNodes() {
 		return s.serving.Load()
 	}
 	l := &s.leases

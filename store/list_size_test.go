@@ -43,10 +43,10 @@ func TestListsKeepTheirTime(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			if _, _, err := s.Migrate(t.Context()); err != nil {
+			if _, _, err := s.db.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if s.d.isPostgres {
+			if s.db.Dialect.SeveralNodes() {
 				makePartitions(t, s)
 			}
 			who := fillSized(t, s, n)
@@ -136,7 +136,7 @@ func fillSized(t *testing.T, s *Store, n int) relay.Actor {
 	ms := fmt.Sprintf(`((%d + i * CAST(%d AS BIGINT)) / 1000)`, begin, step)
 	id := fmt.Sprintf(`(lpad(to_hex(%[1]s >> 16), 8, '0') || lpad(to_hex(%[1]s & 65535), 4, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid`, ms)
 	target, bin := `convert_to('/hook/' || i, 'UTF8')`, `bytea`
-	if !s.d.isPostgres {
+	if !s.db.Dialect.SeveralNodes() {
 		id = fmt.Sprintf(`unhex(printf('%%08x%%04x70008000%%012x', %[1]s >> 16, %[1]s & 65535, i))`, ms)
 		target, bin = `CAST('/hook/' || i AS BLOB)`, `BLOB`
 	}
@@ -145,8 +145,8 @@ func fillSized(t *testing.T, s *Store, n int) relay.Actor {
 	numbers := fmt.Sprintf(`WITH RECURSIVE k (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < %d) `, n)
 	exec := func(text string, args ...any) {
 		t.Helper()
-		q := session{t.Context(), s.direct, &s.d, &s.clock}
-		if _, err := q.exec(text, args...); err != nil {
+		q := s.db.Session(t.Context(), s.db.Slow)
+		if _, err := q.Exec(text, args...); err != nil {
 			t.Fatalf("%.60s: %v", text, err)
 		}
 	}

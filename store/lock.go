@@ -5,20 +5,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"relay/store/file"
 )
-
-// openLock opens a lock file in the data dir.
-func (s *Store) openLock(name string) (*os.File, error) {
-	f, err := file.Open(filepath.Join(s.opt.DataDir, name), os.O_RDWR)
-	if err != nil {
-		return nil, fmt.Errorf("open lock file: %w%s", err, s.openAdvice(err))
-	}
-	return f, nil
-}
 
 const serveLock = "serve.lock"
 
@@ -32,7 +22,7 @@ func (s *Store) Claim() error {
 	if err := os.MkdirAll(s.opt.DataDir, 0o700); err != nil {
 		return fmt.Errorf("make data dir: %w", err)
 	}
-	f, err := s.openLock(serveLock)
+	f, err := s.db.OpenLock(serveLock)
 	if err != nil {
 		return err
 	}
@@ -62,7 +52,7 @@ func lockOwner(node string, f *os.File) string {
 // has certainly ended: it ran on this machine since its last start, and had the lock that
 // this process has now. It returns "" otherwise.
 func (s *Store) predecessor() string {
-	if s.lock == nil || !s.d.isPostgres {
+	if s.lock == nil || !s.db.Dialect.SeveralNodes() {
 		return ""
 	}
 	b := make([]byte, 1024)
@@ -79,7 +69,7 @@ func (s *Store) predecessor() string {
 
 // noteOwner writes to the lock file which node this process is; best effort.
 func (s *Store) noteOwner(node string) {
-	if s.lock == nil || !s.d.isPostgres {
+	if s.lock == nil || !s.db.Dialect.SeveralNodes() {
 		return
 	}
 	if err := s.lock.Truncate(0); err == nil {

@@ -21,7 +21,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
 		t.Fatal(err)
 	}
-	dsn, err := postgresDSN(o.URL, connectTimeout)
+	dsn, err := s.db.ListenAddress()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,8 +13,8 @@ import (
 func TestLoginsDoNotWaitForReaders(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
-	for range readers {
-		conn, err := s.read.Conn(t.Context())
+	for range s.db.Readers() {
+		conn, err := s.db.Read.Conn(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

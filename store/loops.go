@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // A loop is work that the store does by itself while it serves. loops is the only place that
@@ -52,31 +53,31 @@ func (s *Store) loops(last revisionMark) []loop {
 	list := []loop{
 		{name: "changes by others", who: everyNode, every: time.Second, wake: s.notices.poll, round: func(ctx context.Context) error {
 			last = s.pollRevisions(ctx, last)
-			if !s.d.isPostgres {
+			if !s.db.Dialect.SeveralNodes() {
 				s.rounds.Add(1)
 			}
 			return nil
 		}},
-		{name: "free space of the disk", who: everyNode, every: time.Second, round: func(context.Context) error { s.disk.refresh(s); return nil }},
+		{name: "free space of the disk", who: everyNode, every: time.Second, round: func(context.Context) error { s.db.Disk.Refresh(); return nil }},
 		{name: "results written late", who: everyNode, every: time.Second, when: withDatabase, round: s.writeLate},
 		{name: "claims that nobody runs", who: everyNode, every: reconcileInterval, when: withDatabase, round: func(ctx context.Context) error {
-			return s.reconcile(ctx, s.now().Add(-reconcileAge))
+			return s.reconcile(ctx, s.db.Now().Add(-reconcileAge))
 		}},
 		{name: "events that are too old", who: leaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context) error {
-			now := s.now()
+			now := s.db.Now()
 			_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return schedule.due(now, id, span) })
 			schedule.forget(now)
 			return err
 		}},
 		{name: "events of removed aliases", who: leaseTidy, every: tidyAgain, soon: true, wake: s.wakeCleaner, when: withDatabase, round: s.deleteRemovedAliases},
 		{name: "partitions of the days to come", who: leaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context) error {
-			return s.makePartitions(ctx, s.now())
+			return s.makePartitions(ctx, s.db.Now())
 		}},
 		{name: "rows that have expired", who: leaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context) error {
-			return cmp.Or(s.dropExpired(ctx, s.now()), s.update(ctx, "note the time", func(c *writeTx) error { c.noteSeen(); return nil }))
+			return cmp.Or(s.dropExpired(ctx, s.db.Now()), s.db.Update(ctx, "note the time", func(c *db.Tx) error { noteSeen(c); return nil }))
 		}},
 		{name: "bodies without an event", who: leaseTidy, every: sweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context) error {
-			_, err := s.SweepOrphans(ctx, s.now())
+			_, err := s.SweepOrphans(ctx, s.db.Now())
 			return err
 		}},
 	}
@@ -85,13 +86,13 @@ func (s *Store) loops(last revisionMark) []loop {
 			return s.evictOverLimit(ctx, &evicted)
 		}})
 	}
-	if s.checkpointer.db != nil {
-		list = append(list, loop{name: "log of SQLite", who: everyNode, run: s.checkpointLoop})
+	if s.db.HasLog() {
+		list = append(list, loop{name: "log of SQLite", who: everyNode, run: s.db.CheckpointLoop})
 	}
 	if s.spool.Enabled() {
 		list = append(list, loop{name: "spool of this node", who: everyNode, run: s.drainLoop})
 	}
-	if s.d.isPostgres {
+	if s.db.Dialect.SeveralNodes() {
 		list = append(list,
 			loop{name: "dead nodes", who: everyNode, run: s.sweepLoop},
 			// A node may claim in the moment in which it is swept.
@@ -145,9 +146,9 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 
 // runRound does the work of a loop once, if this node is to do it now. woken: whoever holds the lease.
 func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, err error) {
-	jumped := s.jumps.recentJump(s.now) // watched all the time, also where it does not matter
+	jumped := s.jumps.recentJump(s.db.Now) // watched all the time, also where it does not matter
 	switch {
-	case l.when&withDatabase != 0 && s.reachable() != nil,
+	case l.when&withDatabase != 0 && s.db.Away() != nil,
 		l.when&sureClock != 0 && jumped,
 		l.who != everyNode && !woken && !s.holdsLease(ctx, string(l.who)):
 		return false, nil
@@ -206,11 +207,11 @@ func (m *membership) steadyFor(d time.Duration) bool {
 
 // spoolWaits reports whether steps wait in the spool of this node or, as far as they have told, of another one.
 func (s *Store) spoolWaits(ctx context.Context) (waits bool, err error) {
-	if s.spool.Active.Load() || !s.d.isPostgres {
+	if s.spool.Active.Load() || !s.db.Dialect.SeveralNodes() {
 		return s.spool.Active.Load(), nil
 	}
-	err = s.view(ctx, "look for spools", func(q session) error {
-		waits, err = q.exists(`SELECT 1 FROM nodes WHERE spool_steps > 0 AND state <> ?`, relay.NodeDead)
+	err = s.db.View(ctx, "look for spools", func(q db.Query) error {
+		waits, err = q.Exists(`SELECT 1 FROM nodes WHERE spool_steps > 0 AND state <> ?`, relay.NodeDead)
 		return err
 	})
 	return waits, err

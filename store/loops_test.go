@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/pgtest"
 	"relay/store/spool"
 )
@@ -81,14 +82,14 @@ func (c *cluster) add(n, size int, at time.Time, state string) (ids []relay.ID) 
 
 func (c *cluster) exec(query string, args ...any) {
 	c.Helper()
-	if err := c.nodes[0].execute(c.Context(), "", query, args...); err != nil {
+	if err := c.nodes[0].db.Execute(c.Context(), "", query, args...); err != nil {
 		c.Fatal(err)
 	}
 }
 
 func (c *cluster) count(query string) (n int) {
 	c.Helper()
-	if err := c.nodes[0].read.Get(&n, query); err != nil {
+	if err := c.nodes[0].db.Read.Get(&n, query); err != nil {
 		c.Fatal(err)
 	}
 	return n
@@ -138,7 +139,7 @@ var loopCases = map[string]struct {
 	}, `SELECT COUNT(*) FROM pg_inherits WHERE inhparent = 'events'::regclass`},
 	"rows that have expired": {func(c *cluster) {
 		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT 1, 'x', 7, 7, 'x', '', '' FROM generate_series(1, 500)`)
-		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 8, 8, 'x', '', '' FROM generate_series(1, ?)`, micros(time.Now()), auditRows+100)
+		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 8, 8, 'x', '', '' FROM generate_series(1, ?)`, db.Micros(time.Now()), auditRows+100)
 	}, `SELECT COUNT(*) FROM audit WHERE action = 'x'`},
 	"bodies without an event": {func(c *cluster) {
 		for _, age := range []time.Duration{time.Hour, 48 * time.Hour} {
@@ -151,7 +152,7 @@ var loopCases = map[string]struct {
 // may happen around the end of a lease.
 func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
-	for _, l := range (&Store{d: postgresDialect, opt: Options{MaxAliasStorage: 1}, spool: spool.New(spool.Options{Limit: 1})}).loops(revisionMark{}) {
+	for _, l := range (&Store{db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1}, spool: spool.New(spool.Options{Limit: 1})}).loops(revisionMark{}) {
 		if l.run != nil {
 			continue // woken by what is theirs alone: the spool of a node, its log, its look at another node
 		}
@@ -214,7 +215,7 @@ func TestEvictionOnSeveralNodes(t *testing.T) {
 		before.exec(`UPDATE attempts SET state = 2`)
 		before.exec(`UPDATE events SET state = 2`)
 		// The loops of the new nodes wait for this one, which has no limit.
-		before.exec(`INSERT INTO leases (name, holder, until) VALUES ('eviction', ?, ?)`, before.nodes[0].NodeID(), micros(time.Now().Add(time.Hour)))
+		before.exec(`INSERT INTO leases (name, holder, until) VALUES ('eviction', ?, ?)`, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
 		o.MaxAliasStorage = limit
 		c := newCluster(t, n, o)
 		stored := func() int { return c.count(`SELECT SUM(` + payloadBytes + `) FROM payloads`) }
@@ -238,7 +239,7 @@ func TestEvictionOnSeveralNodes(t *testing.T) {
 
 func (s *Store) aliasOf(t *testing.T) (id int64) {
 	t.Helper()
-	if err := s.read.Get(&id, `SELECT id FROM aliases`); err != nil {
+	if err := s.db.Read.Get(&id, `SELECT id FROM aliases`); err != nil {
 		t.Fatal(err)
 	}
 	return id
@@ -375,7 +376,7 @@ func TestTidyingIsNoFailover(t *testing.T) {
 			t.Fatal(err)
 		}
 		const row = `INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (?, 'other', 'alias', ?, 0, 0, '')`
-		if err := s.execute(t.Context(), "", row, micros(time.Now()), 9); err != nil {
+		if err := s.db.Execute(t.Context(), "", row, db.Micros(time.Now()), 9); err != nil {
 			t.Fatal(err)
 		}
 		if err := s.dropExpired(t.Context(), time.Now()); err != nil {
@@ -393,7 +394,7 @@ func TestTidyingIsNoFailover(t *testing.T) {
 		return kinds
 	}
 	old := time.Now().Add(-2 * revisionLife)
-	if err := s.execute(t.Context(), "", `INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (?, 'other', 'alias', 1, 0, 0, '')`, micros(old)); err != nil {
+	if err := s.db.Execute(t.Context(), "", `INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (?, 'other', 'alias', 1, 0, 0, '')`, db.Micros(old)); err != nil {
 		t.Fatal(err)
 	}
 	if kinds := strings.Join(heard(), " "); kinds != "alias end" {
@@ -408,7 +409,7 @@ func TestAuditIsSharedByAccount(t *testing.T) {
 	c := &cluster{T: t, nodes: []*Store{s}}
 	add := func(account, rows int, action string) {
 		c.exec(`WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
-			INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', ?, 1, ?, '', '' FROM k`, rows, micros(time.Now()), account, action)
+			INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', ?, 1, ?, '', '' FROM k`, rows, db.Micros(time.Now()), account, action)
 	}
 	add(1, 3, "user.add")
 	add(2, 3, "token.add")

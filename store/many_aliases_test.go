@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
+	"relay/store/db"
 	"relay/store/pgtest"
 )
 
@@ -33,7 +34,7 @@ func withManyAliases(t *testing.T, test func(t *testing.T, s *Store, alice relay
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			if _, _, err := s.Migrate(t.Context()); err != nil {
+			if _, _, err := s.db.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			began := time.Now()
@@ -64,7 +65,7 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 	step := time.Since(time.UnixMilli(begin)).Milliseconds() / manyEvents
 	id := fmt.Sprintf(`(lpad(to_hex((%[1]d + i * %[2]d) >> 16), 8, '0') || lpad(to_hex((%[1]d + i * %[2]d) & 65535), 4, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid`, begin, step)
 	target := `convert_to('/hook/' || i, 'UTF8')`
-	if !s.d.isPostgres {
+	if !s.db.Dialect.SeveralNodes() {
 		id = fmt.Sprintf(`unhex(printf('%%08x%%04x70008000%%012x', (%[1]d + i * %[2]d) >> 16, (%[1]d + i * %[2]d) & 65535, i))`, begin, step)
 		target = `CAST('/hook/' || i AS BLOB)`
 	}
@@ -81,7 +82,7 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO payloads (`+payloadColumns+`) SELECT %s, 0, %s, NULL, 0, 0, %s, 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, target, target),
 	}
 	for _, statement := range append(statements, analyzeTables...) {
-		if _, err := s.direct.ExecContext(t.Context(), statement); err != nil {
+		if _, err := s.db.Slow.ExecContext(t.Context(), statement); err != nil {
 			t.Fatalf("%.60s: %v", statement, err)
 		}
 	}
@@ -149,8 +150,8 @@ func manyAliasesAtOnce(t *testing.T, s *Store, alice relay.Actor) {
 		Queued int `db:"queued"`
 		Last   int `db:"last"`
 	}
-	if err := s.view(t.Context(), "", func(q session) error {
-		return q.get(&want, `SELECT (SELECT COUNT(*) FROM attempts t JOIN aliases al ON al.id = t.alias_id WHERE t.state = 0 AND al.owner_id = ?) AS queued,
+	if err := s.db.View(t.Context(), "", func(q db.Query) error {
+		return q.Get(&want, `SELECT (SELECT COUNT(*) FROM attempts t JOIN aliases al ON al.id = t.alias_id WHERE t.state = 0 AND al.owner_id = ?) AS queued,
 			(SELECT COUNT(DISTINCT e.alias_id) FROM events e JOIN aliases al ON al.id = e.alias_id WHERE al.owner_id = ?) AS last`, alice.Account, alice.Account)
 	}); err != nil {
 		t.Fatal(err)
@@ -194,12 +195,12 @@ func manyFilters(t *testing.T, s *Store, alice relay.Actor) {
 		{relay.Filter{Path: "/hook/77"}, `e.target >= ? AND e.target < ?`, []any{[]byte("/hook/77"), []byte("/hook/78")}},
 		{relay.Filter{Path: "/none"}, `1 = 0`, nil},
 		{relay.Filter{Texts: []relay.TextFilter{{Text: "/hook/7777"}}}, `e.target >= ? AND e.target < ?`, []any{[]byte("/hook/7777"), []byte("/hook/7778")}},
-		{relay.Filter{Since: middle}, `e.received_at >= ?`, []any{micros(middle)}},
-		{relay.Filter{Until: middle}, `e.received_at < ?`, []any{micros(middle)}},
+		{relay.Filter{Since: middle}, `e.received_at >= ?`, []any{db.Micros(middle)}},
+		{relay.Filter{Until: middle}, `e.received_at < ?`, []any{db.Micros(middle)}},
 	} {
 		var want int
-		if err := s.view(t.Context(), "", func(q session) error {
-			return q.get(&want, own+c.where, append([]any{alice.Account}, c.args...)...)
+		if err := s.db.View(t.Context(), "", func(q db.Query) error {
+			return q.Get(&want, own+c.where, append([]any{alice.Account}, c.args...)...)
 		}); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 // Bounds of what people note.
@@ -24,8 +25,8 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 	if err := allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
-	return s.update(ctx, "mark event", func(c *writeTx) error {
-		e, err := c.ownEventForUpdate(who, id) // the alias too: its marks are counted
+	return s.db.Update(ctx, "mark event", func(c *db.Tx) error {
+		e, err := ownEventForUpdate(c, who, id) // the alias too: its marks are counted
 		if err != nil {
 			return err
 		}
@@ -38,15 +39,15 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 		if mark == e.Mark {
 			return nil
 		}
-		if err := c.setMark(&e, mark); err != nil {
+		if err := setMark(c, &e, mark); err != nil {
 			return err
 		}
-		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
+		c.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
 		text := map[bool]string{true: "pinned", false: "not pinned"}[mark.Pinned] // without the note, which may be private
 		if mark.Label != "" {
 			text += ", label " + mark.Label
 		}
-		return c.auditOfAlias(who, e.AliasID, "event.mark", id.String(), text+" of "+e.Alias)
+		return auditOfAlias(c, who, e.AliasID, "event.mark", id.String(), text+" of "+e.Alias)
 	})
 }
 
@@ -64,19 +65,19 @@ func checkMark(m relay.Mark) error {
 	return nil
 }
 
-func (c *writeTx) setMark(e *relay.Event, m relay.Mark) error {
-	if _, err := c.exec(`DELETE FROM event_marks WHERE event_id = ?`, e.ID); err != nil || m == (relay.Mark{}) {
+func setMark(c *db.Tx, e *relay.Event, m relay.Mark) error {
+	if _, err := c.Exec(`DELETE FROM event_marks WHERE event_id = ?`, e.ID); err != nil || m == (relay.Mark{}) {
 		return err
 	}
 	var n int
-	if err := c.get(&n, `SELECT COUNT(*) FROM event_marks WHERE alias_id = ?`, e.AliasID); err != nil {
+	if err := c.Get(&n, `SELECT COUNT(*) FROM event_marks WHERE alias_id = ?`, e.AliasID); err != nil {
 		return err
 	}
 	if n >= maxMarks {
 		return relay.Errorf(relay.CodeConflict, "%s has %d events with a pin, a label or a note, the most it may have", e.Alias, n)
 	}
-	c.do(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, ?, ?, ?)`,
-		e.AliasID, e.ID, boolToInt(m.Pinned), m.Label, storableText(m.Note))
+	c.Do(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, ?, ?, ?)`,
+		e.AliasID, e.ID, db.BoolToInt(m.Pinned), m.Label, db.StorableText(m.Note))
 	return nil
 }
 
@@ -85,12 +86,12 @@ func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string
 	if err := allow(who, relay.ScopeEventsRead); err != nil {
 		return nil, err
 	}
-	return read(ctx, s, "read saved searches", func(q session) ([]relay.SavedSearch, error) {
-		a, err := q.alias(who, alias)
+	return db.Read(ctx, s.db, "read saved searches", func(q db.Query) ([]relay.SavedSearch, error) {
+		a, err := findAlias(q, who, alias)
 		if err != nil {
 			return nil, err
 		}
-		return rowsOf(q, func(r *relay.SavedSearch) []any { return []any{&r.Name, &r.Words} },
+		return db.RowsOf(q, func(r *relay.SavedSearch) []any { return []any{&r.Name, &r.Words} },
 			`SELECT name, words FROM saved_searches WHERE alias_id = ? AND account_id = ? ORDER BY name`, a.ID, who.Account)
 	})
 }
@@ -111,26 +112,26 @@ func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, s
 	if _, err := record.ParseFilterWords(search.Words); err != nil {
 		return err
 	}
-	return s.update(ctx, "save search", func(c *writeTx) error {
-		if err := c.lockAccount(who.Account); err != nil { // its searches are counted
+	return s.db.Update(ctx, "save search", func(c *db.Tx) error {
+		if err := lockAccount(c, who.Account); err != nil { // its searches are counted
 			return err
 		}
-		a, err := c.aliasForUpdate(func() (*relay.Alias, error) { return c.alias(who, alias) })
+		a, err := aliasForUpdate(c, func() (*relay.Alias, error) { return findAlias(c.Query, who, alias) })
 		if err != nil {
 			return err
 		}
-		if _, err := c.exec(`DELETE FROM saved_searches WHERE alias_id = ? AND account_id = ? AND name = ?`, a.ID, who.Account, search.Name); err != nil || search.Words == "" {
+		if _, err := c.Exec(`DELETE FROM saved_searches WHERE alias_id = ? AND account_id = ? AND name = ?`, a.ID, who.Account, search.Name); err != nil || search.Words == "" {
 			return err
 		}
 		var n int
-		if err := c.get(&n, `SELECT COUNT(*) FROM saved_searches WHERE alias_id = ? AND account_id = ?`, a.ID, who.Account); err != nil {
+		if err := c.Get(&n, `SELECT COUNT(*) FROM saved_searches WHERE alias_id = ? AND account_id = ?`, a.ID, who.Account); err != nil {
 			return err
 		}
 		if n >= maxSearches {
 			return relay.Errorf(relay.CodeConflict, "%d searches are saved for %s already; forget one first", n, a.Name)
 		}
-		c.do(`INSERT INTO saved_searches (alias_id, account_id, name, words) VALUES (?, ?, ?, ?)`,
-			a.ID, who.Account, search.Name, storableText(search.Words))
+		c.Do(`INSERT INTO saved_searches (alias_id, account_id, name, words) VALUES (?, ?, ?, ?)`,
+			a.ID, who.Account, search.Name, db.StorableText(search.Words))
 		return nil
 	})
 }

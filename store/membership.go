@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"fmt"
 	"maps"
 	"os"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/store/db"
 )
 
 // Times of the membership. A node that sees the beat of another one stand still for
@@ -98,15 +98,12 @@ func (s *Store) claimant() (id, former string) {
 func (s *Store) join(ctx context.Context, predecessor string) error {
 	m := &s.membership
 	gone := map[string]bool{predecessor: true}
-	if s.d.isPostgres {
-		dsn, err := postgresDSN(s.opt.URL, "1")
+	if s.db.Dialect.SeveralNodes() {
+		db, err := s.db.OpenSingle(ctx, beatTimeout) // it has no other use, so that nothing delays the beat
 		if err != nil {
-			return fmt.Errorf("database URL: %w", err)
-		}
-		// The connection of the beat has no other use, so that nothing delays the beat.
-		if m.db, err = openPool(ctx, dsn, 1, &dialer{readTimeout: beatTimeout, shared: s.viaPooler}); err != nil {
 			return err
 		}
+		m.db = db
 		if err := s.watchNames(ctx, gone); err != nil {
 			return err
 		}
@@ -116,7 +113,7 @@ func (s *Store) join(ctx context.Context, predecessor string) error {
 	m.observed, m.early = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.ended, m.others, m.cut = make(chan struct{}), map[string]*nodeSeen{}, map[string]bool{}
 	m.mu.Unlock()
-	if err := whileLocked(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.d.isPostgres {
+	if err := db.WhileLocked(ctx, func() error { return s.enter(ctx, gone) }); err != nil || !s.db.Dialect.SeveralNodes() {
 		return err
 	}
 	_, err := s.beat(ctx) // measures the clock before anything gets a time
@@ -131,17 +128,16 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	m.mu.Lock()
 	before, state := m.id, m.state
 	m.mu.Unlock()
-	err := s.update(ctx, "join the nodes", func(c *writeTx) error {
-		if !s.d.isPostgres { // the lock of the data dir proves that no other process serves
-			c.do(`DELETE FROM nodes`)
-		} else {
-			c.do(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, joinLock)
+	err := s.db.Update(ctx, "join the nodes", func(c *db.Tx) error {
+		c.LockKey(joinLock)
+		if !s.db.Dialect.SeveralNodes() { // the lock of the data dir proves that no other process serves
+			c.Do(`DELETE FROM nodes`)
 		}
-		if err := c.get(&schema, schemaVersion); err != nil {
+		if err := c.Get(&schema, db.SchemaVersion); err != nil {
 			return err
 		}
 		named := func(n *relay.Node) []any { return []any{&n.ID, &n.Name} }
-		rows, err := rowsOf(c.session, named, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead)
+		rows, err := db.RowsOf(c.Query, named, `SELECT id, name FROM nodes WHERE state <> ?`, relay.NodeDead)
 		if err != nil {
 			return err
 		}
@@ -156,11 +152,11 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		// Attempts keep the id: it tells by which node they were made after that is gone. Notices begin with it as a word.
 		id = strings.Join(strings.Fields(name), "-") + "/" + rand.Text()
 		if before != "" {
-			c.do(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before)
+			c.Do(`UPDATE idempotency SET node = ? WHERE node = ? AND status = 0`, id, before)
 		}
-		c.do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.d.micros+`, `+c.d.micros+`, 1, ?, 0, 0, '', '')`,
+		c.Do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.Dialect.DatabaseTime()+`, `+c.Dialect.DatabaseTime()+`, 1, ?, 0, 0, '', '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, state)
-		c.do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
+		c.Do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
 		return nil
 	})
 	if err != nil {
@@ -177,7 +173,7 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 	}
 	m.id, m.name, m.schema = id, name, schema
 	s.noteOwner(id)
-	m.renewed, m.wall, m.steady, m.toldAccounts = start, s.clock.wall(), start, ""
+	m.renewed, m.wall, m.steady, m.toldAccounts = start, s.db.Clock.Wall(), start, ""
 	return nil
 }
 
@@ -215,7 +211,7 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 		if again || len(first) == 0 {
 			return nil
 		}
-		if err := pause(ctx, beatInterval*3/2); err != nil {
+		if err := db.Pause(ctx, beatInterval*3/2); err != nil {
 			return err
 		}
 	}
@@ -250,16 +246,16 @@ func (s *Store) nodeLoop(ctx context.Context) {
 		case !renewed:
 			s.rejoin(ctx)
 		default:
-			signal(s.membership.observed)
+			db.Signal(s.membership.observed)
 		}
 		s.rounds.Add(1)
 	}
 }
 
-const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + postgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?, accounts = COALESCE(CAST(? AS TEXT), accounts)
+const beatSQL = `WITH mine AS (UPDATE nodes SET beat = beat + 1, seen_at = ` + db.PostgresMicros + `, state = CASE WHEN ? = 1 THEN 'draining' ELSE state END, spool_steps = ?, clock_offset_us = ?, feed = ?, unreachable = ?, accounts = COALESCE(CAST(? AS TEXT), accounts)
 		WHERE id = ? AND state <> 'dead' RETURNING 1)
-	SELECT ` + nodeColumns + `, ` + postgresMicros + `, accounts, (SELECT COUNT(*) FROM mine),
-		(` + schemaVersion + `) FROM nodes`
+	SELECT ` + nodeColumns + `, ` + db.PostgresMicros + `, accounts, (SELECT COUNT(*) FROM mine),
+		(` + db.SchemaVersion + `) FROM nodes`
 
 // beat raises the beat of this node and observes those of the others. renewed is false
 // when the others have called this node dead.
@@ -274,14 +270,14 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	}
 	cut := strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
 	feed := map[bool]string{true: "listening", false: "polling"}[s.notices.listening.Load()]
-	args := []any{boolToInt(m.leaving), s.spool.Waiting.Load(), s.clock.offset.Load() / 1000, feed, cut, nil, m.id}
+	args := []any{db.BoolToInt(m.leaving), s.spool.Waiting.Load(), s.db.Clock.Offset.Load() / 1000, feed, cut, nil, m.id}
 	changed := accounts != m.toldAccounts
 	if changed {
 		args[5] = accounts // Postgres keeps an unchanged long text where it is
 	}
 	m.mu.Unlock()
-	start, wall := time.Now(), s.clock.wall()
-	rows, err := rowsOf(session{ctx, m.db, &s.d, &s.clock}, func(r *nodeRow) []any {
+	start, wall := time.Now(), s.db.Clock.Wall()
+	rows, err := db.RowsOf(s.db.Session(ctx, m.db), func(r *nodeRow) []any {
 		return append(r.fields(), &r.accounts, &r.renewed, &r.database)
 	}, beatSQL, args...)
 	end := time.Now()
@@ -310,9 +306,9 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 			"schema", now, "known_schema", m.schema)
 	}
 	if s.opt.Now == nil || s.opt.CorrectNow {
-		before := time.Duration(s.clock.offset.Load())
-		s.clock.measure(rows[0].now, wall, end.Sub(start))
-		if off := time.Duration(s.clock.offset.Load()); off.Abs() > maxClockOffset && before.Abs() <= maxClockOffset {
+		before := time.Duration(s.db.Clock.Offset.Load())
+		s.db.Clock.Measure(rows[0].now, wall, end.Sub(start))
+		if off := time.Duration(s.db.Clock.Offset.Load()); off.Abs() > maxClockOffset && before.Abs() <= maxClockOffset {
 			s.log.Warn("the clock of this node differs from that of postgres, by which it goes; have the time synchronised", "offset", off.Round(time.Millisecond))
 		}
 	}
@@ -428,16 +424,16 @@ func (s *Store) OnDrain(f func(on bool)) {
 // leave removes this node, and the tunnels that are still attached to it.
 func (s *Store) leave() error {
 	id := s.NodeID()
-	if id == "" || s.reachable() != nil {
+	if id == "" || s.db.Away() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
-	return s.update(ctx, "leave the nodes", func(c *writeTx) error {
-		c.noteSeen()
-		c.do(`SELECT id FROM nodes WHERE id = ?`+c.d.forUpdate, id)
-		_, err := c.dropTunnels(`node_id = ?`, id)
-		c.do(`DELETE FROM nodes WHERE id = ?`, id)
+	return s.db.Update(ctx, "leave the nodes", func(c *db.Tx) error {
+		noteSeen(c)
+		c.Do(`SELECT id FROM nodes WHERE id = ?`+c.Dialect.ForUpdate(), id)
+		_, err := dropTunnels(c, `node_id = ?`, id)
+		c.Do(`DELETE FROM nodes WHERE id = ?`, id)
 		return err
 	})
 }
@@ -454,7 +450,7 @@ func (s *Store) MayClaim() error {
 	m := &s.membership
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.db != nil && !m.trusted(time.Now(), s.clock.wall()) {
+	if m.db != nil && !m.trusted(time.Now(), s.db.Clock.Wall()) {
 		return errNotRenewed
 	}
 	return nil
@@ -475,7 +471,7 @@ func (s *Store) AwaitRenewal() {
 	m := &s.membership
 	for range 2 {
 		m.mu.Lock()
-		ok, ended := m.db == nil || m.trusted(time.Now(), s.clock.wall()) || m.failed.After(m.renewed), m.ended
+		ok, ended := m.db == nil || m.trusted(time.Now(), s.db.Clock.Wall()) || m.failed.After(m.renewed), m.ended
 		m.mu.Unlock()
 		if ok {
 			return
@@ -513,7 +509,7 @@ func (s *Store) RefreshPeers(ctx context.Context) {
 	if m.db == nil {
 		return
 	}
-	signal(m.early)
+	db.Signal(m.early)
 	select {
 	case <-ended:
 	case <-ctx.Done():

@@ -2,13 +2,10 @@ package store
 
 import (
 	"encoding/binary"
-	"fmt"
-	"net/netip"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"relay"
+	"relay/store/db"
 )
 
 // payloadColumns are the columns of one request (n = 0) or of what attempt n sent
@@ -19,7 +16,7 @@ const payloadColumns = `event_id, n, head, lines, framing, codec, body, parts, s
 // state of a stored message.
 func messageFields(m *relay.Message) []any {
 	b := &m.Body
-	return []any{&m.Head, &m.Lines, &m.Framing, &b.Data, &b.Parts, &b.Stored, &b.Size, digest(&b.SHA256), &b.State}
+	return []any{&m.Head, &m.Lines, &m.Framing, &b.Data, &b.Parts, &b.Stored, &b.Size, db.Digest(&b.SHA256), &b.State}
 }
 
 // payload is a request (n = 0), or what attempt n sent and received.
@@ -40,7 +37,7 @@ const payloadQuery = `SELECT event_id, n, framing, parts, stored, size, sha256, 
 
 func (p *payload) fields() []any {
 	b := &p.Body
-	return []any{&p.event, &p.n, &p.Framing, &b.Parts, &b.Stored, &b.Size, digest(&b.SHA256), &b.State, &p.heads}
+	return []any{&p.event, &p.n, &p.Framing, &b.Parts, &b.Stored, &b.Size, db.Digest(&b.SHA256), &b.State, &p.heads}
 }
 
 // headQuery reads the bytes of payloads without their bodies.
@@ -58,7 +55,7 @@ func payloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byt
 		body, stored = nil, b.Stored
 	}
 	return []any{
-		event, n, m.Head, m.Lines, int(m.Framing), 0, body, b.Parts, stored, b.Size, b.SHA256[:], storableText(b.State), extra, interim,
+		event, n, m.Head, m.Lines, int(m.Framing), 0, body, b.Parts, stored, b.Size, b.SHA256[:], db.StorableText(b.State), extra, interim,
 	}
 }
 
@@ -116,91 +113,8 @@ func unpackTiming(b []byte) (t relay.Timing, ok bool) {
 	return t, true
 }
 
-// storableText replaces what a text column of either engine refuses: invalid UTF-8 and NUL.
-func storableText(s string) string {
-	if utf8.ValidString(s) && !strings.Contains(s, "\x00") {
-		return s
-	}
-	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
-}
-
-// micros is how a time is stored; 0 is none.
-func micros(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return t.UnixMicro()
-}
-
-// fromMicros is the time that micros stored.
-func fromMicros(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return time.UnixMicro(us).UTC()
-}
-
-// storedTime is a time as it is read back.
-func storedTime(t time.Time) time.Time { return fromMicros(micros(t)) }
-
-// micro is a time that a row holds as micros gives it.
-type micro time.Time
-
-// Scan implements sql.Scanner.
-func (t *micro) Scan(stored any) error {
-	us, ok := stored.(int64)
-	if !ok {
-		return fmt.Errorf("a time is stored as %T", stored)
-	}
-	*t = micro(fromMicros(us))
-	return nil
-}
-
-// addrPort is an address that a row holds as text. A text that is no address is none.
-type addrPort netip.AddrPort
-
-// Scan implements sql.Scanner.
-func (a *addrPort) Scan(stored any) error {
-	text, _ := stored.(string)
-	addr, _ := netip.ParseAddrPort(text)
-	*a = addrPort(addr)
-	return nil
-}
-
-// column is the destination of a column whose value is converted.
-type column func(stored any)
-
-// Scan implements sql.Scanner.
-func (c column) Scan(stored any) error {
-	c(stored)
-	return nil
-}
-
-// code is a name that a row holds as its place in a list, whose length is a power of 2.
-func code(to *string, names []string) column {
-	return func(stored any) {
-		n, _ := stored.(int64)
-		*to = names[int(n)&(len(names)-1)]
-	}
-}
-
-// period is a duration in microseconds; NULL is 0.
-func period(to *time.Duration) column {
-	return func(stored any) {
-		us, _ := stored.(int64)
-		*to = time.Duration(us) * time.Microsecond
-	}
-}
-
-func digest(to *[32]byte) column {
-	return func(stored any) {
-		sum, _ := stored.([]byte)
-		copy(to[:], sum)
-	}
-}
-
 // faultCode and faultMessage are a fault in two columns, the code first; "" is none.
-func faultCode(to **relay.Fault) column {
+func faultCode(to **relay.Fault) db.Column {
 	return func(stored any) {
 		if code, _ := stored.(string); code != "" {
 			*to = &relay.Fault{Code: code}
@@ -208,7 +122,7 @@ func faultCode(to **relay.Fault) column {
 	}
 }
 
-func faultMessage(to **relay.Fault) column {
+func faultMessage(to **relay.Fault) db.Column {
 	return func(stored any) {
 		if *to != nil {
 			(*to).Message, _ = stored.(string)
@@ -220,7 +134,7 @@ func faultText(f *relay.Fault) (code, message string) {
 	if f == nil {
 		return "", ""
 	}
-	return storableText(f.Code), storableText(f.Message)
+	return db.StorableText(f.Code), db.StorableText(f.Message)
 }
 
 // storedFault is a fault as it is read back.
@@ -230,20 +144,4 @@ func storedFault(f *relay.Fault) *relay.Fault {
 		return nil
 	}
 	return &relay.Fault{Code: code, Message: message}
-}
-
-// boolToInt is how a bool is stored.
-func boolToInt(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-// nonNil returns p, or an empty slice for nil: for NOT NULL columns.
-func nonNil(p []byte) []byte {
-	if p == nil {
-		return []byte{}
-	}
-	return p
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"relay/store/db"
 )
 
 // meter holds the counters of the journal, which are atomic. docs/metrics.md explains them.
@@ -61,7 +63,7 @@ func (s *Store) Register(reg prometheus.Registerer) {
 		register(prometheus.NewCounterFunc(prometheus.CounterOpts(opts(name, help, label)), func() float64 { return float64(value()) }))
 	}
 	flag := func(is func() bool) func() float64 {
-		return func() float64 { return float64(boolToInt(is())) }
+		return func() float64 { return float64(db.BoolToInt(is())) }
 	}
 	register(s.meter.batch)
 	register(s.meter.commit)
@@ -72,7 +74,7 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	counter("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.", s.meter.retried.Load)
 	gauge("up", "1 while new events can be stored, in the database or in the spool.", flag(func() bool {
 		c := s.running()
-		return c != nil && c.down() == nil && s.disk.low() == nil && !s.spool.IntakeClosed.Load()
+		return c != nil && c.down() == nil && s.db.Disk.Low() == nil && !s.spool.IntakeClosed.Load()
 	}))
 	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.Undrained.Load()) })
 	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.Limit) })
@@ -97,10 +99,10 @@ func (s *Store) Register(reg prometheus.Registerer) {
 		gauge("lease_held", "1 while this node does that work for all nodes, else 0.", flag(func() bool { return s.hasLease(name) }), "lease", name)
 	}
 	gauge("schema_newer", "1 once a newer relayd has changed the schema of the database.", flag(func() bool { return s.NewerSchema() > 0 }))
-	if s.disk.free != nil {
-		gauge("min_free_bytes", "With less free space than this, new events are refused; 0 = off.", func() float64 { return float64(s.disk.min) })
+	if s.db.Disk.Free != nil {
+		gauge("min_free_bytes", "With less free space than this, new events are refused; 0 = off.", func() float64 { return float64(s.db.Disk.Min) })
 		gauge("disk_free_bytes", "Free space of the file system with the SQLite file.", func() float64 {
-			free, err := s.disk.free(s.disk.dir)
+			free, err := s.db.Disk.Free(s.db.Disk.Dir)
 			if err != nil {
 				return math.NaN()
 			}

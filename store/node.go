@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // nodeRow is a row of nodes, with what was read beside it.
@@ -27,15 +28,15 @@ const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, sta
 // fields are where nodeColumns and the time of the database go.
 func (r *nodeRow) fields() []any {
 	return []any{
-		&r.ID, &r.Name, &r.PeerAddr, &r.PeerKey, &r.Version, &r.Schema, (*micro)(&r.Since), (*micro)(&r.LastSeenAt), &r.Beat, &r.State,
-		&r.SpoolSteps, period(&r.ClockOffset), &r.Feed, &r.cut, (*micro)(&r.now),
+		&r.ID, &r.Name, &r.PeerAddr, &r.PeerKey, &r.Version, &r.Schema, (*db.Time)(&r.Since), (*db.Time)(&r.LastSeenAt), &r.Beat, &r.State,
+		&r.SpoolSteps, db.Period(&r.ClockOffset), &r.Feed, &r.cut, (*db.Time)(&r.now),
 	}
 }
 
 // nodeRows reads the rows of all nodes.
 func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
-	return readRows(ctx, s, "read nodes", func(r *nodeRow) []any { return append(r.fields(), &r.Tunnels) },
-		`SELECT `+nodeColumns+`, `+s.d.micros+`, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) FROM nodes ORDER BY name, id`)
+	return db.ReadRows(ctx, s.db, "read nodes", func(r *nodeRow) []any { return append(r.fields(), &r.Tunnels) },
+		`SELECT `+nodeColumns+`, `+s.db.Dialect.DatabaseTime()+`, (SELECT COUNT(*) FROM tunnels t WHERE t.node_id = nodes.id) FROM nodes ORDER BY name, id`)
 }
 
 // DrainNode asks the node of that name to send its clients to the other nodes and to take no
@@ -67,22 +68,22 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 	case on && others == 0:
 		return nobodyElse
 	}
-	return s.update(ctx, "drain a node", func(c *writeTx) error {
+	return s.db.Update(ctx, "drain a node", func(c *db.Tx) error {
 		if on { // of two nodes that are drained at once, one goes on
-			c.lockText("drain", "")
+			c.LockText("drain", "")
 			var left int
-			if err := c.get(&left, `SELECT COUNT(*) FROM nodes WHERE id <> ? AND state = ?`, id, relay.NodeServing); err != nil {
+			if err := c.Get(&left, `SELECT COUNT(*) FROM nodes WHERE id <> ? AND state = ?`, id, relay.NodeServing); err != nil {
 				return err
 			}
 			if left == 0 {
 				return nobodyElse
 			}
 		}
-		n, err := c.exec(`UPDATE nodes SET state = ? WHERE id = ? AND state = ?`, to, id, from)
+		n, err := c.Exec(`UPDATE nodes SET state = ? WHERE id = ? AND state = ?`, to, id, from)
 		if err != nil || n == 0 { // it is in that state already
 			return err
 		}
-		return c.audit(who, 0, action, name, "")
+		return audit(c, who, 0, action, name, "")
 	})
 }
 
@@ -106,12 +107,12 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 	list := make([]relay.Node, len(rows))
 	for i := range rows {
 		list[i] = rows[i].Node
-		if !s.d.isPostgres {
+		if !s.db.Dialect.SeveralNodes() {
 			serving, err := s.served() // it has no beat
 			if err != nil {
 				return nil, fmt.Errorf("look for a server: %w", err)
 			}
-			if list[i].LastSeenAt = s.now(); !serving {
+			if list[i].LastSeenAt = s.db.Now(); !serving {
 				list[i].State, list[i].LastSeenAt = relay.NodeDead, rows[i].LastSeenAt
 			}
 		}
@@ -119,8 +120,8 @@ func (s *Store) Nodes(ctx context.Context) ([]relay.Node, error) {
 		seen, joined := m.others[rows[i].ID], m.id != ""
 		switch {
 		case rows[i].ID == m.id:
-			list[i].Self, list[i].State, list[i].ClockOffset = true, m.state, time.Duration(s.clock.offset.Load())
-		case !s.d.isPostgres:
+			list[i].Self, list[i].State, list[i].ClockOffset = true, m.state, time.Duration(s.db.Clock.Offset.Load())
+		case !s.db.Dialect.SeveralNodes():
 		case joined && seen != nil && m.stillFor(seen) >= deadAfter, !joined && rows[i].now.Sub(rows[i].LastSeenAt) > deadAfter+beatInterval:
 			list[i].State = relay.NodeDead
 		}

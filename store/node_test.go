@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // beats feeds a membership with renewals that start at the given seconds; at each of them
@@ -56,15 +57,15 @@ func TestDeadNodes(t *testing.T) {
 func TestClockOffset(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	var clock clock
+	var clock db.Clock
 	for _, c := range []struct{ measured, took, want time.Duration }{
 		{2 * time.Millisecond, 4 * time.Millisecond, 0},
 		{time.Hour, 4 * time.Millisecond, time.Hour - 2*time.Millisecond},
 		{time.Hour + time.Second, 3 * time.Second, time.Hour - 2*time.Millisecond},
 		{time.Hour + time.Second, 0, time.Hour + time.Second},
 	} {
-		clock.measure(now.Add(c.measured), now, c.took)
-		if got := time.Duration(clock.offset.Load()); got != c.want {
+		clock.Measure(now.Add(c.measured), now, c.took)
+		if got := time.Duration(clock.Offset.Load()); got != c.want {
 			t.Errorf("offset %v after one of %v was measured in %v, want %v", got, c.measured, c.took, c.want)
 		}
 	}

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"github.com/lib/pq"
 
 	"relay"
+	"relay/store/db"
 )
 
 // Bounds of what nodes tell each other by NOTIFY.
@@ -74,7 +74,7 @@ func (n *notices) tell(changes []relay.Change) {
 		}
 	}
 	if n.all || len(n.words) > 0 {
-		signal(n.wake)
+		db.Signal(n.wake)
 	}
 }
 
@@ -83,15 +83,7 @@ func (n *notices) tellRevised() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.revised = true
-	signal(n.wake)
-}
-
-// signal fills a channel that holds one signal, unless it is full.
-func signal(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
+	db.Signal(n.wake)
 }
 
 // take gives the text of the notice that is due; "" = none.
@@ -133,7 +125,7 @@ func parseChange(word string) (c relay.Change, ok bool) {
 
 // tellNodes tells the other nodes of changes that were committed here.
 func (s *Store) tellNodes(changes []relay.Change) {
-	if s.d.isPostgres && s.HasOtherNodes() {
+	if s.db.Dialect.SeveralNodes() && s.HasOtherNodes() {
 		s.notices.tell(changes)
 	}
 }
@@ -149,7 +141,7 @@ func (s *Store) noticeLoop(ctx context.Context) {
 		if text := s.notices.take(); text != "" && s.sendNotice(ctx, text) != nil {
 			s.notices.tell([]relay.Change{{Kind: relay.ChangeMissed}}) // tried again with the next notice
 		}
-		if pause(ctx, noticePause) != nil {
+		if db.Pause(ctx, noticePause) != nil {
 			return
 		}
 	}
@@ -157,12 +149,12 @@ func (s *Store) noticeLoop(ctx context.Context) {
 
 // sendNotice sends a notice on the channel of the schema, headed by the id of this node.
 func (s *Store) sendNotice(ctx context.Context, text string) error {
-	if err := s.reachable(); err != nil {
+	if err := s.db.Away(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, opTimeout)
+	ctx, cancel := context.WithTimeout(ctx, db.OpTimeout)
 	defer cancel()
-	_, err := s.write.ExecContext(ctx, `SELECT pg_notify($1, $2)`, s.noticeChannel, s.NodeID()+" "+text)
+	_, err := s.db.Write.ExecContext(ctx, `SELECT pg_notify($1, $2)`, s.noticeChannel, s.NodeID()+" "+text)
 	return err
 }
 
@@ -250,20 +242,20 @@ func (c *listenConn) Close() error {
 func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	if n == nil {
 		_ = s.sendNotice(ctx, "")
-		signal(s.notices.poll)
+		db.Signal(s.notices.poll)
 		s.outbox.put([]relay.Change{{Kind: relay.ChangeMissed}})
 		return
 	}
 	sender, text, _ := strings.Cut(n.Extra, " ")
 	if sender == s.NodeID() {
 		s.notices.listening.Store(true)
-		signal(s.notices.echo)
+		db.Signal(s.notices.echo)
 		return
 	}
 	text, found := strings.CutPrefix(text, revised)
 	if found {
-		signal(s.notices.poll)
-		signal(s.membership.early)
+		db.Signal(s.notices.poll)
+		db.Signal(s.membership.early)
 	}
 	var changes []relay.Change
 	for word := range strings.FieldsSeq(text) {
@@ -279,18 +271,18 @@ func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 
 // startNotices starts the goroutines of notices, which end with ctx.
 func (s *Store) startNotices(ctx context.Context) error {
-	if !s.d.isPostgres {
+	if !s.db.Dialect.SeveralNodes() {
 		return nil
 	}
 	var schema string
-	if err := s.write.GetContext(ctx, &schema, `SELECT current_schema()`); err != nil {
-		return s.fault("start notices", err)
+	if err := s.db.Write.GetContext(ctx, &schema, `SELECT current_schema()`); err != nil {
+		return s.db.Fault("start notices", err)
 	}
 	s.noticeChannel = "relay_" + schema
 	if len(s.noticeChannel) > 63 { // of an identifier
 		s.noticeChannel = fmt.Sprintf("relay_%x", schema)[:63]
 	}
-	address, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
+	address, err := s.db.ListenAddress()
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
+	"relay/store/db"
 	"relay/store/pgtest"
 )
 
@@ -21,7 +22,7 @@ func openMigrated(t *testing.T, o Options) *Store {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.Migrate(t.Context()); err != nil {
+	if _, _, err := s.db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	return s
@@ -30,7 +31,7 @@ func openMigrated(t *testing.T, o Options) *Store {
 // dropPartitions drops the partitions of a day beside the store.
 func dropPartitions(t *testing.T, s *Store, day pastDay) {
 	t.Helper()
-	if _, err := s.direct.ExecContext(t.Context(), `DROP TABLE `+tables("", day.of(""))); err != nil {
+	if _, err := s.db.Slow.ExecContext(t.Context(), `DROP TABLE `+tables("", day.of(""))); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -45,7 +46,7 @@ func today(d int) pastDay {
 func makePartitions(t *testing.T, s *Store) {
 	t.Helper()
 	err := s.makePartitions(t.Context(), time.Now())
-	for late := time.Now().Add(time.Minute); isLocked(err) && time.Now().Before(late); {
+	for late := time.Now().Add(time.Minute); db.IsLocked(err) && time.Now().Before(late); {
 		err = s.makePartitions(t.Context(), time.Now())
 	}
 	if err != nil {
@@ -63,12 +64,12 @@ func TestPartitionsBesideAReader(t *testing.T) {
 	makePartitions(t, s)
 	newest := today(partitionsAhead)
 	dropPartitions(t, s, newest)
-	db, err := sql.Open("postgres", o.URL)
+	other, err := sql.Open("postgres", o.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = db.Close() }()
-	reader, err := db.BeginTx(t.Context(), nil)
+	defer func() { _ = other.Close() }()
+	reader, err := other.BeginTx(t.Context(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,18 +84,18 @@ func TestPartitionsBesideAReader(t *testing.T) {
 	if took := time.Since(began); took > relaytest.Limit(2500*time.Millisecond, began) {
 		t.Errorf("the start took %v", took)
 	}
-	if err := s.makePartitions(t.Context(), time.Now()); !isLocked(err) {
+	if err := s.makePartitions(t.Context(), time.Now()); !db.IsLocked(err) {
 		t.Errorf("partitions beside a reader: %v", err)
 	}
 	insertsBeside(t, s)
-	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != relay.VerdictWarn || !strings.Contains(f.Reason, newest.String()) {
+	if f := s.examinePartitions(s.db.Session(t.Context(), s.db.Slow)); f.Verdict != relay.VerdictWarn || !strings.Contains(f.Reason, newest.String()) {
 		t.Errorf("doctor says %+v", f)
 	}
 	if err := reader.Rollback(); err != nil {
 		t.Fatal(err)
 	}
 	makePartitions(t, s)
-	if f := s.examinePartitions(session{t.Context(), s.direct, &s.d, &s.clock}); f.Verdict != relay.VerdictOK {
+	if f := s.examinePartitions(s.db.Session(t.Context(), s.db.Slow)); f.Verdict != relay.VerdictOK {
 		t.Errorf("doctor says %+v", f)
 	}
 	samePartitions(t, s, today(0), newest)
@@ -131,7 +132,7 @@ func insertsBeside(t *testing.T, s *Store) {
 	<-tries
 	f := latencyOf(times)
 	t.Logf("events beside it: p50 %v, p99 %v, max %v", f.P50, f.P99, f.Max)
-	if limit := relaytest.Limit(tableWait/2, begun); f.P95 >= limit {
+	if limit := relaytest.Limit(db.TableWait/2, begun); f.P95 >= limit {
 		t.Errorf("events waited for partitions: %v, more than %v", f, limit)
 	}
 }
@@ -141,8 +142,8 @@ func insertsBeside(t *testing.T, s *Store) {
 func samePartitions(t *testing.T, s *Store, a, b pastDay) {
 	t.Helper()
 	describe := func(table string) (lines []string) {
-		q := session{t.Context(), s.direct, &s.d, &s.clock}
-		if err := q.all(&lines, `SELECT attname || ' ' || atttypid::regtype || ' ' || attnotnull || ' ' || attcompression::text FROM pg_attribute
+		q := s.db.Session(t.Context(), s.db.Slow)
+		if err := q.All(&lines, `SELECT attname || ' ' || atttypid::regtype || ' ' || attnotnull || ' ' || attcompression::text FROM pg_attribute
 			WHERE attrelid = to_regclass(?) AND attnum > 0
 			UNION ALL SELECT replace(pg_get_indexdef(indexrelid), ?, 'day') || ' ' || indisprimary || ' ' || (SELECT COUNT(*) FROM pg_inherits h WHERE h.inhrelid = indexrelid)
 				FROM pg_index WHERE indrelid = to_regclass(?)
@@ -168,17 +169,17 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	makePartitions(t, s)
 	dropPartitions(t, s, today(0))
 	dropPartitions(t, s, today(1))
-	q := session{t.Context(), s.direct, &s.d, &s.clock}
+	q := s.db.Session(t.Context(), s.db.Slow)
 	e := newEvent{event: &relay.Event{ID: lowestID(time.Now()), AliasID: 1}, request: &relay.Message{}, state: queued}
-	if err := q.runOne(insertEvents, e.values()); err != nil {
+	if err := q.RunOne(insertEvents, e.values()); err != nil {
 		t.Fatal(err)
 	}
 	makePartitions(t, s)
-	if missing, err := q.missingDays(time.Now()); err != nil || len(missing) != 1 || missing[0] != today(0) {
+	if missing, err := missingDays(q, time.Now()); err != nil || len(missing) != 1 || missing[0] != today(0) {
 		t.Errorf("missing: %v, %v", missing, err)
 	}
 	var rows int
-	if err := q.get(&rows, `SELECT COUNT(*) FROM events_default`); err != nil || rows != 1 {
+	if err := q.Get(&rows, `SELECT COUNT(*) FROM events_default`); err != nil || rows != 1 {
 		t.Errorf("%d events in the default partition, %v", rows, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 const (
@@ -17,7 +18,6 @@ const (
 	partitionTimeout = 30 * time.Second
 	attachTime       = 2 * time.Second // Postgres looks through the default partition, which it locks
 
-	tableWait = 300 * time.Millisecond // for the locks on tables that partitions and migrations need; others wait behind it
 	dropAgain = time.Minute
 	dayLook   = 5 * time.Minute // at all of a day, while nobody waits
 )
@@ -42,19 +42,19 @@ func tables(before, behind string) string {
 // ahead. The range of a day is a range of UUIDv7. The default partitions take rows of other
 // days, and of days whose partitions cannot be made, so an error does not prevent the service.
 func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
-	if !s.d.isPostgres {
+	if !s.db.Dialect.SeveralNodes() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, partitionTimeout)
 	defer cancel()
-	q := session{ctx, s.direct, &s.d, &s.clock}
-	missing, err := q.missingDays(now)
+	q := s.db.Session(ctx, s.db.Slow)
+	missing, err := missingDays(q, now)
 	if err != nil {
 		return fmt.Errorf("list partitions: %w", err)
 	}
 	for _, day := range missing {
 		err := s.makeDay(ctx, day)
-		switch code := sqlState(err); {
+		switch code := db.SQLState(err); {
 		case code == "42P07": // duplicate_table: another process made it meanwhile
 		case code == "23514": // check_violation
 			s.log.Warn("a day stays in the default partition, because rows of that day are there already", "day", day.String())
@@ -65,11 +65,11 @@ func (s *Store) makePartitions(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// days lists the days that have partitions. The partitions of a day are made in one transaction,
+// partitionDays lists the days that have partitions. The partitions of a day are made in one transaction,
 // so it is enough to look at one table.
-func (q session) days() (days []pastDay, err error) {
+func partitionDays(q db.Query) (days []pastDay, err error) {
 	var names []string
-	err = q.all(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+	err = q.All(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 		WHERE i.inhparent = to_regclass('events') ORDER BY c.relname`)
 	for _, name := range names {
 		if day, err := time.Parse("events_20060102", name); err == nil {
@@ -81,8 +81,8 @@ func (q session) days() (days []pastDay, err error) {
 
 // missingDays lists the days from yesterday to partitionsAhead days ahead that have no
 // partitions.
-func (q session) missingDays(now time.Time) (missing []pastDay, err error) {
-	days, err := q.days()
+func missingDays(q db.Query, now time.Time) (missing []pastDay, err error) {
+	days, err := partitionDays(q)
 	if err != nil {
 		return nil, err
 	}
@@ -98,16 +98,16 @@ func (q session) missingDays(now time.Time) (missing []pastDay, err error) {
 // makeDay makes the partitions of one day. CREATE TABLE … PARTITION OF would lock the
 // whole table against everybody, behind every reader of it and before every writer. A
 // table that is made by itself and then attached takes a lock that stops neither readers
-// nor writers, but for that on the default partition: relayd waits for it for tableWait
+// nor writers, but for that on the default partition: relayd waits for it for TableWait
 // and tries again later. Names in DDL cannot be parameters; these consist of constants
 // and digits.
 func (s *Store) makeDay(ctx context.Context, day pastDay) error {
-	tx, err := s.direct.BeginTxx(ctx, nil)
+	tx, err := s.db.Slow.BeginTxx(ctx, nil)
 	if err != nil {
 		return err
 	}
 	statements := []string{
-		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),
+		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),
 		// Behind a network failure the server keeps the locks of this transaction, for which writes wait.
 		fmt.Sprintf(`SET LOCAL idle_in_transaction_session_timeout = %d`, attachTime.Milliseconds()),
 		fmt.Sprintf(`SELECT pg_advisory_xact_lock(%d, hashtext(current_schema()))`, partitionLock&0x7fffffff),
@@ -126,7 +126,7 @@ func (s *Store) makeDay(ctx context.Context, day pastDay) error {
 	}
 	for _, statement := range statements {
 		if _, err := tx.ExecContext(ctx, statement); err != nil {
-			return errors.Join(err, rollback(tx))
+			return errors.Join(err, db.Rollback(tx))
 		}
 	}
 	return tx.Commit()
@@ -134,17 +134,17 @@ func (s *Store) makeDay(ctx context.Context, day pastDay) error {
 
 // examinePartitions checks whether the next days have partitions, and whether the default
 // partition has rows.
-func (s *Store) examinePartitions(q session) relay.Finding {
-	if !s.d.isPostgres {
-		return okFinding("SQLite keeps all events in one table")
+func (s *Store) examinePartitions(q db.Query) relay.Finding {
+	if !s.db.Dialect.SeveralNodes() {
+		return db.OKFinding("SQLite keeps all events in one table")
 	}
-	missing, err := q.missingDays(s.now())
+	missing, err := missingDays(q, s.db.Now())
 	if err != nil {
-		return unknownFinding(err)
+		return db.UnknownFinding(err)
 	}
 	var rows int
-	if err := q.get(&rows, `SELECT COUNT(*) FROM (SELECT 1 FROM events_default LIMIT 100000) x`); err != nil {
-		return unknownFinding(err)
+	if err := q.Get(&rows, `SELECT COUNT(*) FROM (SELECT 1 FROM events_default LIMIT 100000) x`); err != nil {
+		return db.UnknownFinding(err)
 	}
 	const harm = "events of such a day go to the default partition, from which they are deleted row by row when they expire"
 	switch {
@@ -152,20 +152,20 @@ func (s *Store) examinePartitions(q session) relay.Finding {
 		return relay.Findingf(relay.VerdictWarn, "end the transaction that reads events for so long (pg_stat_activity shows it by xact_start): a server that runs tries again each minute; where none runs, start it",
 			"%d of %d days have no partition, the first is %s: %s", len(missing), partitionsAhead+2, missing[0], harm)
 	case rows > 0:
-		return okFinding("all days to come have partitions; the default partition holds %d events or more", rows)
+		return db.OKFinding("all days to come have partitions; the default partition holds %d events or more", rows)
 	}
-	return okFinding("all days to come have partitions")
+	return db.OKFinding("all days to come have partitions")
 }
 
 // dropDays drops the partitions of days whose events have all expired. A drop is much cheaper
 // than deleting the rows and frees the space at once. A day that cannot be dropped does not
 // prevent the drop of other days. Postgres only.
 func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err error) {
-	if !s.d.isPostgres || now.Sub(s.daysTried) < dropAgain && now.Sub(s.daysTried) >= 0 {
+	if !s.db.Dialect.SeveralNodes() || now.Sub(s.daysTried) < dropAgain && now.Sub(s.daysTried) >= 0 {
 		return 0, nil
 	}
 	s.daysTried = now
-	days, err := read(ctx, s, "list partitions", session.days)
+	days, err := db.Read(ctx, s.db, "list partitions", partitionDays)
 	if err != nil {
 		return 0, err
 	}
@@ -176,7 +176,7 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 		}
 		n, err := s.dropDay(ctx, day, now)
 		switch {
-		case isLocked(err): // tried again in a minute
+		case db.IsLocked(err): // tried again in a minute
 			s.log.Debug("a day is in use and not dropped yet", "day", day.String())
 		case ctx.Err() != nil:
 			return total, err
@@ -206,28 +206,28 @@ func (d pastDay) String() string { return time.Time(d).Format(time.DateOnly) }
 // dropDay drops the partitions of one day unless an event in them has not expired.
 func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events int, err error) {
 	// It reads all rows of the day, over a connection without the short timeouts of others.
-	if err := s.reachable(); err != nil {
-		return 0, s.fault("look at a day", err)
+	if err := s.db.Away(); err != nil {
+		return 0, s.db.Fault("look at a day", err)
 	}
 	look, cancel := context.WithTimeout(ctx, dayLook)
 	defer cancel()
-	q := session{look, s.direct, &s.d, &s.clock}
-	keep, err := q.dayStays(day, now, s.opt.Retention)
+	q := s.db.Session(look, s.db.Slow)
+	keep, err := dayStays(q, day, now, s.opt.Retention)
 	if err != nil || keep {
-		return 0, s.fault("look at a day", err)
+		return 0, s.db.Fault("look at a day", err)
 	}
 	var weights []dayWeight
-	if err := q.all(&weights, `SELECT c.alias_id, c.events, COALESCE(b.bytes, 0) AS bytes
+	if err := q.All(&weights, `SELECT c.alias_id, c.events, COALESCE(b.bytes, 0) AS bytes
 		FROM (SELECT alias_id, COUNT(*) AS events FROM `+day.of("events")+` GROUP BY alias_id) c
 		LEFT JOIN (SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
 			FROM `+day.of("payloads")+` p JOIN `+day.of("events")+` e ON e.id = p.event_id GROUP BY e.alias_id) b USING (alias_id)`); err != nil {
-		return 0, s.fault("look at a day", err)
+		return 0, s.db.Fault("look at a day", err)
 	}
-	err = s.update(ctx, "drop a day", func(c *writeTx) (err error) {
-		keep, err = c.dropTables(day, now, s.opt.Retention)
+	err = s.db.Update(ctx, "drop a day", func(c *db.Tx) (err error) {
+		keep, err = dropTables(c, day, now, s.opt.Retention)
 		for _, w := range weights {
 			if !keep {
-				c.free(w.Alias, w.Bytes)
+				noteFreed(c, w.Alias, w.Bytes)
 			}
 		}
 		return err
@@ -255,41 +255,41 @@ type dayWeight struct {
 // dayStays reports whether an event of a day has not expired; see held. It reads only a few
 // rows by indexes, because it is called again while the tables are locked. Events of a removed
 // alias have expired; those of an alias without retention never expire.
-func (q session) dayStays(day pastDay, now time.Time, retention time.Duration) (stays bool, err error) {
+func dayStays(q db.Query, day pastDay, now time.Time, retention time.Duration) (stays bool, err error) {
 	span := `COALESCE(al.retention_us, ?)`
 	first, next := day.ids()
-	err = q.get(&stays, `SELECT EXISTS (SELECT 1 FROM aliases al WHERE (`+span+` = 0 OR ? - `+span+` < ?)
+	err = q.Get(&stays, `SELECT EXISTS (SELECT 1 FROM aliases al WHERE (`+span+` = 0 OR ? - `+span+` < ?)
 			AND EXISTS (SELECT 1 FROM `+day.of("events")+` e WHERE e.alias_id = al.id))
 		OR EXISTS (SELECT 1 FROM queue w JOIN aliases al ON al.id = w.alias_id WHERE w.event_id >= ? AND w.event_id < ?)
 		OR EXISTS (SELECT 1 FROM `+day.of("attempts")+` a JOIN aliases al ON al.id = a.alias_id WHERE a.state = 1)
 		OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id >= ? AND em.event_id < ? AND em.pinned = 1)
 		OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id >= ? AND sh.event_id < ? AND (sh.expires_at = 0 OR sh.expires_at > ?))`,
-		retention.Microseconds(), micros(now), retention.Microseconds(), micros(day.end()),
-		first, next, first, next, first, next, micros(now))
+		retention.Microseconds(), db.Micros(now), retention.Microseconds(), db.Micros(day.end()),
+		first, next, first, next, first, next, db.Micros(now))
 	return stays, err
 }
 
 // dropTables drops the partitions of a day, unless an event in them, now that the tables are
 // locked, has not expired.
-func (c *writeTx) dropTables(day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
+func dropTables(c *db.Tx, day pastDay, now time.Time, retention time.Duration) (keep bool, err error) {
 	for _, statement := range []string{
-		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, tableWait.Milliseconds()),
+		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),
 		`LOCK TABLE ` + tables("ONLY ", "") + ` IN ACCESS EXCLUSIVE MODE`,
 		`LOCK TABLE ` + tables("", "_default") + `, ` + tables("", day.of("")) + ` IN ACCESS EXCLUSIVE MODE`,
 		`SET LOCAL statement_timeout = 0`,
 	} {
-		c.do(statement)
+		c.Do(statement)
 	}
-	if c.err != nil {
-		return false, c.err
+	if c.Err != nil {
+		return false, c.Err
 	}
-	if keep, err := c.dayStays(day, now, retention); err != nil || keep {
+	if keep, err := dayStays(c.Query, day, now, retention); err != nil || keep {
 		return keep, err
 	}
 	first, next := day.ids()
 	for _, table := range []string{"queue", "shares", "event_marks"} { // of the queue only what removed aliases had
-		c.do(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, first, next)
+		c.Do(`DELETE FROM `+table+` WHERE event_id >= ? AND event_id < ?`, first, next)
 	}
-	c.do(`DROP TABLE ` + tables("", day.of("")))
+	c.Do(`DROP TABLE ` + tables("", day.of("")))
 	return false, nil
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/lib/pq"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/pgtest"
 	"relay/store/spool"
 )
@@ -134,7 +135,7 @@ func TestPostgresPlans(t *testing.T) {
 	who := fillForPlans(t, s)
 	ctx, now := t.Context(), time.Now()
 	var all []relay.ID
-	if err := s.read.Select(&all, `SELECT id FROM events ORDER BY id`); err != nil {
+	if err := s.db.Read.Select(&all, `SELECT id FROM events ORDER BY id`); err != nil {
 		t.Fatal(err)
 	}
 	middle := all[len(all)/2]
@@ -168,7 +169,7 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
 	p.planned(t, "removal of an alias", func() error {
 		left := int64(2)
-		_, err := s.removeOldest(ctx, 3, lastID, time.Time{}, func(*writeTx) (int64, error) { left--; return left, nil }, nil)
+		_, err := s.removeOldest(ctx, 3, lastID, time.Time{}, func(*db.Tx) (int64, error) { left--; return left, nil }, nil)
 		return err
 	})
 	p.planned(t, "orphans", func() error { _, _, err := s.orphansInPage(ctx, "payloads", relay.ID{}, middle); return err })
@@ -193,14 +194,14 @@ func TestOldestQueuedByIndex(t *testing.T) {
 		`INSERT INTO queue (event_id, n, alias_id, received_at, kind, released, bytes)
 			SELECT gen_random_uuid(), 1, i % 20, i, 0, 1, 100 FROM generate_series(1, 10000) i`,
 	} {
-		if _, err := s.write.Exec(query); err != nil {
+		if _, err := s.db.Write.Exec(query); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var first []relay.ID
 	p.planned(t, "oldest of two aliases", func() error {
-		args := oldestOnPostgres.args([][]any{{int64(3), int64(0)}, {int64(4), int64(1)}})
-		return s.write.Select(&first, `SELECT event_id FROM (`+oldestOnPostgres.postgres+`) q`, args...)
+		args := oldestOnPostgres.Args([][]any{{int64(3), int64(0)}, {int64(4), int64(1)}})
+		return s.db.Write.Select(&first, `SELECT event_id FROM (`+oldestOnPostgres.Postgres+`) q`, args...)
 	})
 	for _, plan := range p.seen {
 		if len(first) != 2 || !strings.Contains(plan, "Index Scan using queue_pkey") || strings.Contains(plan, "Sort") {
@@ -216,7 +217,7 @@ func TestClaimedReadByKey(t *testing.T) {
 	s, p := storeWithPlans(t)
 	fillForPlans(t, s)
 	// Only those of this schema: tests of others on the same server need theirs.
-	if _, err := s.write.Exec(`DELETE FROM pg_statistic WHERE starelid IN (
+	if _, err := s.db.Write.Exec(`DELETE FROM pg_statistic WHERE starelid IN (
 		SELECT inhrelid FROM pg_inherits JOIN pg_class ON oid = inhrelid WHERE relnamespace = current_schema()::regnamespace)`); err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +250,7 @@ func claimTwice(ctx context.Context, s *Store) error {
 		{Step: spool.Step{Kind: claimStep, ID: relay.ID{1}}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 4, Auto: true}}},
 		{Step: spool.Step{Kind: claimStep, ID: relay.ID{2}}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 2, Auto: true}}},
 	}
-	s.journal, s.membership.id = s.write, "here"
+	s.db.Journal, s.membership.id = s.db.Write, "here"
 	if _, err := s.writeSteps(ctx, first); err != nil {
 		return err
 	}
@@ -279,11 +280,11 @@ func storeWithPlans(t *testing.T) (*Store, *planner) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.Migrate(t.Context()); err != nil {
+	if _, _, err := s.db.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	makePartitions(t, s)
-	dsn, err := postgresDSN(o.URL, connectTimeout)
+	dsn, err := s.db.ListenAddress()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -294,9 +295,9 @@ func storeWithPlans(t *testing.T) (*Store, *planner) {
 	p := &planner{Connector: connector, seen: map[string]string{}}
 	db := sqlx.NewDb(sql.OpenDB(p), "postgres")
 	t.Cleanup(func() { _ = db.Close() })
-	pool := s.write
+	pool := s.db.Write
 	t.Cleanup(func() { _ = pool.Close() })
-	s.write, s.read = db, db
+	s.db.Write, s.db.Read = db, db
 	return s, p
 }
 
@@ -316,7 +317,7 @@ func fillForPlans(t *testing.T, s *Store) relay.Actor {
 	}
 	begin := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -1).UnixMilli()
 	step := (planDays * 24 * time.Hour / planRows).Milliseconds()
-	conn, err := s.direct.Conn(ctx) // which may take long, and keeps the table
+	conn, err := s.db.Slow.Conn(ctx) // which may take long, and keeps the table
 	if err != nil {
 		t.Fatal(err)
 	}

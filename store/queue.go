@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 // BeginReplay appends a replay attempt; see delivery.Queue.
@@ -22,36 +23,36 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		s.RefreshPeers(ctx)
 	}
 	var claim relay.Claim
-	err := s.update(ctx, "begin replay", func(c *writeTx) error {
-		e, err := c.event(who, id)
+	err := s.db.Update(ctx, "begin replay", func(c *db.Tx) error {
+		e, err := findEvent(c.Query, who, id)
 		if err != nil {
 			return err
 		}
 		if e.Blocker != "" {
 			return notReplayable(&e)
 		}
-		now, state, started, node := s.clock.arrival(s.clock.wall()), queued, time.Time{}, ""
+		now, state, started, node := s.db.Clock.Arrival(s.db.Clock.Wall()), queued, time.Time{}, ""
 		if deliver {
 			state, started, node = delivering, now, s.NodeID()
 		}
 		n := 0
-		if err := c.get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
-			WHERE id = ? AND state < 6 RETURNING attempts`, micros(now), state, id); err != nil {
+		if err := c.Get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
+			WHERE id = ? AND state < 6 RETURNING attempts`, db.Micros(now), state, id); err != nil {
 			return err
 		}
-		c.do(`INSERT INTO attempts (`+attemptColumns+`)
+		c.Do(`INSERT INTO attempts (`+attemptColumns+`)
 			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
 				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
-			id, n, e.AliasID, state, micros(now), micros(started), storableText(who.String()), node, 0, id)
-		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
+			id, n, e.AliasID, state, db.Micros(now), db.Micros(started), db.StorableText(who.String()), node, 0, id)
+		c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
 		if !deliver {
-			c.enqueueAttempt(id, n)
-			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+			enqueueAttempt(c, id, n)
+			c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
-		if claim, err = rowOf(c.session, claimFields, claimedSQL, id, id, n); err != nil {
+		if claim, err = db.RowOf(c.Query, claimFields, claimedSQL, id, id, n); err != nil {
 			return err
 		}
-		return c.auditOfAlias(who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
+		return auditOfAlias(c, who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
 	})
 	if err != nil {
 		return nil, err
@@ -66,17 +67,17 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 const queueColumns = `event_id, n, alias_id, received_at, kind, released, bytes`
 
 // insertQueue adds queued attempts of new events.
-var insertQueue = insertInto("queue", queueColumns, `uuid bigint bigint bigint bigint bigint bigint`)
+var insertQueue = db.InsertInto("queue", queueColumns, `uuid bigint bigint bigint bigint bigint bigint`)
 
 // enqueueAttempt adds a queued attempt of a locked event to the queue, or ends its claim.
-func (c *writeTx) enqueueAttempt(id relay.ID, n int) {
-	c.do(`INSERT INTO queue (`+queueColumns+`) SELECT `+queueColumns+` FROM attempts WHERE event_id = ? AND n = ?
+func enqueueAttempt(c *db.Tx, id relay.ID, n int) {
+	c.Do(`INSERT INTO queue (`+queueColumns+`) SELECT `+queueColumns+` FROM attempts WHERE event_id = ? AND n = ?
 		ON CONFLICT (event_id, n) DO UPDATE SET claim_node = ''`, id, n)
 }
 
 // dequeueAttempt removes an attempt of a locked event from the queue.
-func (c *writeTx) dequeueAttempt(id relay.ID, n int) {
-	c.do(`DELETE FROM queue WHERE event_id = ? AND n = ?`, id, n)
+func dequeueAttempt(c *db.Tx, id relay.ID, n int) {
+	c.Do(`DELETE FROM queue WHERE event_id = ? AND n = ?`, id, n)
 }
 
 // notReplayable returns the reason why e cannot be sent again.
@@ -100,23 +101,23 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 	until := int64(-1)
 	for more := true; more; {
 		n := 0
-		err := s.update(ctx, "release queued events", func(c *writeTx) error {
-			a, err := c.alias(who, alias)
+		err := s.db.Update(ctx, "release queued events", func(c *db.Tx) error {
+			a, err := findAlias(c.Query, who, alias)
 			if err != nil {
 				return err
 			}
 			if until < 0 { // what comes later is not released
-				if err := c.get(&until, `SELECT COALESCE(MAX(received_at), 0) FROM queue WHERE alias_id = ?`, a.ID); err != nil {
+				if err := c.Get(&until, `SELECT COALESCE(MAX(received_at), 0) FROM queue WHERE alias_id = ?`, a.ID); err != nil {
 					return err
 				}
 			}
-			if n, err = c.releaseSome(a.ID, until); err != nil {
+			if n, err = releaseSome(c, a.ID, until); err != nil {
 				return err
 			}
 			if n == releaseSlice || released+n == 0 {
 				return nil
 			}
-			return c.audit(who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released+n)+" events")
+			return audit(c, who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released+n)+" events")
 		})
 		if err != nil {
 			return released, err
@@ -129,17 +130,17 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 // releaseSome releases the oldest inbound events of an alias that arrived until a time, and
 // returns how many. It changes only the queue: who reads a queued attempt takes released
 // from there, and what ends the waiting copies it to the attempt.
-func (c *writeTx) releaseSome(alias, until int64) (int, error) {
+func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	var rows []attemptRow
-	if err := c.all(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
+	if err := c.All(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
 			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND released = 0
 			ORDER BY received_at, event_id, n LIMIT ?) AND claim_node = '' AND released = 0
 		RETURNING event_id, n`, alias, until, releaseSlice); err != nil || len(rows) == 0 {
 		return 0, err
 	}
-	c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
 	for _, r := range rows {
-		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: r.EventID, N: r.N})
+		c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: r.EventID, N: r.N})
 	}
 	return len(rows), nil
 }
@@ -158,28 +159,28 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 	}
 	until := 0 // what is asked for later is not canceled
 	for first, more := true, true; more; first = false {
-		err := s.update(ctx, "cancel queued attempts", func(c *writeTx) error {
-			if _, err := c.event(who, id); err != nil {
+		err := s.db.Update(ctx, "cancel queued attempts", func(c *db.Tx) error {
+			if _, err := findEvent(c.Query, who, id); err != nil {
 				return err
 			}
-			if err := c.lockEvents([]relay.ID{id}); err != nil {
+			if err := lockEvents(c, []relay.ID{id}); err != nil {
 				return err
 			}
-			e, err := c.event(who, id)
+			e, err := findEvent(c.Query, who, id)
 			if err != nil {
 				return err
 			}
 			if first {
 				until = e.AttemptCount
 			}
-			n, err := c.cancelSome(who, &e, until)
+			n, err := cancelSome(c, who, &e, until)
 			switch more = n == cancelSlice; {
 			case err != nil || !first:
 				return err
 			case n == 0:
 				return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
 			}
-			return c.auditOfAlias(who, e.AliasID, "cancel", id.String(), "")
+			return auditOfAlias(c, who, e.AliasID, "cancel", id.String(), "")
 		})
 		if err != nil {
 			return err
@@ -190,32 +191,32 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 
 // cancelSome cancels the oldest queued attempts of a locked event up to a number, and returns how
 // many.
-func (c *writeTx) cancelSome(who relay.Actor, e *relay.Event, until int) (int, error) {
-	fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + storableText(who.String()) + " while it waited"}
+func cancelSome(c *db.Tx, who relay.Actor, e *relay.Event, until int) (int, error) {
+	fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + db.StorableText(who.String()) + " while it waited"}
 	var rows []attemptRow
-	if err := c.all(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
+	if err := c.All(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
 		WHERE event_id = ? AND state = 0 AND n IN (SELECT n FROM attempts WHERE event_id = ? AND state = 0 AND n <= ? ORDER BY n LIMIT ?)
-		RETURNING event_id, n`, micros(c.now()), fault.Code, fault.Message, e.ID, e.ID, until, cancelSlice); err != nil || len(rows) == 0 {
+		RETURNING event_id, n`, db.Micros(c.Now()), fault.Code, fault.Message, e.ID, e.ID, until, cancelSlice); err != nil || len(rows) == 0 {
 		return 0, err
 	}
 	last := 0
 	for _, r := range rows {
 		last = max(last, r.N)
-		c.publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: e.ID, N: r.N})
+		c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: e.ID, N: r.N})
 	}
-	c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
-	c.do(`DELETE FROM queue WHERE event_id = ? AND n <= ?
+	c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+	c.Do(`DELETE FROM queue WHERE event_id = ? AND n <= ?
 		AND EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = queue.event_id AND a.n = queue.n AND a.state = 5)`, e.ID, last)
-	return len(rows), c.runOne(endEvent, []any{e.ID, last, canceled, fault.Code, fault.Message, 0, nil, ""}) // what the event says is of the last one
+	return len(rows), c.RunOne(endEvent, []any{e.ID, last, canceled, fault.Code, fault.Message, 0, nil, ""}) // what the event says is of the last one
 }
 
 // QueuePositions returns the positions of attempts in the queue of their alias, from 1 on.
 // Attempts that do not wait are left out. It numbers the whole queue, once.
 func (s *Store) QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
-	return read(ctx, s, "number the queue", func(q session) (map[relay.AttemptRef]int, error) { return q.queuePositions(alias, refs) })
+	return db.Read(ctx, s.db, "number the queue", func(q db.Query) (map[relay.AttemptRef]int, error) { return queuePositions(q, alias, refs) })
 }
 
-func (q session) queuePositions(alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
+func queuePositions(q db.Query, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
 	ids := make([]any, len(refs))
 	for i := range refs {
 		ids[i] = refs[i].Event
@@ -225,7 +226,7 @@ func (q session) queuePositions(alias int64, refs []relay.AttemptRef) (map[relay
 		N        int      `db:"n"`
 		Position int      `db:"position"`
 	}
-	if err := q.allIn(&found, `SELECT event_id, n, position FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS position
+	if err := q.AllIn(&found, `SELECT event_id, n, position FROM (SELECT event_id, n, ROW_NUMBER() OVER (ORDER BY received_at, event_id, n) AS position
 		FROM queue WHERE alias_id = ? AND claim_node = '') waiting WHERE event_id IN (?)`, alias, ids); err != nil {
 		return nil, err
 	}
@@ -252,7 +253,7 @@ func (s *Store) QueueStats(ctx context.Context, aliases []int64) (map[int64]rela
 	}
 	where, args := `alias_id >= ? AND alias_id <= ?`, []any{slices.Min(aliases), slices.Max(aliases)}
 	if len(aliases) <= manyAliases {
-		where, args = columnIn(`alias_id`, aliases)
+		where, args = db.ColumnIn(`alias_id`, aliases)
 	}
 	all, err := s.queueStats(ctx, where, args...)
 	for id, st := range all {
@@ -274,9 +275,9 @@ func (s *Store) queueStats(ctx context.Context, where string, args ...any) (map[
 		alias int64
 	}
 	fields := func(r *row) []any {
-		return []any{&r.alias, &r.Queued, &r.QueuedEvents, &r.QueuedBytes, (*micro)(&r.OldestQueuedAt)}
+		return []any{&r.alias, &r.Queued, &r.QueuedEvents, &r.QueuedBytes, (*db.Time)(&r.OldestQueuedAt)}
 	}
-	rows, err := readRows(ctx, s, "count queues", fields, `SELECT alias_id, COUNT(*), SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END),
+	rows, err := db.ReadRows(ctx, s.db, "count queues", fields, `SELECT alias_id, COUNT(*), SUM(CASE WHEN kind = 0 AND released = 0 THEN 1 ELSE 0 END),
 		CAST(SUM(bytes) AS BIGINT), MIN(received_at) FROM queue WHERE claim_node = '' AND `+where+` GROUP BY alias_id`, args...)
 	out := make(map[int64]relay.QueueStats, len(rows))
 	for _, r := range rows {
@@ -294,19 +295,19 @@ const lastEventsSlice = 1000
 func (s *Store) LastEvents(ctx context.Context, aliases []int64) (map[int64]time.Time, error) {
 	out := make(map[int64]time.Time, len(aliases))
 	for some := range slices.Chunk(aliases, lastEventsSlice) {
-		in, args := columnIn(`al.id`, some)
+		in, args := db.ColumnIn(`al.id`, some)
 		type row struct {
 			alias int64
 			at    *int64
 		}
-		rows, err := readRows(ctx, s, "find newest events", func(r *row) []any { return []any{&r.alias, &r.at} },
+		rows, err := db.ReadRows(ctx, s.db, "find newest events", func(r *row) []any { return []any{&r.alias, &r.at} },
 			`SELECT al.id, (SELECT e.received_at FROM events e WHERE e.alias_id = al.id ORDER BY e.id DESC LIMIT 1) FROM aliases al WHERE `+in, args...)
 		if err != nil {
 			return nil, err
 		}
 		for _, r := range rows {
 			if r.at != nil {
-				out[r.alias] = fromMicros(*r.at)
+				out[r.alias] = db.FromMicros(*r.at)
 			}
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/pgtest"
 )
 
@@ -178,14 +179,14 @@ type queuedAttempt struct {
 func (m *queueModel) check() {
 	m.Helper()
 	var queue, attempts []queuedAttempt
-	m.must(m.s.view(m.Context(), "compare", func(q session) error {
+	m.must(m.s.db.View(m.Context(), "compare", func(q db.Query) error {
 		const columns = `event_id, n, alias_id, received_at, kind, bytes, claim_node`
-		err := q.all(&queue, `SELECT `+columns+`, CASE WHEN claim_node = '' THEN 0 ELSE 1 END AS claimed
+		err := q.All(&queue, `SELECT `+columns+`, CASE WHEN claim_node = '' THEN 0 ELSE 1 END AS claimed
 			FROM queue ORDER BY event_id, n`)
 		if err != nil {
 			return err
 		}
-		return q.all(&attempts, `SELECT `+columns+`, state AS claimed
+		return q.All(&attempts, `SELECT `+columns+`, state AS claimed
 			FROM attempts WHERE state = 0 OR state = 1 AND from_queue = 1 ORDER BY event_id, n`)
 	}))
 	if d := cmp.Diff(attempts, queue, cmp.AllowUnexported(queuedAttempt{})); d != "" {
@@ -195,8 +196,8 @@ func (m *queueModel) check() {
 
 func (m *queueModel) count(where string, args ...any) (n int) {
 	m.Helper()
-	m.must(m.s.view(m.Context(), "count", func(q session) error {
-		return q.get(&n, `SELECT COUNT(*) FROM queue WHERE `+where, args...)
+	m.must(m.s.db.View(m.Context(), "count", func(q db.Query) error {
+		return q.Get(&n, `SELECT COUNT(*) FROM queue WHERE `+where, args...)
 	}))
 	return n
 }

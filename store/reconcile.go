@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 const (
@@ -46,9 +47,9 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	node, former := s.claimant()
 	by := writeTarget{node: node, former: former}
 	var claims []attemptRow
-	err := s.view(ctx, "read claims", func(q session) error {
-		return q.allIn(&claims, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?)
-			AND started_at < ? ORDER BY started_at`, by.claimants(), micros(before))
+	err := s.db.View(ctx, "read claims", func(q db.Query) error {
+		return q.AllIn(&claims, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?)
+			AND started_at < ? ORDER BY started_at`, by.claimants(), db.Micros(before))
 	})
 	if err != nil {
 		return err
@@ -61,8 +62,8 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		if running[claims[i].ref()] {
 			continue
 		}
-		err := s.update(ctx, "end an attempt that nobody runs", func(c *writeTx) error {
-			return c.interruptAll(claims[i:i+1], lostEndFault)
+		err := s.db.Update(ctx, "end an attempt that nobody runs", func(c *db.Tx) error {
+			return interruptAll(c, claims[i:i+1], lostEndFault)
 		})
 		if err != nil {
 			return err

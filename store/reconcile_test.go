@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // A claim whose commit was not answered is taken back, if it stands; the next claim
@@ -20,7 +21,7 @@ func TestLostClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.Migrate(ctx); err != nil {
+	if _, _, err := s.db.Migrate(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.Serve(ctx, func([]relay.Change) {}); err != nil {
@@ -57,7 +58,7 @@ func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
 	if err != nil || c == nil || c.Event.ID != id {
 		t.Fatalf("claimed %+v, %v", c, err)
 	}
-	return micros(c.Event.Attempts[0].StartedAt)
+	return db.Micros(c.Event.Attempts[0].StartedAt)
 }
 
 // An attempt whose end could not be stored is interrupted once nobody runs it, and one that

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 const (
@@ -58,8 +59,8 @@ func (l *refusedQueue) change(account int64, bind string, edit func(*refusedChan
 // dashboard of every node. x.At and x.Times are set here. It does not block; the forward is
 // written within seconds.
 func (s *Store) NoteRefusedForward(account int64, x relay.RefusedForward) {
-	x.At = s.now()
-	x.Bind, x.Message = storableText(x.Bind), storableText(x.Message)
+	x.At = s.db.Now()
+	x.Bind, x.Message = db.StorableText(x.Bind), db.StorableText(x.Message)
 	s.refusedQueue.change(account, x.Bind, func(c *refusedChange) {
 		x.Times = c.refused[x.Code].Times + 1
 		c.refused[x.Code] = x
@@ -69,7 +70,7 @@ func (s *Store) NoteRefusedForward(account int64, x relay.RefusedForward) {
 // NoteAllowedForward forgets the refused forwards of an account to a bind address, because
 // one was allowed. It does not block.
 func (s *Store) NoteAllowedForward(account int64, bind string) {
-	s.refusedQueue.change(account, storableText(bind), func(c *refusedChange) {
+	s.refusedQueue.change(account, db.StorableText(bind), func(c *refusedChange) {
 		c.allowed = true
 		clear(c.refused)
 	})
@@ -79,10 +80,10 @@ func (s *Store) NoteAllowedForward(account int64, bind string) {
 // last hour, and not allowed since: the newest first, five at most.
 func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.RefusedForward, error) {
 	fields := func(x *relay.RefusedForward) []any {
-		return []any{&x.Bind, &x.Code, &x.Message, (*addrPort)(&x.Remote), &x.Times, (*micro)(&x.At)}
+		return []any{&x.Bind, &x.Code, &x.Message, (*db.AddrPort)(&x.Remote), &x.Times, (*db.Time)(&x.At)}
 	}
-	return readRows(ctx, s, "list refused forwards", fields, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
-		WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, micros(s.now().Add(-refusedLife)), maxRefusedPerAccount)
+	return db.ReadRows(ctx, s.db, "list refused forwards", fields, `SELECT bind, code, message, remote, times, refused_at FROM refused_forwards
+		WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, db.Micros(s.db.Now().Add(-refusedLife)), maxRefusedPerAccount)
 }
 
 // flushRefused writes the queue, best effort.
@@ -96,8 +97,8 @@ func (s *Store) flushRefused(ctx context.Context) {
 	}
 	// Nearly every forward is allowed and was never refused. One read saves their writes.
 	var accounts []int64
-	if err := s.view(ctx, "list refused forwards", func(q session) error {
-		return q.all(&accounts, `SELECT DISTINCT account_id FROM refused_forwards`)
+	if err := s.db.View(ctx, "list refused forwards", func(q db.Query) error {
+		return q.All(&accounts, `SELECT DISTINCT account_id FROM refused_forwards`)
 	}); err != nil {
 		s.log.Warn("refused forwards cannot be written", "err", err)
 		return
@@ -110,9 +111,9 @@ func (s *Store) flushRefused(ctx context.Context) {
 		return cmp.Or(cmp.Compare(a.account, b.account), cmp.Compare(a.bind, b.bind))
 	})
 	for batch := range slices.Chunk(keys, refusedBatch) {
-		err := s.update(ctx, "write refused forwards", func(c *writeTx) error {
+		err := s.db.Update(ctx, "write refused forwards", func(c *db.Tx) error {
 			for _, k := range batch {
-				c.writeRefused(k, waiting[k])
+				writeRefused(c, k, waiting[k])
 			}
 			return nil
 		})
@@ -123,20 +124,20 @@ func (s *Store) flushRefused(ctx context.Context) {
 	}
 }
 
-func (c *writeTx) writeRefused(k refusedKey, change *refusedChange) {
-	old := micros(c.now().Add(-refusedLife))
+func writeRefused(c *db.Tx, k refusedKey, change *refusedChange) {
+	old := db.Micros(c.Now().Add(-refusedLife))
 	if change.allowed {
-		c.do(`DELETE FROM refused_forwards WHERE account_id = ? AND bind = ?`, k.account, k.bind)
+		c.Do(`DELETE FROM refused_forwards WHERE account_id = ? AND bind = ?`, k.account, k.bind)
 	}
 	for _, code := range slices.Sorted(maps.Keys(change.refused)) {
 		x := change.refused[code]
-		c.do(`INSERT INTO refused_forwards (account_id, bind, code, message, remote, times, refused_at) VALUES (?, ?, ?, ?, ?, ?, ?)
+		c.Do(`INSERT INTO refused_forwards (account_id, bind, code, message, remote, times, refused_at) VALUES (?, ?, ?, ?, ?, ?, ?)
 			ON CONFLICT (account_id, bind, code) DO UPDATE SET message = excluded.message, remote = excluded.remote, refused_at = excluded.refused_at,
 			times = excluded.times + CASE WHEN refused_forwards.refused_at > ? THEN refused_forwards.times ELSE 0 END`,
-			k.account, k.bind, code, x.Message, x.Remote.String(), x.Times, micros(x.At), old)
+			k.account, k.bind, code, x.Message, x.Remote.String(), x.Times, db.Micros(x.At), old)
 	}
 	if len(change.refused) > 0 {
-		c.do(`DELETE FROM refused_forwards WHERE account_id = ? AND (bind, code) NOT IN
+		c.Do(`DELETE FROM refused_forwards WHERE account_id = ? AND (bind, code) NOT IN
 			(SELECT bind, code FROM refused_forwards WHERE account_id = ? ORDER BY refused_at DESC, bind, code LIMIT ?)`, k.account, k.account, maxRefusedPerAccount)
 	}
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"cmp"
 	"context"
-	"database/sql/driver"
 	"fmt"
 	"math"
 	"slices"
@@ -11,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
+	"relay/store/db"
 )
 
 // Bounds of one transaction that deletes rows. On SQLite such a transaction holds the
@@ -40,7 +38,7 @@ type remover struct {
 // pacedUpdate runs one transaction of deletes; fn gets the number of rows that it may
 // delete. Afterwards it checkpoints a long write-ahead log and then pauses for as long as
 // the transaction took, so that the journal gets at least half of the writer's time.
-func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *writeTx, budget int) error) error {
+func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *db.Tx, budget int) error) error {
 	took, err := s.removalTx(ctx, what, fn)
 	if err != nil {
 		return err
@@ -51,24 +49,24 @@ func (s *Store) pacedUpdate(ctx context.Context, what string, fn func(c *writeTx
 // afterRemoval is what pacedUpdate does after a transaction that took some time. It returns the
 // error of ctx if that has ended: the transaction is committed then, too.
 func (s *Store) afterRemoval(ctx context.Context, took time.Duration) error {
-	s.checkpoint(ctx, walState.needsRestart)
-	return pause(ctx, took)
+	s.db.CheckpointLong(ctx)
+	return db.Pause(ctx, took)
 }
 
 // removalTx is pacedUpdate without the checkpoint and the pause. It returns how long the writer was held.
-func (s *Store) removalTx(ctx context.Context, what string, fn func(c *writeTx, budget int) error) (took time.Duration, err error) {
+func (s *Store) removalTx(ctx context.Context, what string, fn func(c *db.Tx, budget int) error) (took time.Duration, err error) {
 	r := &s.remover
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.budget == 0 {
 		r.budget = removalInitialRows
 	}
-	budget, begin := r.budget, s.beginRelaxedSync
-	if s.d.isPostgres {
-		budget, begin = removalRowsPostgres, s.begin
+	budget, begin := r.budget, s.db.BeginRelaxedSync
+	if s.db.Dialect.SeveralNodes() {
+		budget, begin = removalRowsPostgres, s.db.Begin
 	}
 	var began time.Time
-	err = s.updateBy(ctx, what, begin, func(c *writeTx) error {
+	err = s.db.UpdateBy(ctx, what, begin, func(c *db.Tx) error {
 		began = time.Now() // this transaction holds the writer from here to the end of the commit
 		return fn(c, budget)
 	})
@@ -86,41 +84,6 @@ func (s *Store) removalTx(ctx context.Context, what string, fn func(c *writeTx, 
 		r.budget = min(removalMaxRows, r.budget+r.budget/4+1)
 	}
 	return took, err
-}
-
-// fullSync makes commits of the writer wait for the disk and checkpoint a long log.
-// relaxedSync turns both off for a removal.
-const (
-	relaxedSync = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0`
-	fullSync    = `PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = %d`
-)
-
-// beginRelaxedSync begins a transaction on SQLite whose commit does not wait for the
-// disk, because the fsync can take longer than the deletes. After a power loss the rows
-// can reappear; the next retention pass deletes them again. The next commit of the journal
-// makes this one durable too.
-func (s *Store) beginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
-	conn, err := s.write.Connx(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	end := func() {
-		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(fullSync, walMaxPages)); err != nil {
-			s.log.Error("fsync could not be turned on again for the writer; its connection is replaced", "err", err)
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops it
-		}
-		_ = conn.Close() // back to the pool
-	}
-	if _, err := conn.ExecContext(ctx, relaxedSync); err != nil {
-		end()
-		return nil, nil, err
-	}
-	tx, err := conn.BeginTxx(ctx, nil)
-	if err != nil {
-		end()
-		return nil, nil, err
-	}
-	return tx, end, nil
 }
 
 // payloadRowOverhead is what a row of payloads counts in the storage of an alias in
@@ -160,31 +123,31 @@ func removable(now time.Time) (string, []any) {
 	if now.IsZero() {
 		return `1 = 1`, nil
 	}
-	return `NOT ` + held, []any{micros(now)}
+	return `NOT ` + held, []any{db.Micros(now)}
 }
 
 // removalCandidates returns the oldest events of an alias with ids between after and
 // before, both exclusive, that are removable.
 func (s *Store) removalCandidates(ctx context.Context, alias int64, after, before relay.ID, now time.Time) (list []removalCandidate, err error) {
-	err = s.view(ctx, "look for events to remove", func(q session) error {
+	err = s.db.View(ctx, "look for events to remove", func(q db.Query) error {
 		where, args := removable(now)
-		if err := q.all(&list, `SELECT e.id, e.attempts FROM events e WHERE e.alias_id = ? AND e.id > ? AND e.id < ? AND `+where+`
+		if err := q.All(&list, `SELECT e.id, e.attempts FROM events e WHERE e.alias_id = ? AND e.id > ? AND e.id < ? AND `+where+`
 			ORDER BY e.id LIMIT ?`, append(append([]any{alias, after, before}, args...), removalMaxRows)...); err != nil || len(list) == 0 {
 			return err
 		}
-		return q.loadSizes(list)
+		return loadSizes(q, list)
 	})
 	return list, err
 }
 
 // loadSizes fills in the sizes of the payloads of events.
-func (q session) loadSizes(list []removalCandidate) error {
+func loadSizes(q db.Query, list []removalCandidate) error {
 	ids := make([]relay.ID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
 	}
 	var weights []removalCandidate
-	if err := q.allIn(&weights, `SELECT event_id AS id, COUNT(*) AS payloads, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes,
+	if err := q.AllIn(&weights, `SELECT event_id AS id, COUNT(*) AS payloads, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes,
 		CAST(SUM(CASE WHEN parts = 0 THEN stored ELSE 0 END) AS BIGINT) AS inline, SUM(parts) AS parts
 		FROM payloads WHERE event_id IN (?) GROUP BY event_id`, ids); err != nil {
 		return err
@@ -198,7 +161,7 @@ func (q session) loadSizes(list []removalCandidate) error {
 }
 
 // bytesLeft says in each transaction of a removal how many bytes it is to free still; nil = all.
-type bytesLeft func(*writeTx) (int64, error)
+type bytesLeft func(*db.Tx) (int64, error)
 
 // removeOldest removes the oldest removable events of an alias with ids before the one given, until
 // nothing is left to free, or no event. It returns how many it removed, also if it fails. Unless
@@ -244,7 +207,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 	for len(list) > 0 {
 		var gone []removalCandidate
 		some, heavy, enough := 0, false, false
-		took, err := s.removalTx(ctx, "remove events", func(c *writeTx, budget int) (err error) {
+		took, err := s.removalTx(ctx, "remove events", func(c *db.Tx, budget int) (err error) {
 			target := int64(math.MaxInt64)
 			if left != nil {
 				if target, err = left(c); err != nil {
@@ -255,7 +218,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 				return nil
 			}
 			some, heavy = fitting(list, budget, target)
-			gone, err = c.removeEvents(alias, list[:some], now, heavy)
+			gone, err = removeEvents(c, alias, list[:some], now, heavy)
 			return err
 		})
 		if err != nil || enough {
@@ -287,37 +250,37 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 // removeEvents deletes the rows of those events that are removable and, unless heavy is set,
 // their payloads. It returns the deleted events with their sizes of now: a replay may have added to
 // them since they were listed.
-func (c *writeTx) removeEvents(alias int64, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
+func removeEvents(c *db.Tx, alias int64, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
 	ids := make([]relay.ID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
 	}
-	if c.d.isPostgres { // a concurrent replay or share has locked the row already, or will not find it
+	if c.Dialect.SeveralNodes() { // a concurrent replay or share has locked the row already, or will not find it
 		var locked []relay.ID
-		if err := c.allIn(&locked, `SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.d.skipLocked, ids); err != nil || len(locked) == 0 {
+		if err := c.AllIn(&locked, `SELECT id FROM events WHERE id IN (?) ORDER BY id`+c.Dialect.SkipLocked(), ids); err != nil || len(locked) == 0 {
 			return nil, err
 		}
 		ids = locked
 	}
 	where, args := removable(now)
 	var deleted []relay.ID
-	if err := c.allIn(&deleted, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?) AND `+where+` RETURNING id`,
+	if err := c.AllIn(&deleted, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?) AND `+where+` RETURNING id`,
 		append([]any{alias, ids}, args...)...); err != nil || len(deleted) == 0 {
 		return nil, err
 	}
 	gone = slices.DeleteFunc(slices.Clone(list), func(d removalCandidate) bool { return !slices.Contains(deleted, d.ID) })
-	if err := c.loadSizes(gone); err != nil {
+	if err := loadSizes(c.Query, gone); err != nil {
 		return nil, err
 	}
 	for _, d := range gone {
-		c.free(alias, d.Bytes)
+		noteFreed(c, alias, d.Bytes)
 	}
 	tables := []string{`attempts`, `queue`, `shares`, `event_marks`, `payloads`}
 	if heavy {
 		tables = tables[:len(tables)-1]
 	}
 	for _, table := range tables {
-		if _, err := c.execIn(`DELETE FROM `+table+` WHERE event_id IN (?)`, deleted); err != nil {
+		if _, err := c.ExecIn(`DELETE FROM `+table+` WHERE event_id IN (?)`, deleted); err != nil {
 			return nil, err
 		}
 	}
@@ -337,30 +300,30 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	}
 	list, heavy := []removalCandidate{{ID: id}}, false
 	var e relay.Event
-	err := s.update(ctx, "delete event", func(c *writeTx) (err error) {
-		if e, err = c.ownEventForUpdate(who, id); err != nil { // no replay begins from here on
+	err := s.db.Update(ctx, "delete event", func(c *db.Tx) (err error) {
+		if e, err = ownEventForUpdate(c, who, id); err != nil { // no replay begins from here on
 			return err
 		}
 		var states []int
-		if err := c.all(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.d.forUpdate, id); err != nil {
+		if err := c.All(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.Dialect.ForUpdate(), id); err != nil {
 			return err
 		}
 		if slices.Contains(states, delivering) {
 			return relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
 		}
 		list[0] = removalCandidate{ID: id, Attempts: e.AttemptCount}
-		if err := c.loadSizes(list); err != nil {
+		if err := loadSizes(c.Query, list); err != nil {
 			return err
 		}
 		heavy = list[0].cost() > removalMaxRows
-		if _, err := c.removeEvents(e.AliasID, list, time.Time{}, heavy); err != nil {
+		if _, err := removeEvents(c, e.AliasID, list, time.Time{}, heavy); err != nil {
 			return err
 		}
-		c.publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
+		c.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
 		if slices.Contains(states, queued) {
-			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+			c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
-		return c.auditOfAlias(who, e.AliasID, "event.remove", id.String(), "of "+e.Alias)
+		return auditOfAlias(c, who, e.AliasID, "event.remove", id.String(), "of "+e.Alias)
 	})
 	if err != nil {
 		return err
@@ -390,9 +353,9 @@ var (
 func (s *Store) removeOrphanRows(ctx context.Context, table orphanTable, ids []relay.ID) error {
 	for some := range slices.Chunk(ids, removalMaxRows) {
 		for more := true; more; {
-			err := s.pacedUpdate(ctx, "remove bodies", func(c *writeTx, budget int) error {
+			err := s.pacedUpdate(ctx, "remove bodies", func(c *db.Tx, budget int) error {
 				limit := max(1, budget/rowsPerPart)
-				n, err := c.execIn(fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE event_id IN (?) LIMIT ?)`,
+				n, err := c.ExecIn(fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE event_id IN (?) LIMIT ?)`,
 					table.name, table.key), some, limit)
 				more = n == int64(limit)
 				return err
@@ -458,8 +421,8 @@ func (s *Store) orphanAge(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	age := orphanAge
-	err = s.view(ctx, "look for spools", func(q session) error {
-		partly, err := q.exists(`SELECT 1 FROM spool_marks LIMIT 1`) // a spool that is stored in full leaves none
+	err = s.db.View(ctx, "look for spools", func(q db.Query) error {
+		partly, err := q.Exists(`SELECT 1 FROM spool_marks LIMIT 1`) // a spool that is stored in full leaves none
 		if partly {
 			age = orphanAgeSpool
 		}
@@ -471,14 +434,14 @@ func (s *Store) orphanAge(ctx context.Context) (time.Duration, error) {
 // orphansInPage reads the next event ids of a table, and which of these events do not
 // exist.
 func (s *Store) orphansInPage(ctx context.Context, table string, after, before relay.ID) (page, orphans []relay.ID, err error) {
-	err = s.view(ctx, "look for orphaned bodies", func(q session) error {
-		if err := q.all(&page, `SELECT event_id FROM `+table+` WHERE event_id > ? AND event_id < ?
+	err = s.db.View(ctx, "look for orphaned bodies", func(q db.Query) error {
+		if err := q.All(&page, `SELECT event_id FROM `+table+` WHERE event_id > ? AND event_id < ?
 			GROUP BY event_id ORDER BY event_id LIMIT ?`, after, before, orphanPage); err != nil || len(page) == 0 {
 			return err
 		}
 		var there []relay.ID
 		// With the bounds Postgres skips the partitions of other days.
-		if err := q.allIn(&there, `SELECT id FROM events WHERE id IN (?) AND id >= ? AND id <= ?`, page, page[0], page[len(page)-1]); err != nil {
+		if err := q.AllIn(&there, `SELECT id FROM events WHERE id IN (?) AND id >= ? AND id <= ?`, page, page[0], page[len(page)-1]); err != nil {
 			return err
 		}
 		orphans = slices.DeleteFunc(slices.Clone(page), func(id relay.ID) bool { return slices.Contains(there, id) })

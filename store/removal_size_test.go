@@ -20,7 +20,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = s.Close() })
-			if _, _, err := s.Migrate(t.Context()); err != nil {
+			if _, _, err := s.db.Migrate(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := s.CreateAccount(t.Context(), relay.System(), "alice", false); err != nil {
@@ -55,7 +55,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 				}, ""))
 			}
 			end(1)
-			list, err := s.removalCandidates(t.Context(), alias.ID, relay.ID{}, lastID, s.now())
+			list, err := s.removalCandidates(t.Context(), alias.ID, relay.ID{}, lastID, s.db.Now())
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)
 			}
@@ -63,7 +63,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 				t.Fatal(err)
 			}
 			end(2)
-			n, freed, _, err := s.remove(t.Context(), alias.ID, list, s.now(), nil)
+			n, freed, _, err := s.remove(t.Context(), alias.ID, list, s.db.Now(), nil)
 			if left := s.storage.total(); err != nil || n != 1 || left != 0 {
 				t.Errorf("%d events of %d bytes were removed (%v), and %d bytes are still counted", n, freed, err, left)
 			}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // Deletes don't wait for the disk; whatever becomes of them, the commits of the
@@ -16,23 +17,23 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	const normal, full = 1, 2
 	s := figured(t, 1)
 	mine := errors.New("mine")
-	for name, fn := range map[string]func(*testing.T, *writeTx, context.CancelFunc) error{
-		"done":  func(*testing.T, *writeTx, context.CancelFunc) error { return nil },
-		"fails": func(*testing.T, *writeTx, context.CancelFunc) error { return mine },
-		"fails in a statement": func(_ *testing.T, c *writeTx, _ context.CancelFunc) error {
-			if _, err := c.exec(`DELETE FROM audit`); err != nil {
+	for name, fn := range map[string]func(*testing.T, *db.Tx, context.CancelFunc) error{
+		"done":  func(*testing.T, *db.Tx, context.CancelFunc) error { return nil },
+		"fails": func(*testing.T, *db.Tx, context.CancelFunc) error { return mine },
+		"fails in a statement": func(_ *testing.T, c *db.Tx, _ context.CancelFunc) error {
+			if _, err := c.Exec(`DELETE FROM audit`); err != nil {
 				return err
 			}
-			_, err := c.exec(`DELETE FROM nowhere`)
+			_, err := c.Exec(`DELETE FROM nowhere`)
 			return err
 		},
-		"the engine rolls back": func(_ *testing.T, c *writeTx, _ context.CancelFunc) error {
-			_, err := c.exec(`ROLLBACK`)
+		"the engine rolls back": func(_ *testing.T, c *db.Tx, _ context.CancelFunc) error {
+			_, err := c.Exec(`ROLLBACK`)
 			return err
 		},
-		"its caller leaves": func(_ *testing.T, _ *writeTx, leave context.CancelFunc) error { leave(); return nil },
-		"panics": func(_ *testing.T, c *writeTx, _ context.CancelFunc) error {
-			_, _ = c.exec(`DELETE FROM audit`)
+		"its caller leaves": func(_ *testing.T, _ *db.Tx, leave context.CancelFunc) error { leave(); return nil },
+		"panics": func(_ *testing.T, c *db.Tx, _ context.CancelFunc) error {
+			_, _ = c.Exec(`DELETE FROM audit`)
 			panic(mine)
 		},
 	} {
@@ -42,23 +43,23 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 			during, behind := 0, 0
 			func() {
 				defer func() { _ = recover() }()
-				_ = s.pacedUpdate(ctx, "", func(c *writeTx, _ int) error {
-					if err := c.get(&during, `PRAGMA synchronous`); err != nil {
+				_ = s.pacedUpdate(ctx, "", func(c *db.Tx, _ int) error {
+					if err := c.Get(&during, `PRAGMA synchronous`); err != nil {
 						t.Error(err)
 					}
 					return fn(t, c, leave)
 				})
 			}()
 			// There is one writer, so this is the connection of the next commit.
-			if err := s.write.Get(&behind, `PRAGMA synchronous`); err != nil {
+			if err := s.db.Write.Get(&behind, `PRAGMA synchronous`); err != nil {
 				t.Fatal(err)
 			}
 			if during != normal || behind != full {
 				t.Errorf("synchronous is %d during it and %d behind it", during, behind)
 			}
-			if err := s.update(t.Context(), "", func(c *writeTx) error {
-				_, err := c.exec(`INSERT INTO meta (name, value) VALUES ('x', '') ON CONFLICT DO NOTHING`)
-				return errors.Join(err, c.get(&behind, `PRAGMA synchronous`))
+			if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+				_, err := c.Exec(`INSERT INTO meta (name, value) VALUES ('x', '') ON CONFLICT DO NOTHING`)
+				return errors.Join(err, c.Get(&behind, `PRAGMA synchronous`))
 			}); err != nil || behind != full {
 				t.Errorf("the next commit: %v, synchronous %d", err, behind)
 			}
@@ -73,7 +74,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	s := figured(t, 0) // not served: a server sweeps by itself when it starts
 	now := time.Now()
 	for _, ago := range []time.Duration{25 * time.Hour, 100 * time.Hour, 23 * time.Hour} {
-		if err := s.execute(t.Context(), "", `INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, lowestID(now.Add(-ago)), []byte("left")); err != nil {
+		if err := s.db.Execute(t.Context(), "", `INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, lowestID(now.Add(-ago)), []byte("left")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +84,7 @@ func TestOrphansAreSwept(t *testing.T) {
 		}
 	}
 	var left []relay.ID
-	if err := s.read.Select(&left, `SELECT event_id FROM body_chunks`); err != nil || len(left) != 1 || left[0] != lowestID(now.Add(-23*time.Hour)) {
+	if err := s.db.Read.Select(&left, `SELECT event_id FROM body_chunks`); err != nil || len(left) != 1 || left[0] != lowestID(now.Add(-23*time.Hour)) {
 		t.Errorf("left are %v (%v)", left, err)
 	}
 }
@@ -94,19 +95,19 @@ func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 	t.Parallel()
 	s := figured(t, 1)
 	for _, statement := range []string{`PRAGMA auto_vacuum = NONE`, `VACUUM`} {
-		if _, err := s.write.Exec(statement); err != nil {
+		if _, err := s.db.Write.Exec(statement); err != nil {
 			t.Fatal(err)
 		}
 	}
 	large := make([]byte, 3*freePages/2*4096)
-	if _, err := s.write.Exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, large[:16], large); err != nil {
+	if _, err := s.db.Write.Exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, large[:16], large); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.write.Exec(`DELETE FROM body_chunks`); err != nil {
+	if _, err := s.db.Write.Exec(`DELETE FROM body_chunks`); err != nil {
 		t.Fatal(err)
 	}
 	var free int
-	if err := s.read.Get(&free, `PRAGMA freelist_count`); err != nil || free <= freePages+freePages/4 {
+	if err := s.db.Read.Get(&free, `PRAGMA freelist_count`); err != nil || free <= freePages+freePages/4 {
 		t.Fatalf("%d pages are free, %v: nothing is tested", free, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

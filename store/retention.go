@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // Intervals of retention. Each alias is checked often enough that an event is deleted at
@@ -63,8 +64,8 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 		Name string
 		Span int64 // for which its events are kept, in µs; 0 = for ever
 	}
-	if err := s.view(ctx, "read retention of aliases", func(q session) error {
-		return q.all(&aliases, `SELECT id, name, COALESCE(retention_us, ?) AS span FROM aliases ORDER BY id`, s.opt.Retention.Microseconds())
+	if err := s.db.View(ctx, "read retention of aliases", func(q db.Query) error {
+		return q.All(&aliases, `SELECT id, name, COALESCE(retention_us, ?) AS span FROM aliases ORDER BY id`, s.opt.Retention.Microseconds())
 	}); err != nil {
 		return 0, err
 	}
@@ -110,7 +111,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
 	} {
 		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? ORDER BY %[2]s LIMIT ?)`, t.table, t.key, t.at)
-		if err := s.deleteInBatches(ctx, t.table, t.limit, query, micros(t.before), t.limit); err != nil {
+		if err := s.deleteInBatches(ctx, t.table, t.limit, query, db.Micros(t.before), t.limit); err != nil {
 			return err
 		}
 	}
@@ -124,15 +125,15 @@ func (s *Store) trimAudit(ctx context.Context, keep int) error {
 		account int64
 		action  string
 	}
-	full, err := readRows(ctx, s, "count audit", func(r *share) []any { return []any{&r.account, &r.action} },
+	full, err := db.ReadRows(ctx, s.db, "count audit", func(r *share) []any { return []any{&r.account, &r.action} },
 		`SELECT account_id, action FROM audit GROUP BY account_id, action HAVING COUNT(*) > ?`, keep)
 	if err != nil {
 		return err
 	}
 	for _, f := range full {
 		var last int64 // of those that go
-		err := s.view(ctx, "count audit", func(q session) error {
-			return q.get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
+		err := s.db.View(ctx, "count audit", func(q db.Query) error {
+			return q.Get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
 		})
 		if errors.Is(err, relay.ErrNotFound) {
 			continue // another node has deleted them meanwhile
@@ -151,8 +152,8 @@ func (s *Store) trimAudit(ctx context.Context, keep int) error {
 // deleteInBatches executes a statement until it deletes fewer rows than limit.
 func (s *Store) deleteInBatches(ctx context.Context, table string, limit int, query string, args ...any) error {
 	for n := int64(limit); n == int64(limit); {
-		err := s.pacedUpdate(ctx, "drop expired "+table, func(c *writeTx, _ int) (err error) {
-			n, err = c.exec(query, args...)
+		err := s.pacedUpdate(ctx, "drop expired "+table, func(c *db.Tx, _ int) (err error) {
+			n, err = c.Exec(query, args...)
 			return err
 		})
 		if err != nil {

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"relay"
 )
@@ -28,13 +27,13 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 			stop()
 		}
 	}()
-	if s.d.isPostgres { // what follows may take longer than the others wait for a beat
+	if s.db.Dialect.SeveralNodes() { // what follows may take longer than the others wait for a beat
 		s.wait.Go(func() { s.nodeLoop(run) })
 	}
-	if f := s.examineDurability(session{ctx, s.write, &s.d, &s.clock}); f.Verdict != relay.VerdictOK {
+	if f := s.db.ExamineDurability(s.db.Session(ctx, s.db.Write)); f.Verdict != relay.VerdictOK {
 		s.log.Warn("the database may not make commits durable", "reason", f.Reason, "fix", f.Fix)
 	}
-	if err := s.makePartitions(ctx, s.now()); err != nil {
+	if err := s.makePartitions(ctx, s.db.Now()); err != nil {
 		s.log.Warn(partitionsLate, "err", err)
 	}
 	if err := s.recoverSpool(ctx); err != nil {
@@ -52,7 +51,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	}
 	s.outbox.serve(publish)
 	s.stop = stop
-	s.disk.refresh(s)
+	s.db.Disk.Refresh()
 	if err := s.countStorage(run); err != nil {
 		return err
 	}
@@ -67,33 +66,6 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	}
 	s.startLoops(run, last)
 	return nil
-}
-
-// whileLocked does a step of the start again while another session keeps a lock that the step
-// needs. A node that lost its connection leaves its transaction and the locks of that behind,
-// until Postgres ends the session: see sessionSettings.
-func whileLocked(ctx context.Context, step func() error) error {
-	return tryAgain(ctx, 3*opTimeout, isLocked, step)
-}
-
-// tryAgain does a step of the start again, for up to limit, while mayPass says of its error that
-// it may pass: no caller waits at this time. It returns the last error of the step.
-func tryAgain(ctx context.Context, limit time.Duration, mayPass func(error) bool, step func() error) error {
-	for began := time.Now(); ; {
-		err := step()
-		if !mayPass(err) || time.Since(began) > limit || pause(ctx, retryPause) != nil {
-			return err
-		}
-	}
-}
-
-// pause waits for a time, or until ctx ends, and returns the error of ctx.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
-	return ctx.Err()
 }
 
 const partitionsLate = "partitions of the days to come cannot be made yet; the default partition takes their rows until they are"

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // sessionLife is how long a dashboard login lasts.
@@ -15,16 +16,16 @@ const sessionLife = 30 * 24 * time.Hour
 // expired ones.
 func (s *Store) SessionOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorUser, "sessions", allOfAccount+`, x.expires_at, x.created_at`,
-		`x.hash = ? AND x.expires_at > ?`, hash(secret), micros(s.now()))
+		`x.hash = ? AND x.expires_at > ?`, hash(secret), db.Micros(s.db.Now()))
 }
 
 // Sessions lists the dashboard logins of the actor's account.
 func (s *Store) Sessions(ctx context.Context, who relay.Actor) ([]relay.Session, error) {
 	fields := func(x *relay.Session) []any {
-		return []any{&x.ID, &x.Account, (*micro)(&x.CreatedAt), (*micro)(&x.LastUsedAt), (*micro)(&x.ExpiresAt), &x.Remote, &x.UserAgent}
+		return []any{&x.ID, &x.Account, (*db.Time)(&x.CreatedAt), (*db.Time)(&x.LastUsedAt), (*db.Time)(&x.ExpiresAt), &x.Remote, &x.UserAgent}
 	}
 	return credentials(ctx, s, who, "", fields, `SELECT x.id, x.account_id, x.created_at, x.last_used_at, x.expires_at, x.remote, x.user_agent
-		FROM sessions x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0 WHERE x.expires_at > ? AND `, micros(s.now()))
+		FROM sessions x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0 WHERE x.expires_at > ? AND `, db.Micros(s.db.Now()))
 }
 
 // RemoveSession ends a login of the actor's account by its id.
@@ -74,18 +75,18 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 		ttl = most
 	}
 	secret := newSecret("")
-	err := s.updateIf(ctx, may, "create "+kind+" link", func(c *writeTx) error {
-		account, err := c.subject(who, user)
+	err := s.db.UpdateIf(ctx, may, "create "+kind+" link", func(c *db.Tx) error {
+		account, err := subjectOf(c.Query, who, user)
 		if err != nil {
 			return err
 		}
-		if err := c.holdAccount(account.ID); err != nil {
+		if err := holdAccount(c, account.ID); err != nil {
 			return err
 		}
-		now := s.now()
-		c.do(`INSERT INTO links (hash, account_id, kind, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`,
-			hash(secret), account.ID, kind, micros(now), micros(now.Add(ttl)))
-		return c.audit(who, account.ID, kind+".add", account.Name, "")
+		now := s.db.Now()
+		c.Do(`INSERT INTO links (hash, account_id, kind, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`,
+			hash(secret), account.ID, kind, db.Micros(now), db.Micros(now.Add(ttl)))
+		return audit(c, who, account.ID, kind+".add", account.Name, "")
 	})
 	return secret, err
 }
@@ -108,8 +109,8 @@ func (s *Store) Invite(ctx context.Context, secret string) (relay.Account, error
 
 // linkAccount reads the account of a link of the kind, or of an invite.
 func (s *Store) linkAccount(ctx context.Context, secret, kind string) (relay.Account, error) {
-	return read(ctx, s, "read link", func(q session) (relay.Account, error) {
-		return rowOf(q, accountFields, linkQuery, hash(secret), micros(s.now()), kind, linkInvite)
+	return db.Read(ctx, s.db, "read link", func(q db.Query) (relay.Account, error) {
+		return db.RowOf(q, accountFields, linkQuery, hash(secret), db.Micros(s.db.Now()), kind, linkInvite)
 	})
 }
 
@@ -123,29 +124,29 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 // account. It first registers the key, unless that is nil.
 func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent string, key *relay.Key) (sessionSecret string, acc relay.Account, err error) {
 	sessionSecret = newSecret("")
-	err = s.update(ctx, "use link", func(c *writeTx) (err error) {
-		id, now := newName("ses_"), c.now()
-		if acc, err = rowOf(c.session, accountFields, linkQuery, hash(secret), micros(now), kind, linkInvite); err != nil {
+	err = s.db.Update(ctx, "use link", func(c *db.Tx) (err error) {
+		id, now := newName("ses_"), c.Now()
+		if acc, err = db.RowOf(c.Query, accountFields, linkQuery, hash(secret), db.Micros(now), kind, linkInvite); err != nil {
 			return err
 		}
-		if err := c.holdAccount(acc.ID); err != nil {
+		if err := holdAccount(c, acc.ID); err != nil {
 			return err
 		}
-		if err := c.requireRow(relay.ErrNotFound, `DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil {
+		if err := c.RequireRow(relay.ErrNotFound, `DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil {
 			return err
 		}
 		who := relay.Actor{Kind: relay.ActorUser, Account: acc.ID, Name: acc.Name}
 		if key != nil {
-			if err := c.insertKey(who, acc, key); err != nil {
-				own, failed := c.exists(`SELECT 1 FROM keys WHERE fingerprint = ? AND account_id = ?`, key.Fingerprint, acc.ID)
+			if err := insertKey(c, who, acc, key); err != nil {
+				own, failed := c.Exists(`SELECT 1 FROM keys WHERE fingerprint = ? AND account_id = ?`, key.Fingerprint, acc.ID)
 				if failed != nil || !own {
 					return err
 				}
 			}
 		}
-		c.do(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(sessionSecret), acc.ID, micros(now), micros(now), micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent))
-		return c.audit(who, acc.ID, "session.add", id, truncateName(remote))
+		c.Do(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+			id, hash(sessionSecret), acc.ID, db.Micros(now), db.Micros(now), db.Micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent))
+		return audit(c, who, acc.ID, "session.add", id, truncateName(remote))
 	})
 	return sessionSecret, acc, err
 }

@@ -19,13 +19,13 @@ func TestLoginLinkOfAFailingDatabase(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.write.Exec(`CREATE TRIGGER refuse BEFORE DELETE ON links BEGIN SELECT RAISE(ABORT, 'no'); END`); err != nil {
+	if _, err := s.db.Write.Exec(`CREATE TRIGGER refuse BEFORE DELETE ON links BEGIN SELECT RAISE(ABORT, 'no'); END`); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := s.UseLoginLink(ctx, secret, "", ""); err == nil || errors.Is(err, relay.ErrNotFound) {
 		t.Errorf("while it cannot be deleted: %v", err)
 	}
-	if _, err := s.write.Exec(`DROP TRIGGER refuse`); err != nil {
+	if _, err := s.db.Write.Exec(`DROP TRIGGER refuse`); err != nil {
 		t.Fatal(err)
 	}
 	if _, _, err := s.UseLoginLink(ctx, secret, "", ""); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // shareRow is a share with the alias of its event.
@@ -19,7 +20,7 @@ const shareQuery = `SELECT sh.id, sh.event_id, sh.view, sh.one_use, sh.created_a
 
 func shareFields(r *shareRow) []any {
 	return []any{
-		&r.ID, &r.Event, &r.View, &r.OneUse, (*micro)(&r.CreatedAt), (*micro)(&r.ExpiresAt), &r.Uses, &r.AliasID, &r.Alias, &r.Owner,
+		&r.ID, &r.Event, &r.View, &r.OneUse, (*db.Time)(&r.CreatedAt), (*db.Time)(&r.ExpiresAt), &r.Uses, &r.AliasID, &r.Alias, &r.Owner,
 	}
 }
 
@@ -29,29 +30,29 @@ func shareFields(r *shareRow) []any {
 // event-not-replayable when the event could neither be replayed nor be seen.
 func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error) {
 	may := allow(who, relay.ScopeEventsShare)
-	if may == nil && !want.ExpiresAt.IsZero() && !want.ExpiresAt.After(s.now()) {
+	if may == nil && !want.ExpiresAt.IsZero() && !want.ExpiresAt.After(s.db.Now()) {
 		may = invalid("expiresIn", nil, "must be in the future")
 	}
 	var made shareRow
 	secret := newSecret("")
-	err := s.updateIf(ctx, may, "create share", func(c *writeTx) error {
-		e, err := c.ownEvent(who, id)
+	err := s.db.UpdateIf(ctx, may, "create share", func(c *db.Tx) error {
+		e, err := ownEvent(c.Query, who, id)
 		if err != nil {
 			return err
 		}
-		account, err := c.ownerOf(e.AliasID)
+		account, err := ownerOf(c.Query, e.AliasID)
 		if err != nil {
 			return err
 		}
-		if err := c.holdAccount(account); err != nil { // accounts before events: the order of locks
+		if err := holdAccount(c, account); err != nil { // accounts before events: the order of locks
 			return err
 		}
-		if e, err = c.ownEventForUpdate(who, id); err != nil {
+		if e, err = ownEventForUpdate(c, who, id); err != nil {
 			return err
 		}
 		before := account
-		if account, err = c.ownerOf(e.AliasID); err == nil && account != before { // the operator shares for the owner, who has just given the alias away
-			err = c.holdAccount(account)
+		if account, err = ownerOf(c.Query, e.AliasID); err == nil && account != before { // the operator shares for the owner, who has just given the alias away
+			err = holdAccount(c, account)
 		}
 		if err != nil {
 			return err
@@ -60,19 +61,19 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 			return notReplayable(&e)
 		}
 		name := newName("shr_")
-		c.do(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, one_use, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			name, hash(secret), id, e.AliasID, account, boolToInt(want.View), boolToInt(want.OneUse), micros(s.now()), micros(want.ExpiresAt))
-		if made, err = rowOf(c.session, shareFields, shareQuery+`sh.id = ?`, name); err != nil {
+		c.Do(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, one_use, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			name, hash(secret), id, e.AliasID, account, db.BoolToInt(want.View), db.BoolToInt(want.OneUse), db.Micros(s.db.Now()), db.Micros(want.ExpiresAt))
+		if made, err = db.RowOf(c.Query, shareFields, shareQuery+`sh.id = ?`, name); err != nil {
 			return err
 		}
-		return c.audit(who, account, "share.add", name, id.String())
+		return audit(c, who, account, "share.add", name, id.String())
 	})
 	return made.Share, secret, err
 }
 
 // ownerOf returns the account that owns an alias.
-func (q session) ownerOf(alias int64) (account int64, err error) {
-	err = q.get(&account, `SELECT owner_id FROM aliases WHERE id = ?`, alias)
+func ownerOf(q db.Query, alias int64) (account int64, err error) {
+	err = q.Get(&account, `SELECT owner_id FROM aliases WHERE id = ?`, alias)
 	return account, err
 }
 
@@ -81,11 +82,11 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 	if err := allow(who, relay.ScopeEventsShare); err != nil {
 		return nil, err
 	}
-	err = s.view(ctx, "read shares", func(q session) error {
-		if _, err := q.ownEvent(who, id); err != nil {
+	err = s.db.View(ctx, "read shares", func(q db.Query) error {
+		if _, err := ownEvent(q, who, id); err != nil {
 			return err
 		}
-		rows, err := rowsOf(q, shareFields, shareQuery+`sh.event_id = ? ORDER BY sh.created_at, sh.id`, id)
+		rows, err := db.RowsOf(q, shareFields, shareQuery+`sh.event_id = ? ORDER BY sh.created_at, sh.id`, id)
 		for _, r := range rows {
 			list = append(list, r.Share)
 		}
@@ -96,17 +97,17 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 
 // RemoveShare revokes one share of an event.
 func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, share string) error {
-	return s.updateIf(ctx, allow(who, relay.ScopeEventsShare), "remove share", func(c *writeTx) error {
-		if _, err := c.ownEventForUpdate(who, id); err != nil {
+	return s.db.UpdateIf(ctx, allow(who, relay.ScopeEventsShare), "remove share", func(c *db.Tx) error {
+		if _, err := ownEventForUpdate(c, who, id); err != nil {
 			return err
 		}
 		var owner int64
-		if err := c.get(&owner, `DELETE FROM shares WHERE id = ? AND event_id = ?
-			RETURNING (SELECT owner_id FROM aliases WHERE aliases.id = shares.alias_id)`, storableText(share), id); err != nil {
+		if err := c.Get(&owner, `DELETE FROM shares WHERE id = ? AND event_id = ?
+			RETURNING (SELECT owner_id FROM aliases WHERE aliases.id = shares.alias_id)`, db.StorableText(share), id); err != nil {
 			return err
 		}
-		c.announce(relay.Change{Kind: relay.ChangeAccount, Account: owner, Credential: share})
-		return c.audit(who, owner, "share.remove", share, id.String())
+		c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: owner, Credential: share})
+		return audit(c, who, owner, "share.remove", share, id.String())
 	})
 }
 
@@ -119,23 +120,23 @@ const usedShareGrace = 2 * time.Minute
 // one use up: its token is unknown from then on.
 func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.Actor, relay.Share, error) {
 	const valid = `(sh.expires_at = 0 OR sh.expires_at > ?) AND (sh.one_use = 0 OR sh.uses = 0)`
-	now := s.now()
-	row, err := read(ctx, s, "read share", func(q session) (shareRow, error) {
-		return rowOf(q, shareFields, shareQuery+`sh.hash = ? AND `+valid, hash(secret), micros(now))
+	now := s.db.Now()
+	row, err := db.Read(ctx, s.db, "read share", func(q db.Query) (shareRow, error) {
+		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND `+valid, hash(secret), db.Micros(now))
 	})
 	if err == nil && use {
-		err = s.update(ctx, "count use of a share", func(c *writeTx) error {
-			end := micros(now.Add(usedShareGrace))
-			err := c.requireRow(relay.ErrNotFound, `UPDATE shares AS sh SET uses = uses + 1, expires_at = CASE WHEN one_use = 1 AND (expires_at = 0 OR expires_at > ?) THEN ? ELSE expires_at END
-				WHERE id = ? AND `+valid, end, end, row.ID, micros(now))
+		err = s.db.Update(ctx, "count use of a share", func(c *db.Tx) error {
+			end := db.Micros(now.Add(usedShareGrace))
+			err := c.RequireRow(relay.ErrNotFound, `UPDATE shares AS sh SET uses = uses + 1, expires_at = CASE WHEN one_use = 1 AND (expires_at = 0 OR expires_at > ?) THEN ? ELSE expires_at END
+				WHERE id = ? AND `+valid, end, end, row.ID, db.Micros(now))
 			if err != nil {
 				return err
 			}
-			if row, err = rowOf(c.session, shareFields, shareQuery+`sh.id = ?`, row.ID); err != nil {
+			if row, err = db.RowOf(c.Query, shareFields, shareQuery+`sh.id = ?`, row.ID); err != nil {
 				return err
 			}
 			who := relay.Actor{Kind: relay.ActorShare, Name: row.ID, Account: row.Owner}
-			return c.audit(who, row.Owner, "share.use", row.ID, row.Event.String())
+			return audit(c, who, row.Owner, "share.use", row.ID, row.Event.String())
 		})
 	}
 	if err != nil {
@@ -150,8 +151,8 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 // UsedShare gives the actor of a share for one use that was used a moment ago, for the answer to that
 // use. It has no rights. ErrNotFound for every other token.
 func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, error) {
-	row, err := read(ctx, s, "read share", func(q session) (shareRow, error) {
-		return rowOf(q, shareFields, shareQuery+`sh.hash = ? AND sh.one_use = 1 AND sh.uses > 0 AND sh.expires_at > ?`, hash(secret), micros(s.now()))
+	row, err := db.Read(ctx, s.db, "read share", func(q db.Query) (shareRow, error) {
+		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND sh.one_use = 1 AND sh.uses > 0 AND sh.expires_at > ?`, hash(secret), db.Micros(s.db.Now()))
 	})
 	return relay.Actor{Kind: relay.ActorShare, Name: row.ID, Credential: row.ID}, err
 }
@@ -164,8 +165,8 @@ func (s *Store) ReturnShareUse(ctx context.Context, share relay.Share, why error
 	default:
 		return nil
 	}
-	return s.update(ctx, "return use of a share", func(c *writeTx) error {
-		_, err := c.exec(`UPDATE shares SET uses = uses - 1, expires_at = ? WHERE id = ? AND uses > 0`, micros(share.ExpiresAt), share.ID)
+	return s.db.Update(ctx, "return use of a share", func(c *db.Tx) error {
+		_, err := c.Exec(`UPDATE shares SET uses = uses - 1, expires_at = ? WHERE id = ? AND uses > 0`, db.Micros(share.ExpiresAt), share.ID)
 		return err
 	})
 }

@@ -9,13 +9,14 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	"relay/store/db"
 )
 
 // SharedFile returns a file that all nodes of the store share, such as the SSH host key, and
 // the time of its last change; an error that is fs.ErrNotExist if there is none.
 func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modified time.Time, err error) {
-	err = s.view(ctx, "read shared file", func(q session) error {
-		return q.row(`SELECT value, modified_at FROM shared_files WHERE name = ?`, storableText(name)).Scan(&data, (*micro)(&modified))
+	err = s.db.View(ctx, "read shared file", func(q db.Query) error {
+		return q.Row(`SELECT value, modified_at FROM shared_files WHERE name = ?`, db.StorableText(name)).Scan(&data, (*db.Time)(&modified))
 	})
 	if errors.Is(err, relay.ErrNotFound) {
 		err = fmt.Errorf("shared file %s: %w", name, fs.ErrNotExist)
@@ -26,36 +27,36 @@ func (s *Store) SharedFile(ctx context.Context, name string) (data []byte, modif
 // AddSharedFile stores a file unless there is one of that name, and returns the one that is
 // stored now: of several nodes that add one at the same time, all get the same.
 func (s *Store) AddSharedFile(ctx context.Context, name string, data []byte) (stored []byte, err error) {
-	err = s.update(ctx, "add shared file", func(c *writeTx) error {
-		c.putSharedFile(name, data, `NOTHING`)
-		return c.get(&stored, `SELECT value FROM shared_files WHERE name = ?`, name)
+	err = s.db.Update(ctx, "add shared file", func(c *db.Tx) error {
+		putSharedFile(c, name, data, `NOTHING`)
+		return c.Get(&stored, `SELECT value FROM shared_files WHERE name = ?`, name)
 	})
 	return stored, err
 }
 
 // WriteSharedFile stores a file, in place of the one of that name.
 func (s *Store) WriteSharedFile(ctx context.Context, name string, data []byte) error {
-	return s.update(ctx, "write shared file", func(c *writeTx) error {
-		c.putSharedFile(name, data, `UPDATE SET value = excluded.value, modified_at = excluded.modified_at`)
+	return s.db.Update(ctx, "write shared file", func(c *db.Tx) error {
+		putSharedFile(c, name, data, `UPDATE SET value = excluded.value, modified_at = excluded.modified_at`)
 		return nil
 	})
 }
 
-func (c *writeTx) putSharedFile(name string, data []byte, conflict string) {
-	c.do(`INSERT INTO shared_files (name, value, modified_at) VALUES (?, ?, `+c.d.micros+`) ON CONFLICT (name) DO `+conflict, name, nonNil(data))
+func putSharedFile(c *db.Tx, name string, data []byte, conflict string) {
+	c.Do(`INSERT INTO shared_files (name, value, modified_at) VALUES (?, ?, `+c.Dialect.DatabaseTime()+`) ON CONFLICT (name) DO `+conflict, name, db.NonNil(data))
 }
 
 // RemoveSharedFiles removes the file of that name and all files in the folder of that name.
 func (s *Store) RemoveSharedFiles(ctx context.Context, name string) error {
 	folder, length := folderPrefix(name)
-	return s.execute(ctx, "remove shared files", `DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, storableText(name), length, folder)
+	return s.db.Execute(ctx, "remove shared files", `DELETE FROM shared_files WHERE name = ? OR substr(name, 1, ?) = ?`, db.StorableText(name), length, folder)
 }
 
 // SharedFiles lists the names of the files in a folder and in the folders below it, in order.
 func (s *Store) SharedFiles(ctx context.Context, folder string) (names []string, err error) {
-	err = s.view(ctx, "list shared files", func(q session) error {
+	err = s.db.View(ctx, "list shared files", func(q db.Query) error {
 		prefix, length := folderPrefix(folder)
-		return q.all(&names, `SELECT name FROM shared_files WHERE substr(name, 1, ?) = ? ORDER BY name`, length, prefix)
+		return q.All(&names, `SELECT name FROM shared_files WHERE substr(name, 1, ?) = ? ORDER BY name`, length, prefix)
 	})
 	return names, err
 }
@@ -63,7 +64,7 @@ func (s *Store) SharedFiles(ctx context.Context, folder string) (names []string,
 // folderPrefix returns what the names in a folder begin with, and its length in characters. A
 // range of names would depend on the collation of the database.
 func folderPrefix(folder string) (prefix string, length int) {
-	prefix = storableText(folder) + "/"
+	prefix = db.StorableText(folder) + "/"
 	return prefix, utf8.RuneCountInString(prefix)
 }
 
@@ -73,7 +74,7 @@ func folderPrefix(folder string) (prefix string, length int) {
 func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
 	holder := newSecret("")
 	for wait := time.Duration(0); ; wait = leaseLife / 60 {
-		if err := pause(ctx, wait); err != nil {
+		if err := db.Pause(ctx, wait); err != nil {
 			return nil, err
 		}
 		held, err := s.takeLease(ctx, name, holder, "")
@@ -88,7 +89,7 @@ func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for pause(released, leaseLife/3) == nil {
+		for db.Pause(released, leaseLife/3) == nil {
 			if held, err := s.takeLease(released, name, holder, ""); err == nil && !held {
 				s.log.Warn("a lock was lost to another node, because it could not be renewed for 30 s", "lock", name)
 				return
@@ -98,7 +99,7 @@ func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err
 	return func() {
 		stop()
 		<-ended
-		if err := s.execute(context.WithoutCancel(ctx), "give a lock back", `DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder); err != nil {
+		if err := s.db.Execute(context.WithoutCancel(ctx), "give a lock back", `DELETE FROM leases WHERE name = ? AND holder = ?`, name, holder); err != nil {
 			s.log.Warn("a lock of all nodes could not be given back; it is free in 30 s", "lock", name, "err", err)
 		}
 	}, nil

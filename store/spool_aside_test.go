@@ -40,7 +40,7 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 			t.Errorf("%s: the step left the spool though it could not be kept aside: %v", name, err)
 		}
 		var marks int
-		if err := s.read.Get(&marks, `SELECT COUNT(*) FROM spool_marks WHERE step > 0`); err != nil || marks != 0 {
+		if err := s.db.Read.Get(&marks, `SELECT COUNT(*) FROM spool_marks WHERE step > 0`); err != nil || marks != 0 {
 			t.Errorf("%s: a mark says that the step is done (%v)", name, err)
 		}
 		if err := os.Remove(file); err != nil {
@@ -63,7 +63,7 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 func TestMarksOfACopyStay(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
-	if err := s.execute(t.Context(), "", `INSERT INTO spool_marks (spool, step) VALUES (?, 7)`, s.spoolID+"/copy/1"); err != nil {
+	if err := s.db.Execute(t.Context(), "", `INSERT INTO spool_marks (spool, step) VALUES (?, 7)`, s.spoolID+"/copy/1"); err != nil {
 		t.Fatal(err)
 	}
 	steps, _ := arrivals(s, alias, 2)
@@ -72,7 +72,7 @@ func TestMarksOfACopyStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left []string
-	if err := s.read.Select(&left, `SELECT spool FROM spool_marks`); err != nil || len(left) != 1 || left[0] != s.spoolID+"/copy/1" {
+	if err := s.db.Read.Select(&left, `SELECT spool FROM spool_marks`); err != nil || len(left) != 1 || left[0] != s.spoolID+"/copy/1" {
 		t.Errorf("%q are left (%v)", left, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/spool"
 )
 
@@ -46,8 +47,8 @@ var errCatchingUp = &relay.Error{
 	Detail: "the relay's storage is away or catching up with what came meanwhile; try again in a moment",
 }
 
-// reachable returns an error while the database is known not to answer.
-func (s *Store) reachable() error {
+// away returns an error while the database is known not to answer.
+func (s *Store) away() error {
 	if s.spool.Down.Load() {
 		return errDatabaseDown
 	}
@@ -72,7 +73,7 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 		switch {
 		case dir == "" || !spool.Left(dir):
 			return nil
-		case !s.d.isPostgres:
+		case !s.db.Dialect.SeveralNodes():
 			s.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
 				"dir", dir)
 			return nil
@@ -89,7 +90,7 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.Undrained.Load())
 		return s.drain(ctx, p)
 	}
-	return s.reconnect(ctx)
+	return s.db.Reconnect(ctx)
 }
 
 // drainLoop writes the spool to the database whenever something is in it.
@@ -142,10 +143,10 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 			}
 			return nil
 		case err != nil:
-			if s.running() == nil && unavailable(err) != "" {
+			if s.running() == nil && db.Unavailable(err) != "" {
 				d.logThrottled("postgres does not take what waits in the spool; this node serves once it is stored", err)
 			}
-			_ = pause(ctx, drainPause)
+			_ = db.Pause(ctx, drainPause)
 		}
 	}
 	return ctx.Err()
@@ -157,11 +158,11 @@ func (d *drainer) removeMarks(ctx context.Context) {
 	if len(d.marks) == 0 {
 		return
 	}
-	err := d.s.update(ctx, "remove marks of the spool", func(c *writeTx) error {
-		_, err := c.execIn(`DELETE FROM spool_marks WHERE spool IN (?)`, slices.Sorted(maps.Keys(d.marks)))
+	err := d.s.db.Update(ctx, "remove marks of the spool", func(c *db.Tx) error {
+		_, err := c.ExecIn(`DELETE FROM spool_marks WHERE spool IN (?)`, slices.Sorted(maps.Keys(d.marks)))
 		return err
 	})
-	if err != nil && ctx.Err() == nil && unavailable(err) == "" {
+	if err != nil && ctx.Err() == nil && db.Unavailable(err) == "" {
 		d.s.log.Debug("marks of the spool were not removed", "err", err)
 	}
 }
@@ -194,7 +195,7 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if len(rows) == 0 {
-		if err := d.s.reconnect(ctx); err != nil {
+		if err := d.s.db.Reconnect(ctx); err != nil {
 			return false, err
 		}
 		return d.p.MarkEmpty()
@@ -287,24 +288,13 @@ func withoutEffect(known, foreign []*step) (list []refusedStep) {
 	return list
 }
 
-// reconnect opens the connection of the committer again if it broke, so that the next steps
-// do not go to the spool for that.
-func (s *Store) reconnect(ctx context.Context) error {
-	if !s.d.isPostgres {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, opTimeout)
-	defer cancel()
-	return s.journal.PingContext(ctx)
-}
-
 // isDataError reports whether the database refuses a step because of its data. Other errors,
 // such as a refused login or a missing table, can be repaired by somebody: the steps wait.
-func isDataError(err error) bool { return unavailable(err) == "" }
+func isDataError(err error) bool { return db.Unavailable(err) == "" }
 
 // logServerError logs err if the server returned it, for the operator. It returns err.
 func (d *drainer) logServerError(err error) error {
-	if sqlState(err) != "" {
+	if db.SQLState(err) != "" {
 		d.logThrottled("postgres does not take what waits in the spool; it is tried again until it does", err)
 	}
 	return err
@@ -323,7 +313,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
 	name, last := d.s.spoolID+"/"+rows[0].Node, rows[len(rows)-1].Seq
-	target := &writeTarget{db: d.s.write, node: rows[0].Node, former: rows[0].Former, name: d.s.NodeName(), replaying: true}
+	target := &writeTarget{db: d.s.db.Write, node: rows[0].Node, former: rows[0].Former, name: d.s.NodeName(), replaying: true}
 	d.marks[name] = true
 	changes, err := d.s.inBatch(try, target, func(w *writer) error {
 		// Steps up to the mark are in the database: they are not stored again when the result of the
@@ -331,7 +321,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 		// somebody removed in between. The lock makes sure that an earlier transaction whose result
 		// was lost has ended.
 		var mark int64
-		if err := w.get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
+		if err := w.Get(&mark, `INSERT INTO spool_marks (spool, step) VALUES (?, 0)
 			ON CONFLICT (spool) DO UPDATE SET step = spool_marks.step RETURNING step`, name); err != nil {
 			return err
 		}
@@ -340,7 +330,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 			news[0].err, news = nil, news[1:]
 		}
 		if len(news) < len(steps) { // the result of their commit was lost, so they were never published
-			w.publish(relay.Change{Kind: relay.ChangeMissed})
+			w.Publish(relay.Change{Kind: relay.ChangeMissed})
 		}
 		known, foreign, err := d.splitForeign(w, news)
 		if err != nil {
@@ -354,7 +344,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 				return err
 			}
 		}
-		w.do(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)
+		w.Do(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)
 		return nil
 	})
 	if err != nil {
@@ -389,7 +379,7 @@ func (d *drainer) splitForeign(w *writer, steps []*step) (known, foreign []*step
 		Name string
 	}
 	if len(names) > 0 {
-		if err := w.allIn(&rows, `SELECT id, name FROM aliases WHERE id IN (?)`, slices.Collect(maps.Keys(names))); err != nil {
+		if err := w.AllIn(&rows, `SELECT id, name FROM aliases WHERE id IN (?)`, slices.Collect(maps.Keys(names))); err != nil {
 			return nil, nil, err
 		}
 	}

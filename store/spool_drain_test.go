@@ -19,7 +19,7 @@ func servedOnPostgres(t *testing.T) (*Store, int64) {
 	}
 	t.Cleanup(func() { _ = s.Close() })
 	ctx := context.WithoutCancel(t.Context())
-	_, _, err = s.Migrate(ctx)
+	_, _, err = s.db.Migrate(ctx)
 	err = errors.Join(err, s.Serve(ctx, func([]relay.Change) {}))
 	if err != nil {
 		t.Fatal(err)

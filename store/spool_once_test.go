@@ -14,6 +14,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
+	"relay/store/db"
 	"relay/store/file"
 	"relay/store/spool"
 )
@@ -133,7 +134,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 		t.Error("something was kept aside")
 	}
 	var marks int
-	if err := s.read.Get(&marks, `SELECT COUNT(*) FROM spool_marks`); err != nil || marks > 0 {
+	if err := s.db.Read.Get(&marks, `SELECT COUNT(*) FROM spool_marks`); err != nil || marks > 0 {
 		t.Errorf("%d marks are left, %v", marks, err)
 	}
 	if spool.Left(p.Dir) {
@@ -148,7 +149,7 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 	s, alias := servedOnPostgres(t)
 	steps, queue := arrivals(s, alias, 10)
 	p, d := spooled(t, s, steps)
-	if _, err := s.write.Exec(`ALTER TABLE payloads RENAME TO elsewhere`); err != nil {
+	if _, err := s.db.Write.Exec(`ALTER TABLE payloads RENAME TO elsewhere`); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
@@ -160,7 +161,7 @@ func TestSpoolRefusedForAWhile(t *testing.T) {
 	if _, err := os.Stat(refused); err == nil {
 		t.Error("steps were kept aside that a whole database takes")
 	}
-	if _, err := s.write.Exec(`ALTER TABLE elsewhere RENAME TO payloads`); err != nil {
+	if _, err := s.db.Write.Exec(`ALTER TABLE elsewhere RENAME TO payloads`); err != nil {
 		t.Fatal(err)
 	}
 	odd := freshStep(10)
@@ -208,14 +209,14 @@ func TestSpoolOfASlowDatabase(t *testing.T) {
 	s, alias := servedOnPostgres(t)
 	steps, _ := arrivals(s, alias, 12)
 	_, d := spooled(t, s, steps)
-	tx, err := s.read.Beginx()
+	tx, err := s.db.Read.Beginx()
 	if err == nil {
 		_, err = tx.Exec(`LOCK TABLE attempts IN EXCLUSIVE MODE`)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := d.round(t.Context()); err == nil || unavailable(err) == "" {
+	if _, err := d.round(t.Context()); err == nil || db.Unavailable(err) == "" {
 		t.Errorf("a database that does not answer: %v", err)
 	}
 	if d.limit > len(steps)/2 {
@@ -239,7 +240,7 @@ func TestSpoolOfAnotherDatabase(t *testing.T) {
 	rounds(t, d)
 	for _, e := range []*relay.Event{removed, renamed} {
 		var n int
-		if err := s.read.Get(&n, `SELECT COUNT(*) FROM events WHERE id = $1`, e.ID); err != nil || n > 0 {
+		if err := s.db.Read.Get(&n, `SELECT COUNT(*) FROM events WHERE id = $1`, e.ID); err != nil || n > 0 {
 			t.Errorf("stored %d, %v", n, err)
 		}
 	}
@@ -268,7 +269,7 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 		t.Error("events of the removed alias were kept aside")
 	}
 	var n int
-	if err := s.read.Get(&n, `SELECT COUNT(*) FROM events`); err != nil || n > 0 {
+	if err := s.db.Read.Get(&n, `SELECT COUNT(*) FROM events`); err != nil || n > 0 {
 		t.Errorf("%d events of the removed alias are there, %v", n, err)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/store/db"
 )
 
 const (
@@ -134,7 +135,7 @@ func (k *storageUsage) total() (sum int64) {
 // spool is full. If older events have to be evicted, it does that, for at most wait. It
 // otherwise answers from memory, and reserves nothing.
 func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
-	if err := s.disk.low(); err != nil {
+	if err := s.db.Disk.Low(); err != nil {
 		return err
 	}
 	if err := s.spool.Admits(need); err != nil {
@@ -161,23 +162,23 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 // background; until that is done no alias counts as full.
 func (s *Store) countStorage(ctx context.Context) error {
 	k := &s.storage
-	k.limit, k.shared, k.evicting = s.opt.MaxAliasStorage, s.d.isPostgres, make(chan struct{}, 1)
+	k.limit, k.shared, k.evicting = s.opt.MaxAliasStorage, s.db.Dialect.SeveralNodes(), make(chan struct{}, 1)
 	k.aliases = map[int64]*aliasUsage{}
 	if k.limit <= 0 {
 		return nil
 	}
-	db := s.direct
-	if !s.d.isPostgres {
-		db = s.read // the journal needs the only writer
+	db := s.db.Slow
+	if !s.db.Dialect.SeveralNodes() {
+		db = s.db.Read // the journal needs the only writer
 	}
 	tx, err := db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
 	if err != nil {
-		return s.fault("count stored bytes", err)
+		return s.db.Fault("count stored bytes", err)
 	}
-	q := session{ctx, tx, &s.d, &s.clock}
-	if err := q.get(&k.heard, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query takes the snapshot
+	q := s.db.Session(ctx, tx)
+	if err := q.Get(&k.heard, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query takes the snapshot
 		_ = tx.Rollback()
-		return s.fault("count stored bytes", err)
+		return s.db.Fault("count stored bytes", err)
 	}
 	soon := make(chan struct{})
 	s.wait.Go(func() {
@@ -195,13 +196,13 @@ func (s *Store) countStorage(ctx context.Context) error {
 }
 
 // count counts the stored bytes and ends the transaction.
-func (k *storageUsage) count(q session, tx *sqlx.Tx) error {
+func (k *storageUsage) count(q db.Query, tx *sqlx.Tx) error {
 	defer func() { _ = tx.Rollback() }()
 	var rows []struct {
 		Alias int64 `db:"alias_id"`
 		Bytes int64 `db:"bytes"`
 	}
-	if err := q.all(&rows, `SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
+	if err := q.All(&rows, `SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
 		FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`); err != nil {
 		return err
 	}
@@ -230,8 +231,8 @@ func (s *Store) tellStorage(ctx context.Context) {
 		for _, alias := range some {
 			text = append(text, fmt.Sprintf("%d:%d", alias, untold[alias]))
 		}
-		err := s.update(ctx, "tell what is stored", func(c *writeTx) error {
-			c.clusterEvents = []relay.Change{{Kind: changeStorage, Credential: strings.Join(text, ",")}}
+		err := s.db.Update(ctx, "tell what is stored", func(c *db.Tx) error {
+			c.Announced = []relay.Change{{Kind: changeStorage, Credential: strings.Join(text, ",")}}
 			return nil
 		})
 		if err != nil {
@@ -244,26 +245,26 @@ func (s *Store) tellStorage(ctx context.Context) {
 }
 
 // tellFreed has a transaction tell what it removes, where others count that too.
-func (s *Store) tellFreed(c *writeTx) {
+func (s *Store) tellFreed(c *db.Tx) {
 	beside := s.stop == nil // a command; the server knows the limit
-	if len(c.freed) == 0 || !beside && (!s.d.isPostgres || s.storage.limit <= 0) {
+	if len(c.Freed) == 0 || !beside && (!s.db.Dialect.SeveralNodes() || s.storage.limit <= 0) {
 		return
 	}
 	text := []string{}
-	for _, alias := range slices.Sorted(maps.Keys(c.freed)) {
-		text = append(text, fmt.Sprintf("%d:%d", alias, -c.freed[alias]))
+	for _, alias := range slices.Sorted(maps.Keys(c.Freed)) {
+		text = append(text, fmt.Sprintf("%d:%d", alias, -c.Freed[alias]))
 	}
 	for some := range slices.Chunk(text, toldAtOnce) {
-		c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: changeStorage, Credential: strings.Join(some, ",")})
+		c.Announced = append(c.Announced, relay.Change{Kind: changeStorage, Credential: strings.Join(some, ",")})
 	}
 }
 
-// free notes that a transaction removes bytes of an alias from its storage.
-func (c *writeTx) free(alias, bytes int64) {
-	if c.freed == nil {
-		c.freed = map[int64]int64{}
+// noteFreed notes that a transaction removes bytes of an alias from its storage.
+func noteFreed(c *db.Tx, alias, bytes int64) {
+	if c.Freed == nil {
+		c.Freed = map[int64]int64{}
 	}
-	c.freed[alias] += bytes
+	c.Freed[alias] += bytes
 }
 
 // hear counts what a revision of another process tells, unless it was counted before. The
@@ -290,10 +291,10 @@ func (k *storageUsage) hearFrom(revision int64) {
 
 // surplusOf is surplus in a transaction that evicts from an alias. Other nodes may do that too:
 // the transaction waits until theirs have ended, and counts what they have removed.
-func (s *Store) surplusOf(c *writeTx, alias, need int64) (int64, error) {
+func (s *Store) surplusOf(c *db.Tx, alias, need int64) (int64, error) {
 	k := &s.storage
-	if c.d.isPostgres {
-		c.lockText("evict", strconv.FormatInt(alias, 10))
+	if c.Dialect.SeveralNodes() {
+		c.LockText("evict", strconv.FormatInt(alias, 10))
 		k.mu.Lock()
 		heard := k.heard
 		k.mu.Unlock()
@@ -301,7 +302,7 @@ func (s *Store) surplusOf(c *writeTx, alias, need int64) (int64, error) {
 			id           int64
 			origin, text string
 		}
-		rows, err := rowsOf(c.session, func(r *told) []any { return []any{&r.id, &r.origin, &r.text} },
+		rows, err := db.RowsOf(c.Query, func(r *told) []any { return []any{&r.id, &r.origin, &r.text} },
 			`SELECT id, origin, credential FROM revisions WHERE id > ? AND kind = ? ORDER BY id`, heard, string(changeStorage))
 		if err != nil {
 			return 0, err
@@ -312,7 +313,7 @@ func (s *Store) surplusOf(c *writeTx, alias, need int64) (int64, error) {
 			}
 		}
 	}
-	return k.surplus(alias, need), c.err
+	return k.surplus(alias, need), c.Err
 }
 
 // evictOverLimit evicts from the aliases that have more than they may. vacuumed is how many events
@@ -342,8 +343,8 @@ func (s *Store) evict(ctx context.Context, alias, need int64) {
 	if excess, evictable := k.excess(alias, need); excess == 0 || !evictable {
 		return
 	}
-	most := func(c *writeTx) (int64, error) { return s.surplusOf(c, alias, need) }
-	_, err := s.removeOldest(ctx, alias, lastID, s.now(), most, &s.retentionCounts.evicted)
+	most := func(c *db.Tx) (int64, error) { return s.surplusOf(c, alias, need) }
+	_, err := s.removeOldest(ctx, alias, lastID, s.db.Now(), most, &s.retentionCounts.evicted)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("old events of a full alias cannot be removed", "alias", alias, "err", err)
 	}

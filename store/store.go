@@ -13,11 +13,9 @@ package store
 
 import (
 	"context"
-	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,9 +23,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"relay"
+	"relay/store/db"
 	"relay/store/file"
 	"relay/store/spool"
 )
@@ -77,21 +74,10 @@ type Options struct {
 // Store keeps everything that has to outlive the process. All methods are safe for
 // concurrent use.
 type Store struct {
-	opt       Options
-	log       *slog.Logger
-	d         dialect
-	write     *sqlx.DB
-	read      *sqlx.DB
-	readLogin *sqlx.DB // for credentials: long reads of events must not keep a login waiting; Postgres: the same as read
-	direct    *sqlx.DB // Postgres: for migrations, without a pooler; SQLite: the same as write
-	viaPooler bool     // write, read and journal use a pooler
-
-	journal *sqlx.DB // connection of the committer; on SQLite the same as write
-	spool   *spool.Spool
-
-	// commitMu makes changes be published in the order of their commits, where there is
-	// only one writer (SQLite).
-	commitMu sync.Mutex
+	opt   Options
+	log   *slog.Logger
+	db    *db.DB
+	spool *spool.Spool
 
 	spoolID         string                       // names the data dir, and with it the spool
 	origin          string                       // names this process in revisions
@@ -109,13 +95,8 @@ type Store struct {
 	meter           meter
 	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
 	lateEnds        lateEnds
-	prepared        map[*statement]*sql.Stmt // of SQLite, for the journal; made before a transaction has the only writing connection
-	inserts         driverStatements
 	remover         remover
-	checkpointer    checkpointer
 	storage         storageUsage
-	disk            disk
-	clock           clock
 	jumps           jumpWatch
 	retentionCounts retentionCounts
 
@@ -141,7 +122,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{opt: o, log: o.Log, wakeCleaner: make(chan struct{}, 1)}
-	s.clock.start(o.Now)
 	s.meter.init()
 	s.outbox.start()
 	s.notices.init()
@@ -149,18 +129,15 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if !spooling {
 		o.SpoolLimit = 0
 	}
-	s.spool = spool.New(spool.Options{Dir: o.DataDir, Database: s.place(), Limit: o.SpoolLimit, Claimant: s.claimant, Log: o.Log})
+	s.spool = spool.New(spool.Options{Dir: o.DataDir, Database: db.PlaceOf(o.URL, o.DataDir), Limit: o.SpoolLimit, Claimant: s.claimant, Log: o.Log})
 	var err error
-	switch {
-	case o.URL == "":
-		err = s.openSQLite(ctx)
-	case strings.HasPrefix(o.URL, "postgres://"), strings.HasPrefix(o.URL, "postgresql://"):
-		err = s.openPostgres(ctx)
-	default:
-		err = errors.New("the database URL must start with postgres://; leave it empty for sqlite in the data dir")
-	}
+	s.db, err = db.Open(ctx, db.Options{
+		URL: o.URL, DirectURL: o.DirectURL, DataDir: o.DataDir, MinFree: o.MinFree, FreeSpace: o.FreeSpace, Now: o.Now, MaxConns: o.MaxConns,
+		NoCreate: o.NoCreate, Log: o.Log,
+	})
+	s.db.Away, s.db.Finish = s.away, s.finishUpdate
 	if err == nil {
-		err = s.checkSchema(ctx)
+		s.heavyReads = newHeavyReads(s.db.Readers())
 	}
 	if err == nil {
 		s.origin = newSecret("")
@@ -173,21 +150,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
-}
-
-// checkSchema refuses a schema that this program does not know.
-func (s *Store) checkSchema(ctx context.Context) error {
-	have, want, err := s.Schema(ctx)
-	if err != nil {
-		return err
-	}
-	if have > want {
-		return fmt.Errorf("the database schema is version %d, made by a newer relayd; this one knows %d: run the newer program", have, want)
-	}
-	if have == 0 && s.opt.NoCreate {
-		return fmt.Errorf("no relay data in %s; start relayd serve there first", s.place())
-	}
-	return nil
 }
 
 // loadSpoolID reads the id of the data dir, and creates it when absent.
@@ -232,27 +194,17 @@ func (s *Store) Close() error {
 			s.stop()
 		}
 		s.wait.Wait()
-		err = unlessAway(s.leave())
+		err = db.UnlessAway(s.leave())
 		err = errors.Join(err, s.spool.Close())
 		s.outbox.close()
-		err = errors.Join(err, s.inserts.close(s.write))
-		if s.lock != nil {
-			err = errors.Join(err, unlessAway(file.Unlock(s.lock)))
+		if s.membership.db != nil {
+			err = errors.Join(err, db.UnlessAway(s.membership.db.Close()))
 		}
-		for _, db := range []*sqlx.DB{s.checkpointer.db, s.membership.db, s.read, s.readLogin, s.write, s.direct, s.journal} {
-			if db != nil {
-				err = errors.Join(err, unlessAway(db.Close())) // closing a handle twice is harmless
-			}
+		err = errors.Join(err, s.db.Close())
+		if s.lock != nil {
+			err = errors.Join(err, db.UnlessAway(file.Unlock(s.lock)))
 		}
 	})
-	return err
-}
-
-// unlessAway drops the error of closing a connection to an unreachable database.
-func unlessAway(err error) error {
-	if unavailable(err) != "" {
-		return nil
-	}
 	return err
 }
 
@@ -287,14 +239,13 @@ func (s *Store) health(ctx context.Context) error {
 			return fmt.Errorf("store: %w", err)
 		}
 	}
-	s.disk.refresh(s)
-	if e := s.disk.low(); e != nil {
+	s.db.Disk.Refresh()
+	if e := s.db.Disk.Low(); e != nil {
 		return fmt.Errorf("disk: %w; free some space there, or set a shorter --retention, a lower --max-alias-storage or --min-free", e.Cause)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	var one int
-	if err := s.read.GetContext(ctx, &one, `SELECT 1`); err != nil {
+	if err := s.db.Ping(ctx); err != nil {
 		return fmt.Errorf("store: %w", err)
 	}
 	return nil
@@ -325,16 +276,21 @@ func (s *Store) Stats() Stats {
 }
 
 // Describe names the engine and the location of the data, without secrets.
-func (s *Store) Describe() string { return s.d.name + " " + s.place() }
+func (s *Store) Describe() string { return s.db.Describe() }
 
-// place is where the data is, for people.
-func (s *Store) place() string {
-	if s.opt.URL == "" {
-		return filepath.Join(s.opt.DataDir, databaseFile)
-	}
-	u, err := url.Parse(s.opt.URL)
-	if err != nil {
-		return "postgres"
-	}
-	return u.Host + u.Path
-}
+// Schema gives the version that the database has and the one that this program
+// wants; have is 0 in an empty database. It changes nothing.
+func (s *Store) Schema(ctx context.Context) (have, want int64, err error) { return s.db.Schema(ctx) }
+
+// Migrate brings the schema up and says from where to where: the same when there was
+// nothing to do. Several processes may call it at once: each migration is applied, and
+// told, by one of them.
+func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) { return s.db.Migrate(ctx) }
+
+// ErrUsePgDump is returned by Backup for a Postgres store, which has its own tools.
+var ErrUsePgDump = db.ErrUsePgDump
+
+// Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server
+// may write to the store meanwhile. The file appears complete and synced, or not at all. An
+// existing file is not touched.
+func (s *Store) Backup(ctx context.Context, path string) error { return s.db.Backup(ctx, path) }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // sweepLoop sweeps dead nodes after each renewal. It has a goroutine of its own, because it
@@ -19,7 +20,7 @@ func (s *Store) sweepLoop(ctx context.Context) {
 		case <-s.membership.observed:
 		}
 		for _, node := range s.membership.dead() {
-			if pause(ctx, mathrand.N(sweepJitter)) != nil {
+			if db.Pause(ctx, mathrand.N(sweepJitter)) != nil {
 				return
 			}
 			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.Down.Load() {
@@ -42,7 +43,7 @@ func (s *Store) endDeadNodes(ctx context.Context, predecessor string) error {
 		},
 		func() error { return s.clearTunnels(ctx) },
 	} {
-		if err := whileLocked(ctx, step); err != nil {
+		if err := db.WhileLocked(ctx, step); err != nil {
 			return err
 		}
 	}
@@ -58,7 +59,7 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 	if id == "" {
 		return nil
 	}
-	if err := s.execute(ctx, "call the predecessor dead", `UPDATE nodes SET state = 'dead' WHERE id = ?`, id); err != nil {
+	if err := s.db.Execute(ctx, "call the predecessor dead", `UPDATE nodes SET state = 'dead' WHERE id = ?`, id); err != nil {
 		return err
 	}
 	name, random, _ := strings.Cut(id, "/")
@@ -73,8 +74,8 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	m := &s.membership
 	ours := false
-	err := s.update(ctx, "call a node dead", func(c *writeTx) (err error) {
-		ours, err = c.lockDead(node.ID, node.Beat)
+	err := s.db.Update(ctx, "call a node dead", func(c *db.Tx) (err error) {
+		ours, err = lockDead(c, node.ID, node.Beat)
 		return err
 	})
 	if err != nil || !ours {
@@ -87,14 +88,14 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 			s.log.Info("a dead node is swept", "name", node.Name, "interrupted_attempts", total)
 			return nil
 		}
-		err := s.update(ctx, "sweep a dead node", func(c *writeTx) (err error) {
-			if ours, err = c.lockDead(node.ID, node.Beat); err != nil || !ours {
+		err := s.db.Update(ctx, "sweep a dead node", func(c *db.Tx) (err error) {
+			if ours, err = lockDead(c, node.ID, node.Beat); err != nil || !ours {
 				return err
 			}
-			if n, err = c.interruptSome(`claim_node = ?`, node.ID); err == nil && n == 0 {
-				c.do(`DELETE FROM nodes WHERE id = ?`, node.ID)
+			if n, err = interruptSome(c, `claim_node = ?`, node.ID); err == nil && n == 0 {
+				c.Do(`DELETE FROM nodes WHERE id = ?`, node.ID)
 			}
-			c.clusterEvents = c.localEvents
+			c.Announced = c.Changes
 			return err
 		})
 		if err != nil || !ours {
@@ -107,16 +108,16 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 // lockDead locks the row of a node that is dead, or whose beat is still the one that was
 // observed, marks it as dead and detaches its tunnels. It returns false when the node lives,
 // is gone, or another node sweeps it. A node that finds its row marked rejoins.
-func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
-	rows, err := rowsOf(c.session, func(n *relay.Node) []any { return []any{&n.State, (*micro)(&n.LastSeenAt)} },
-		`SELECT state, seen_at FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.d.skipLocked, id, beat)
+func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
+	rows, err := db.RowsOf(c.Query, func(n *relay.Node) []any { return []any{&n.State, (*db.Time)(&n.LastSeenAt)} },
+		`SELECT state, seen_at FROM nodes WHERE id = ? AND (beat = ? OR state = 'dead')`+c.Dialect.SkipLocked(), id, beat)
 	if err != nil || len(rows) == 0 {
 		return false, err
 	}
 	if rows[0].State != relay.NodeDead {
-		c.do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
+		c.Do(`UPDATE nodes SET state = 'dead' WHERE id = ?`, id)
 	}
-	aliases, err := c.dropTunnels(`node_id = ?`, id)
+	aliases, err := dropTunnels(c, `node_id = ?`, id)
 	if err != nil {
 		return true, err
 	}
@@ -124,5 +125,5 @@ func (c *writeTx) lockDead(id string, beat int64) (bool, error) {
 	for _, alias := range aliases {
 		seen[alias] = rows[0].LastSeenAt
 	}
-	return true, c.withholdSince(seen)
+	return true, withholdSince(c, seen)
 }

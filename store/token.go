@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/store/db"
 )
 
 const tokenQuery = `SELECT x.id, x.account_id, o.name, x.name, x.scopes, COALESCE(al.name, ''), x.created_at, x.expires_at, x.last_used_at
@@ -15,7 +16,7 @@ const tokenQuery = `SELECT x.id, x.account_id, o.name, x.name, x.scopes, COALESC
 
 func tokenFields(t *relay.Token) []any {
 	return []any{
-		&t.ID, &t.Account, &t.AccountName, &t.Name, &t.Scopes, &t.Alias, (*micro)(&t.CreatedAt), (*micro)(&t.ExpiresAt), (*micro)(&t.LastUsedAt),
+		&t.ID, &t.Account, &t.AccountName, &t.Name, &t.Scopes, &t.Alias, (*db.Time)(&t.CreatedAt), (*db.Time)(&t.ExpiresAt), (*db.Time)(&t.LastUsedAt),
 	}
 }
 
@@ -24,7 +25,7 @@ func tokenFields(t *relay.Token) []any {
 func (s *Store) TokenOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorToken, "tokens", `CASE x.name WHEN '' THEN x.id ELSE x.name END, x.scopes, COALESCE(x.alias_id, 0),
 		COALESCE((SELECT al.name FROM aliases al WHERE al.id = x.alias_id), ''), x.expires_at, 0`,
-		`x.hash = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, hash(secret), micros(s.now()))
+		`x.hash = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, hash(secret), db.Micros(s.db.Now()))
 }
 
 // CreateToken makes an API token from t's AccountName ("" = the actor's own), Name,
@@ -41,30 +42,30 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 		}
 	}
 	secret = newSecret("rly_")
-	err = s.update(ctx, "create token", func(c *writeTx) error {
-		account, err := c.subject(who, t.AccountName)
+	err = s.db.Update(ctx, "create token", func(c *db.Tx) error {
+		account, err := subjectOf(c.Query, who, t.AccountName)
 		if err != nil {
 			return err
 		}
-		if err := c.holdAccount(account.ID); err != nil {
+		if err := holdAccount(c, account.ID); err != nil {
 			return err
 		}
 		var alias any
 		if t.Alias != "" {
 			holder := relay.Actor{Kind: relay.ActorUser, Account: account.ID}
-			a, err := c.aliasForUpdate(func() (*relay.Alias, error) { return c.alias(holder, t.Alias) })
+			a, err := aliasForUpdate(c, func() (*relay.Alias, error) { return findAlias(c.Query, holder, t.Alias) })
 			if err != nil {
 				return err
 			}
 			alias = a.ID
 		}
 		id := newName("tok_")
-		c.do(`INSERT INTO tokens (id, hash, account_id, name, scopes, alias_id, created_at, expires_at, renewal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(secret), account.ID, truncateName(t.Name), int64(t.Scopes), alias, micros(s.now()), micros(t.ExpiresAt), t.Renewal.Microseconds())
-		if made, err = rowOf(c.session, tokenFields, tokenQuery+`x.id = ?`, id); err != nil {
+		c.Do(`INSERT INTO tokens (id, hash, account_id, name, scopes, alias_id, created_at, expires_at, renewal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+			id, hash(secret), account.ID, truncateName(t.Name), int64(t.Scopes), alias, db.Micros(s.db.Now()), db.Micros(t.ExpiresAt), t.Renewal.Microseconds())
+		if made, err = db.RowOf(c.Query, tokenFields, tokenQuery+`x.id = ?`, id); err != nil {
 			return err
 		}
-		return c.audit(who, account.ID, "token.add", id, made.Name)
+		return audit(c, who, account.ID, "token.add", id, made.Name)
 	})
 	return made, secret, err
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/db"
 )
 
 // tunnelSlice is how many aliases one transaction of StoreTunnels changes: SQLite has one
@@ -19,7 +20,7 @@ const tunnelColumns = `alias_id, tunnel_id, node_id, account_id, user_name, sinc
 // tunnelFields are where tunnelColumns go.
 func tunnelFields(r *relay.TunnelRecord) []any {
 	return []any{
-		&r.Alias, &r.ID, &r.Node, &r.Account, &r.User, (*micro)(&r.Since), &r.Client, (*addrPort)(&r.Remote), &r.Target, &r.HostHeader,
+		&r.Alias, &r.ID, &r.Node, &r.Account, &r.User, (*db.Time)(&r.Since), &r.Client, (*db.AddrPort)(&r.Remote), &r.Target, &r.HostHeader,
 		&r.LazyDial, &r.State, &r.Requests,
 	}
 }
@@ -33,7 +34,7 @@ func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (r
 	slices.SortFunc(writes, func(a, b relay.TunnelWrite) int { return int(a.Alias - b.Alias) }) // the order in which all nodes lock rows
 	for some := range slices.Chunk(writes, tunnelSlice) {
 		var from []relay.TunnelRecord
-		if err := s.update(ctx, "store tunnels", func(c *writeTx) error {
+		if err := s.db.Update(ctx, "store tunnels", func(c *db.Tx) error {
 			from, err = s.storeTunnels(c, some)
 			return err
 		}); err != nil {
@@ -44,19 +45,16 @@ func (s *Store) StoreTunnels(ctx context.Context, writes []relay.TunnelWrite) (r
 	return replaced, nil
 }
 
-func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
+func (s *Store) storeTunnels(c *db.Tx, writes []relay.TunnelWrite) (replaced []relay.TunnelRecord, err error) {
 	node := s.NodeID()
-	if c.d.isPostgres { // a node that was called dead writes after it has rejoined
-		var one int
-		if err := c.get(&one, `SELECT 1 FROM nodes WHERE id = ? AND state <> 'dead' FOR KEY SHARE`, node); err != nil {
-			return nil, err
-		}
+	if err := c.Refer(`SELECT 1 FROM nodes WHERE id = ? AND state <> 'dead'`, node); err != nil { // a node that was called dead writes after it has rejoined
+		return nil, err
 	}
 	ids := make([]int64, len(writes))
 	for i := range writes {
 		ids[i] = writes[i].Alias
 	}
-	had, err := c.tunnels(ids, c.d.forUpdate)
+	had, err := readTunnels(c.Query, ids, c.Dialect.ForUpdate())
 	if err != nil {
 		return nil, err
 	}
@@ -82,33 +80,33 @@ func (s *Store) storeTunnels(c *writeTx, writes []relay.TunnelWrite) (replaced [
 			times[w.Alias] = w.At
 		}
 	}
-	c.upsertTunnels(node, attach, ``)
-	c.upsertTunnels(node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`)
+	upsertTunnels(c, node, attach, ``)
+	upsertTunnels(c, node, keep, ` WHERE tunnels.tunnel_id = excluded.tunnel_id`)
 	if len(detach) > 0 {
-		if _, err := c.execIn(`DELETE FROM tunnels WHERE tunnel_id IN (?)`, detach); err != nil {
+		if _, err := c.ExecIn(`DELETE FROM tunnels WHERE tunnel_id IN (?)`, detach); err != nil {
 			return nil, err
 		}
 	}
-	c.setLastOnline(times)
+	setLastOnline(c, times)
 	if len(ids) > maxAnnounced {
 		ids = []int64{0}
 	}
 	for _, id := range ids {
-		c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: relay.ChangeTunnel, Alias: id})
+		c.Announced = append(c.Announced, relay.Change{Kind: relay.ChangeTunnel, Alias: id})
 	}
-	if err := c.withholdReplaced(replaced); err != nil {
+	if err := withholdReplaced(c, replaced); err != nil {
 		return nil, err
 	}
-	return replaced, c.sweepReplaced(replaced)
+	return replaced, sweepReplaced(c, replaced)
 }
 
 // maxAnnounced is the number of aliases from which on one change stands for all.
 const maxAnnounced = 100
 
-// tunnels reads the tunnels of aliases, by alias.
-func (q session) tunnels(aliases []int64, lock string) (map[int64]relay.TunnelRecord, error) {
-	in, args := columnIn(`alias_id`, aliases)
-	rows, err := rowsOf(q, tunnelFields, `SELECT `+tunnelColumns+` FROM tunnels WHERE `+in+` ORDER BY alias_id`+lock, args...)
+// readTunnels reads the tunnels of aliases, by alias.
+func readTunnels(q db.Query, aliases []int64, lock string) (map[int64]relay.TunnelRecord, error) {
+	in, args := db.ColumnIn(`alias_id`, aliases)
+	rows, err := db.RowsOf(q, tunnelFields, `SELECT `+tunnelColumns+` FROM tunnels WHERE `+in+` ORDER BY alias_id`+lock, args...)
 	out := make(map[int64]relay.TunnelRecord, len(rows))
 	for _, r := range rows {
 		out[r.Alias] = r
@@ -117,7 +115,7 @@ func (q session) tunnels(aliases []int64, lock string) (map[int64]relay.TunnelRe
 }
 
 // upsertTunnels writes records; where restricts the rows that are replaced.
-func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where string) {
+func upsertTunnels(c *db.Tx, node string, list []relay.TunnelWrite, where string) {
 	if len(list) == 0 {
 		return
 	}
@@ -129,11 +127,11 @@ func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where str
 		if r.Remote.IsValid() {
 			remote = r.Remote.String()
 		}
-		args = append(args, r.Alias, r.ID, node, r.Account, storableText(r.User), micros(r.Since), storableText(r.Client), remote,
-			storableText(r.Target), storableText(r.HostHeader), boolToInt(r.LazyDial), string(r.State))
+		args = append(args, r.Alias, r.ID, node, r.Account, db.StorableText(r.User), db.Micros(r.Since), db.StorableText(r.Client), remote,
+			db.StorableText(r.Target), db.StorableText(r.HostHeader), db.BoolToInt(r.LazyDial), string(r.State))
 	}
 	columns := strings.TrimSuffix(tunnelColumns, ", requests")
-	c.do(`WITH v (`+columns+`) AS (VALUES `+strings.Repeat(row, len(list))[1:]+`)
+	c.Do(`WITH v (`+columns+`) AS (VALUES `+strings.Repeat(row, len(list))[1:]+`)
 		INSERT INTO tunnels (`+columns+`) SELECT `+columns+` FROM v WHERE EXISTS (SELECT 1 FROM aliases WHERE id = v.alias_id)
 		ON CONFLICT (alias_id) DO UPDATE SET
 			requests = CASE WHEN tunnels.tunnel_id = excluded.tunnel_id THEN tunnels.requests ELSE 0 END,
@@ -143,22 +141,9 @@ func (c *writeTx) upsertTunnels(node string, list []relay.TunnelWrite, where str
 			host_header = excluded.host_header, lazy_dial = excluded.lazy_dial`+where, args...)
 }
 
-// updateEach updates one row for each entry of a map: set is the statement after UPDATE, for rows v
-// of the key k, which has the type key, and the value as stored gives it.
-func updateEach[K comparable, V any](c *writeTx, values map[K]V, stored func(V) int64, set, key string) {
-	for keys := range slices.Chunk(slices.Collect(maps.Keys(values)), 1000) { // SQLite takes 32,766 arguments
-		args := make([]any, 0, 2*len(keys))
-		for _, k := range keys {
-			args = append(args, k, stored(values[k]))
-		}
-		rows := strings.Repeat(`, (CAST(? AS `+key+`), CAST(? AS BIGINT))`, len(keys))[1:]
-		c.do(`WITH v (k, value) AS (VALUES `+rows+`) UPDATE `+set, args...)
-	}
-}
-
 // sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the
 // queues of their aliases: the queue goes on at this node.
-func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
+func sweepReplaced(c *db.Tx, replaced []relay.TunnelRecord) error {
 	if len(replaced) == 0 {
 		return nil
 	}
@@ -168,15 +153,15 @@ func (c *writeTx) sweepReplaced(replaced []relay.TunnelRecord) error {
 		former[r.Alias], aliases[i] = r.Node, r.Alias
 	}
 	var ids []relay.ID
-	if err := c.allIn(&ids, `SELECT event_id FROM queue WHERE alias_id IN (?) AND claim_node <> ''`, aliases); err != nil || len(ids) == 0 {
+	if err := c.AllIn(&ids, `SELECT event_id FROM queue WHERE alias_id IN (?) AND claim_node <> ''`, aliases); err != nil || len(ids) == 0 {
 		return err
 	}
 	var rows []attemptRow
-	if err := c.allIn(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, ids); err != nil {
+	if err := c.AllIn(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, ids); err != nil {
 		return err
 	}
 	rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return r.ClaimNode != former[r.AliasID] })
-	return c.interruptAll(rows, takenOverFault)
+	return interruptAll(c, rows, takenOverFault)
 }
 
 var takenOverFault = relay.Fault{
@@ -188,17 +173,17 @@ func (s *Store) AddRequests(ctx context.Context, counts map[string]int64) error 
 	if len(counts) == 0 {
 		return nil
 	}
-	return s.update(ctx, "count requests of tunnels", func(c *writeTx) error {
-		updateEach(c, counts, func(n int64) int64 { return n }, `tunnels SET requests = requests + v.value FROM v WHERE tunnel_id = v.k`, `TEXT`)
+	return s.db.Update(ctx, "count requests of tunnels", func(c *db.Tx) error {
+		db.UpdateEach(c, counts, func(n int64) int64 { return n }, `tunnels SET requests = requests + v.value FROM v WHERE tunnel_id = v.k`, `TEXT`)
 		return nil
 	})
 }
 
 // AnnounceQueues tells the other nodes that the queues of aliases have changed.
 func (s *Store) AnnounceQueues(ctx context.Context, aliases []int64) error {
-	return s.update(ctx, "announce queues", func(c *writeTx) error {
+	return s.db.Update(ctx, "announce queues", func(c *db.Tx) error {
 		for _, id := range aliases {
-			c.clusterEvents = append(c.clusterEvents, relay.Change{Kind: relay.ChangeQueue, Alias: id})
+			c.Announced = append(c.Announced, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 		}
 		return nil
 	})
@@ -209,8 +194,8 @@ func (s *Store) AnnounceQueues(ctx context.Context, aliases []int64) error {
 func (s *Store) TunnelsOf(ctx context.Context, aliases []int64) (map[int64]relay.TunnelRecord, error) {
 	out := make(map[int64]relay.TunnelRecord, len(aliases))
 	for some := range slices.Chunk(aliases, 1000) {
-		if err := s.view(ctx, "read tunnels", func(q session) error {
-			part, err := q.tunnels(some, "")
+		if err := s.db.View(ctx, "read tunnels", func(q db.Query) error {
+			part, err := readTunnels(q, some, "")
 			maps.Copy(out, part)
 			return err
 		}); err != nil {
@@ -229,8 +214,8 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 	}
 	out := make(map[int64]time.Time, len(aliases))
 	for some := range slices.Chunk(aliases, aliasSlice) {
-		in, args := columnIn(`id`, some)
-		rows, err := readRows(ctx, s, "read times of tunnels", func(r *row) []any { return []any{&r.alias, (*micro)(&r.at)} },
+		in, args := db.ColumnIn(`id`, some)
+		rows, err := db.ReadRows(ctx, s.db, "read times of tunnels", func(r *row) []any { return []any{&r.alias, (*db.Time)(&r.at)} },
 			`SELECT id, last_online_at FROM aliases WHERE `+in+` AND last_online_at > 0`, args...)
 		if err != nil {
 			return nil, err
@@ -244,44 +229,44 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 
 // dropTunnels deletes tunnels that nobody has detached, of the nodes of a condition: their aliases
 // are offline from now on. It returns these aliases.
-func (c *writeTx) dropTunnels(where string, args ...any) ([]int64, error) {
+func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 	var ids []int64
-	if err := c.all(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {
+	if err := c.All(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {
 		return nil, err
 	}
 	lost := make(map[int64]time.Time, len(ids))
 	for _, id := range ids {
-		lost[id] = c.now()
+		lost[id] = c.Now()
 	}
-	c.setLastOnline(lost)
-	c.announce(relay.Change{Kind: relay.ChangeTunnel})
+	setLastOnline(c, lost)
+	c.Announce(relay.Change{Kind: relay.ChangeTunnel})
 	return ids, nil
 }
 
 // withholdSince takes back the release of events that other nodes have put into the queues of
 // aliases for the node of their tunnel: it does not live any more, and gave its last sign of life
 // at the time given by alias. They wait like others that came while the alias was offline.
-func (c *writeTx) withholdSince(seen map[int64]time.Time) error {
+func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))
 		for _, id := range aliases {
-			args = append(args, id, micros(seen[id].Add(-beatInterval))) // what came then may have been refused by the node since
+			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // what came then may have been refused by the node since
 		}
 		var rows []attemptRow
-		if err := c.all(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)
+		if err := c.All(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)
 			UPDATE queue SET released = 0 FROM v WHERE alias_id = v.k AND received_at >= v.since AND kind = 0 AND released = 1 AND claim_node = ''
 			RETURNING event_id, n, alias_id`, args...); err != nil {
 			return err
 		}
 		for _, r := range rows {
-			c.publish(relay.Change{Kind: relay.ChangeQueue, Alias: r.AliasID}, relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: r.EventID, N: r.N})
+			c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: r.AliasID}, relay.Change{Kind: relay.ChangeAttempt, Alias: r.AliasID, Event: r.EventID, N: r.N})
 		}
 	}
 	return nil
 }
 
 // withholdReplaced is withholdSince for tunnels that were taken over from other nodes.
-func (c *writeTx) withholdReplaced(replaced []relay.TunnelRecord) error {
+func withholdReplaced(c *db.Tx, replaced []relay.TunnelRecord) error {
 	if len(replaced) == 0 {
 		return nil
 	}
@@ -289,7 +274,7 @@ func (c *writeTx) withholdReplaced(replaced []relay.TunnelRecord) error {
 		id   string
 		seen time.Time
 	}
-	rows, err := rowsOf(c.session, func(r *row) []any { return []any{&r.id, (*micro)(&r.seen)} }, `SELECT id, seen_at FROM nodes`)
+	rows, err := db.RowsOf(c.Query, func(r *row) []any { return []any{&r.id, (*db.Time)(&r.seen)} }, `SELECT id, seen_at FROM nodes`)
 	if err != nil {
 		return err
 	}
@@ -301,18 +286,18 @@ func (c *writeTx) withholdReplaced(replaced []relay.TunnelRecord) error {
 			}
 		}
 	}
-	return c.withholdSince(seen)
+	return withholdSince(c, seen)
 }
 
-func (c *writeTx) setLastOnline(times map[int64]time.Time) {
-	updateEach(c, times, micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`)
+func setLastOnline(c *db.Tx, times map[int64]time.Time) {
+	db.UpdateEach(c, times, db.Micros, `aliases SET last_online_at = v.value FROM v WHERE id = v.k`, `BIGINT`)
 }
 
 // AllTunnels reads every tunnel of every node, for the registry, in the order of their
 // aliases' ids.
 func (s *Store) AllTunnels(ctx context.Context) (list []relay.TunnelRecord, err error) {
 	for after := int64(0); ; after = list[len(list)-1].Alias {
-		some, err := readRows(ctx, s, "read tunnels", tunnelFields,
+		some, err := db.ReadRows(ctx, s.db, "read tunnels", tunnelFields,
 			`SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, aliasSlice)
 		if err != nil {
 			return nil, err
@@ -344,7 +329,7 @@ func (s *Store) Tunnels(ctx context.Context, who relay.Actor) (list []relay.Tunn
 		return nil, err
 	}
 	may, args := tunnelAccess(who)
-	return readRows(ctx, s, "list tunnels", namedTunnelFields, tunnelQuery+may+` ORDER BY al.name`, args...)
+	return db.ReadRows(ctx, s.db, "list tunnels", namedTunnelFields, tunnelQuery+may+` ORDER BY al.name`, args...)
 }
 
 // namedTunnelFields are where the columns of tunnelQuery go.
@@ -358,23 +343,23 @@ func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) err
 	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err
 	}
-	return s.update(ctx, "close tunnel", func(c *writeTx) error {
+	return s.db.Update(ctx, "close tunnel", func(c *db.Tx) error {
 		may, args := tunnelAccess(who)
-		r, err := rowOf(c.session, namedTunnelFields, tunnelQuery+`t.tunnel_id = ? AND t.state <> 'closing' AND `+may, append([]any{storableText(id)}, args...)...)
+		r, err := db.RowOf(c.Query, namedTunnelFields, tunnelQuery+`t.tunnel_id = ? AND t.state <> 'closing' AND `+may, append([]any{db.StorableText(id)}, args...)...)
 		if err != nil {
 			return err
 		}
-		c.do(`UPDATE tunnels SET state = 'closing' WHERE tunnel_id = ?`, r.ID)
-		c.announce(relay.Change{Kind: relay.ChangeTunnel, Alias: r.Alias})
-		return c.auditOfAlias(who, r.Alias, "tunnel.close", r.AliasName, r.ID)
+		c.Do(`UPDATE tunnels SET state = 'closing' WHERE tunnel_id = ?`, r.ID)
+		c.Announce(relay.Change{Kind: relay.ChangeTunnel, Alias: r.Alias})
+		return auditOfAlias(c, who, r.Alias, "tunnel.close", r.AliasName, r.ID)
 	})
 }
 
 // clearTunnels deletes the tunnels of nodes that have ended, such as the former start of
 // this one.
 func (s *Store) clearTunnels(ctx context.Context) error {
-	return s.update(ctx, "delete tunnels of ended nodes", func(c *writeTx) error {
-		_, err := c.dropTunnels(`node_id NOT IN (SELECT id FROM nodes)`)
+	return s.db.Update(ctx, "delete tunnels of ended nodes", func(c *db.Tx) error {
+		_, err := dropTunnels(c, `node_id NOT IN (SELECT id FROM nodes)`)
 		return err
 	})
 }

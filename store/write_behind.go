@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 	"time"
+
+	"relay/store/db"
 )
 
 const (
@@ -17,14 +19,14 @@ const (
 // fit is lost. Safe for concurrent use.
 type writeBehind struct {
 	mu      sync.Mutex
-	waiting []func(*writeTx) error
+	waiting []func(*db.Tx) error
 	last    map[string]time.Time // when a write of each key was added last
 	lost    int
 }
 
 // add queues a write, unless one of the same key was added within interval: a client that
 // reconnects each minute would fill the audit log.
-func (l *writeBehind) add(key string, interval time.Duration, write func(*writeTx) error) {
+func (l *writeBehind) add(key string, interval time.Duration, write func(*db.Tx) error) {
 	now := time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +60,7 @@ func (s *Store) flushWriteBehind(ctx context.Context) {
 		if n == 0 {
 			return
 		}
-		if err := s.update(ctx, "write what waits", func(c *writeTx) error {
+		if err := s.db.Update(ctx, "write what waits", func(c *db.Tx) error {
 			for _, write := range batch {
 				if err := write(c); err != nil {
 					return err

@@ -1,4 +1,4 @@
-package store
+package db
 
 import (
 	"context"
@@ -108,7 +108,7 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 		return nil, err
 	}
 	connector.Dialer(by)
-	wait, statement := lockWait(by.readTimeout), opTimeout
+	wait, statement := lockWait(by.readTimeout), OpTimeout
 	switch {
 	case by.shared:
 		wait, statement = 0, 0
@@ -121,9 +121,9 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 	db.SetConnMaxIdleTime(5 * time.Minute)
 	busy := func(err error) bool { // the server is starting, or too busy for a login
 		var network net.Error
-		return errors.As(err, &network) && network.Timeout() || sqlState(err) == "57P03" // cannot_connect_now
+		return errors.As(err, &network) && network.Timeout() || SQLState(err) == "57P03" // cannot_connect_now
 	}
-	if err := tryAgain(ctx, 2*opTimeout, busy, func() error { return db.PingContext(ctx) }); err != nil {
+	if err := tryAgain(ctx, 2*OpTimeout, busy, func() error { return db.PingContext(ctx) }); err != nil {
 		return nil, errors.Join(err, db.Close())
 	}
 	return db, nil
@@ -157,8 +157,8 @@ type driverConn interface {
 
 // markIfStale marks the session as stale if err calls for a new one. It returns err.
 func (c *postgresSession) markIfStale(err error) error {
-	code := sqlState(err)
-	if code != "" && !isRowError(code) && !retriable(err) && code[:2] != "53" { // insufficient resources
+	code := SQLState(err)
+	if code != "" && !isRowError(code) && !Retriable(err) && code[:2] != "53" { // insufficient resources
 		c.stale = true
 	}
 	return err
@@ -223,7 +223,7 @@ func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 // privilege, a table that is being renamed, a replica that is being promoted. An event that
 // was answered must not be dropped because of one of those.
 func postgresUnavailable(err error) string {
-	switch code := sqlState(err); {
+	switch code := SQLState(err); {
 	case code == "", isRowError(code):
 		return ""
 	case code == "53100": // disk_full
@@ -232,8 +232,8 @@ func postgresUnavailable(err error) string {
 	return relay.CodeStoreUnavailable
 }
 
-// sqlState returns the code of an error of Postgres, or "" for another error.
-func sqlState(err error) string {
+// SQLState returns the code of an error of Postgres, or "" for another error.
+func SQLState(err error) string {
 	var e *pq.Error
 	if errors.As(err, &e) {
 		return string(e.Code)
@@ -250,15 +250,15 @@ func isRowError(code string) bool {
 	return false
 }
 
-// retriable reports whether the engine asks for the same transaction to be run again.
-func retriable(err error) bool {
-	code := sqlState(err)
+// Retriable reports whether the engine asks for the same transaction to be run again.
+func Retriable(err error) bool {
+	code := SQLState(err)
 	return code == "40001" || code == "40P01" // serialization failure, deadlock
 }
 
-// isLocked reports whether a statement gave up waiting for a lock of another session.
-func isLocked(err error) bool {
-	switch sqlState(err) {
+// IsLocked reports whether a statement gave up waiting for a lock of another session.
+func IsLocked(err error) bool {
+	switch SQLState(err) {
 	case "55P03", "57014", "40P01": // lock_not_available, query_canceled by statement_timeout, deadlock_detected
 		return true
 	}
@@ -272,11 +272,3 @@ type connectionError struct{ cause error }
 func (e *connectionError) Error() string { return e.cause.Error() }
 
 func (e *connectionError) Unwrap() error { return e.cause }
-
-// asConnectionError wraps such an error of Postgres; nil stays nil.
-func (s *Store) asConnectionError(err error) error {
-	if err == nil || !s.d.isPostgres {
-		return err
-	}
-	return &connectionError{err}
-}

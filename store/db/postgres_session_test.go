@@ -1,4 +1,4 @@
-package store
+package db
 
 import (
 	"context"
@@ -14,6 +14,17 @@ import (
 	"relay/store/pgtest"
 )
 
+// openTest opens a database for a test.
+func openTest(t *testing.T, o Options) *DB {
+	t.Helper()
+	s, err := Open(t.Context(), o)
+	t.Cleanup(func() { _ = s.Close() })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // A session gives up a lock before nobody waits for it any more, or others would pile up
 // behind it; a shorter limit of somebody else stays, and so do the settings of a session
 // that a pooler gives to others.
@@ -28,7 +39,7 @@ func TestSessionSettings(t *testing.T) {
 		"shorter":    {"&lock_timeout=100ms&statement_timeout=200", "100ms", "200ms", dialer{readTimeout: readTimeout}},
 		"longer":     {"&lock_timeout=1h&statement_timeout=2d", "1800ms", "4500ms", dialer{readTimeout: readTimeout}},
 		"direct":     {"", "0", "0", dialer{readTimeout: directReadTimeout}},
-		"migrations": {"", "300ms", "0", dialer{readTimeout: directReadTimeout, lockTimeout: tableWait}},
+		"migrations": {"", "300ms", "0", dialer{readTimeout: directReadTimeout, lockTimeout: TableWait}},
 		"pooled":     {"", "0", "0", dialer{readTimeout: readTimeout, shared: true}},
 	} {
 		db, err := openPool(t.Context(), address+c.more, 1, &c.by)
@@ -48,29 +59,24 @@ func TestSessionSettings(t *testing.T) {
 // Behind a pooler each transaction has these settings, and the session keeps none.
 func TestTransactionSettings(t *testing.T) {
 	t.Parallel()
-	o := Options{URL: pgtest.URL(t) + "&synchronous_commit=off", DataDir: t.TempDir()}
-	o.DirectURL = o.URL + "&application_name=direct"
-	s, err := Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	s.write.SetMaxOpenConns(1)
-	read := func(q session) (lock string) {
-		if err := q.get(&lock, `SELECT current_setting('lock_timeout') || ' ' || current_setting('synchronous_commit')`); err != nil {
+	address := pgtest.URL(t) + "&synchronous_commit=off"
+	s := openTest(t, Options{URL: address, DirectURL: address + "&application_name=direct", DataDir: t.TempDir()})
+	s.Write.SetMaxOpenConns(1)
+	read := func(q Query) (lock string) {
+		if err := q.Get(&lock, `SELECT current_setting('lock_timeout') || ' ' || current_setting('synchronous_commit')`); err != nil {
 			t.Error(err)
 		}
 		return lock
 	}
-	if err := s.update(t.Context(), "", func(c *writeTx) error {
-		if got := read(c.session); got != "1800ms on" {
+	if err := s.Update(t.Context(), "", func(c *Tx) error {
+		if got := read(c.Query); got != "1800ms on" {
 			t.Errorf("in a transaction: %s", got)
 		}
 		return nil
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.view(t.Context(), "", func(q session) error {
+	if err := s.View(t.Context(), "", func(q Query) error {
 		if got := read(q); got != "0 on" { // on for good: that is no harm to others
 			t.Errorf("behind it: %s", got)
 		}
@@ -116,24 +122,19 @@ func TestSettingThatWasTakenBack(t *testing.T) {
 func TestPoolerIsSentNoCancel(t *testing.T) {
 	t.Parallel()
 	front := newFront(t)
-	o := Options{URL: front.address, DirectURL: pgtest.URL(t), DataDir: t.TempDir()}
-	s, err := Open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
+	s := openTest(t, Options{URL: front.address, DirectURL: pgtest.URL(t), DataDir: t.TempDir()})
 	for range 3 {
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(20*time.Millisecond, leave)
-		_ = s.view(ctx, "", func(q session) error {
+		_ = s.View(ctx, "", func(q Query) error {
 			var none []string
-			return q.all(&none, `SELECT pg_sleep(0.2)::text`)
+			return q.All(&none, `SELECT pg_sleep(0.2)::text`)
 		})
 		leave()
 	}
-	if err := s.view(t.Context(), "", func(q session) error {
+	if err := s.View(t.Context(), "", func(q Query) error {
 		var one int
-		return q.get(&one, `SELECT 1`)
+		return q.Get(&one, `SELECT 1`)
 	}); err != nil {
 		t.Error(err)
 	}

@@ -1,4 +1,4 @@
-package store
+package db
 
 import (
 	"context"
@@ -15,8 +15,8 @@ import (
 
 // Schema gives the version that the database has and the one that this program
 // wants; have is 0 in an empty database. It changes nothing.
-func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
-	p, err := s.provider(s.direct)
+func (s *DB) Schema(ctx context.Context) (have, want int64, err error) {
+	p, err := s.provider(s.Slow)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -24,24 +24,24 @@ func (s *Store) Schema(ctx context.Context) (have, want int64, err error) {
 		want = max(want, src.Version)
 	}
 	var tables []int
-	if err := s.direct.SelectContext(ctx, &tables, s.d.hasSchema); err != nil {
-		return 0, want, s.fault("look for schema", err)
+	if err := s.Slow.SelectContext(ctx, &tables, s.Dialect.hasSchema()); err != nil {
+		return 0, want, s.Fault("look for schema", err)
 	}
 	if len(tables) == 0 {
 		return 0, want, nil
 	}
-	err = s.direct.GetContext(ctx, &have, schemaVersion)
-	return have, want, s.fault("read schema version", err)
+	err = s.Slow.GetContext(ctx, &have, SchemaVersion)
+	return have, want, s.Fault("read schema version", err)
 }
 
-const schemaVersion = `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`
+const SchemaVersion = `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`
 
 // Migrate brings the schema up and says from where to where: the same when there was
 // nothing to do. Several processes may call it at once: each migration is applied, and
 // told, by one of them.
-func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
-	if !s.d.isPostgres { // goose has no lock of its own for SQLite
-		f, err := s.openLock("migrate.lock")
+func (s *DB) Migrate(ctx context.Context) (from, to int64, err error) {
+	if !s.Dialect.SeveralNodes() { // goose has no lock of its own for SQLite
+		f, err := s.OpenLock("migrate.lock")
 		if err != nil {
 			return 0, 0, err
 		}
@@ -57,9 +57,9 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 	if err := s.checkSchema(ctx); err != nil {
 		return from, from, err
 	}
-	db := s.direct
-	if s.d.isPostgres {
-		if db, err = s.openDirect(ctx, tableWait); err != nil {
+	db := s.Slow
+	if s.Dialect.SeveralNodes() {
+		if db, err = s.openDirect(ctx, TableWait); err != nil {
 			return from, from, err
 		}
 		defer func() { err = errors.Join(err, db.Close()) }()
@@ -80,32 +80,33 @@ func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
 
 // up applies the migrations, and reports whether it applied one. While another session uses a
 // table, such as a backup, a migration of that table could wait for hours, and all statements of
-// nodes that serve would wait behind it: it gives up after tableWait, and is tried again.
-func (s *Store) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
+// nodes that serve would wait behind it: it gives up after TableWait, and is tried again.
+func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error) {
 	for began := time.Now(); ; {
 		done, err := p.Up(ctx)
 		partial, _ := errors.AsType[*goose.PartialError](err)
 		applied = applied || len(done) > 0 || partial != nil && len(partial.Applied) > 0
-		if sqlState(err) != "55P03" || time.Since(began) > migrationWait { // lock_not_available
+		if SQLState(err) != "55P03" || time.Since(began) > migrationWait { // lock_not_available
 			return applied, err
 		}
 		s.log.Warn("a migration waits for a table that another session uses, such as a backup; it is tried again", "every", migrationPause, "error", err)
-		if pause(ctx, migrationPause) != nil {
+		if Pause(ctx, migrationPause) != nil {
 			return applied, err
 		}
 	}
 }
 
 const (
-	migrationPause = 3 * time.Second  // ten times tableWait: others wait for a tenth of the time at most
-	migrationWait  = 10 * time.Minute // for a table that another session uses
+	TableWait      = 300 * time.Millisecond // for the locks on tables that partitions and migrations need; others wait behind it
+	migrationPause = 3 * time.Second        // ten times TableWait: others wait for a tenth of the time at most
+	migrationWait  = 10 * time.Minute       // for a table that another session uses
 )
 
 // provider makes goose's view of the database. On Postgres a row with a lease of 30 s keeps
 // two processes from migrating at once; a pooler in between does not matter to it.
-func (s *Store) provider(db *sqlx.DB) (*goose.Provider, error) {
+func (s *DB) provider(db *sqlx.DB) (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
-	if s.d.isPostgres {
+	if s.Dialect.SeveralNodes() {
 		locker, err := lock.NewPostgresTableLocker(lock.WithTableName("migration_lock"), lock.WithTableLockTimeout(time.Second, 120),
 			lock.WithTableUnlockTimeout(time.Second, 10), lock.WithTableLogger(s.log))
 		if err != nil {
@@ -113,9 +114,25 @@ func (s *Store) provider(db *sqlx.DB) (*goose.Provider, error) {
 		}
 		options = append(options, goose.WithLocker(locker))
 	}
-	p, err := goose.NewProvider(s.d.goose, db.DB, s.d.files(), options...)
+	engine, files := s.Dialect.migrations()
+	p, err := goose.NewProvider(engine, db.DB, files, options...)
 	if errors.Is(err, goose.ErrNoMigrations) {
 		return nil, errors.New("this program was built without its migrations")
 	}
 	return p, err
+}
+
+// checkSchema refuses a schema that this program does not know.
+func (s *DB) checkSchema(ctx context.Context) error {
+	have, want, err := s.Schema(ctx)
+	if err != nil {
+		return err
+	}
+	if have > want {
+		return fmt.Errorf("the database schema is version %d, made by a newer relayd; this one knows %d: run the newer program", have, want)
+	}
+	if have == 0 && s.opt.NoCreate {
+		return fmt.Errorf("no relay data in %s; start relayd serve there first", s.place())
+	}
+	return nil
 }

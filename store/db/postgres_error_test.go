@@ -1,17 +1,14 @@
-package store
+package db
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 
 	"relay"
-	"relay/store/spool"
 )
 
 // Only what is wrong with a row refuses it for good: all else may pass.
@@ -37,30 +34,11 @@ func TestPostgresUnavailable(t *testing.T) {
 		"XX000": relay.CodeStoreUnavailable,
 	} {
 		err := fmt.Errorf("write: %w", &pq.Error{Code: code})
-		if got := unavailable(err); got != want {
+		if got := Unavailable(err); got != want {
 			t.Errorf("%s is %q, not %q", code, got, want)
 		}
 	}
-	if got := unavailable(&connectionError{errors.New("x509: certificate has expired")}); got != relay.CodeStoreUnavailable {
+	if got := Unavailable(&connectionError{errors.New("x509: certificate has expired")}); got != relay.CodeStoreUnavailable {
 		t.Errorf("a connection that cannot be made is %q", got)
-	}
-}
-
-// A batch that the database asks to run again is not run for ever: its callers wait.
-func TestDeadlocksWithoutEnd(t *testing.T) {
-	t.Parallel()
-	s := serveSQLite(t)
-	c := newCommitter(s)
-	st := &step{Step: spool.Step{Kind: spool.Requeue, ID: s.NewID(), N: 1}, ticket: relay.NewTicket()}
-	began, tries := time.Now(), 0
-	go c.commit(context.Background(), []*step{st}, func(context.Context, []*step) ([]relay.Change, error) {
-		if tries++; time.Since(began) > 30*time.Second {
-			return nil, nil // the test has failed; let it end
-		}
-		return nil, &pq.Error{Code: "40P01"}
-	})
-	<-st.ticket.Done()
-	if err := st.ticket.Err(); relay.AsError(err).Code != relay.CodeStoreUnavailable || tries < 2 {
-		t.Errorf("after %d tries in %v: %v", tries, time.Since(began), err)
 	}
 }

@@ -1,4 +1,4 @@
-package store
+package db
 
 import (
 	"context"
@@ -19,8 +19,8 @@ var ErrUsePgDump = errors.New("the store is in postgres; back it up with pg_dump
 // Backup writes a consistent copy of a SQLite store to a new file with mode 0600. A server
 // may write to the store meanwhile. The file appears complete and synced, or not at all. An
 // existing file is not touched.
-func (s *Store) Backup(ctx context.Context, path string) (err error) {
-	if s.d.isPostgres {
+func (s *DB) Backup(ctx context.Context, path string) (err error) {
+	if s.Dialect.SeveralNodes() {
 		return ErrUsePgDump
 	}
 	if _, err := os.Lstat(path); err == nil {
@@ -35,7 +35,7 @@ func (s *Store) Backup(ctx context.Context, path string) (err error) {
 		err = errors.Join(err, part.Close(), os.Remove(part.Name()))
 		_ = os.Remove(part.Name() + "-journal") // SQLite leaves it behind when the disk is full
 	}()
-	_, err = s.write.ExecContext(ctx, `VACUUM INTO ?`, part.Name())
+	_, err = s.Write.ExecContext(ctx, `VACUUM INTO ?`, part.Name())
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
@@ -45,7 +45,7 @@ func (s *Store) Backup(ctx context.Context, path string) (err error) {
 	case file.Damaged(err):
 		return fmt.Errorf("the database cannot be copied, because it is damaged; `relayd doctor` says more: %w", err)
 	default:
-		return s.fault("copy the database", err)
+		return s.Fault("copy the database", err)
 	}
 	if err := part.Sync(); err != nil {
 		return fmt.Errorf("write backup to disk: %w", err)

@@ -1,0 +1,133 @@
+package db
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"relay"
+)
+
+// Clock is the wall clock, which people and time servers can set, and arrival times that
+// keep their order when it is set back.
+type Clock struct {
+	Wall func() time.Time
+	base time.Time // start of the process, with the monotonic clock
+
+	// offset is the clock of Postgres minus that of this process, in nanoseconds. It is
+	// added to all times, so that the queues that several nodes fill stay in order.
+	Offset atomic.Int64
+
+	mu   sync.Mutex
+	last time.Time     // latest arrival time returned
+	at   time.Duration // monotonic time at which last was returned
+}
+
+func (c *Clock) start(wall func() time.Time) {
+	if wall == nil {
+		wall = time.Now
+	}
+	c.Wall, c.base = wall, time.Now()
+}
+
+// Now is the wall-clock time, corrected by that of Postgres.
+func (c *Clock) Now() time.Time { return c.corrected(c.Wall()) }
+
+// corrected is the time t of this process by the clock of Postgres.
+func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.Offset.Load())) }
+
+// Now is the wall-clock time, corrected by that of Postgres.
+func (s *DB) Now() time.Time { return s.Clock.Now() }
+
+// Measure corrects the offset when the measured one differs from it by more than what is
+// uncertain: the database read its clock at some time of the took that the statement took.
+func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
+	measured := database.Sub(wall.Round(0)) - took/2
+	if off := measured - time.Duration(c.Offset.Load()); off.Abs() > took/2+time.Millisecond {
+		c.Offset.Store(int64(measured))
+	}
+}
+
+// Arrival returns the time t of this process by the clock of Postgres, adjusted so that later
+// events never get earlier times: queues are ordered by it. After the clock is set back, times
+// advance at half speed from the latest one until the wall clock has caught up.
+func (c *Clock) Arrival(t time.Time) time.Time {
+	mono := time.Since(c.base)
+	if t != t.Round(0) { // Round(0) drops the monotonic reading
+		mono = t.Sub(c.base)
+	}
+	t = c.corrected(t)
+	wall := t.Round(0)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	passed := mono - c.at
+	if passed < 0 { // this event arrived before the latest one and is stored after it
+		if wall.After(c.last) {
+			return c.last
+		}
+		if c.last.Sub(wall) > 2*-passed+setBackTolerance {
+			return c.last.Add(passed)
+		}
+		return t
+	}
+	least := c.last.Add(passed / 2)
+	if !c.last.IsZero() && wall.Before(least) {
+		c.last, c.at = least, mono
+		return least
+	}
+	c.last, c.at = wall, mono
+	return t
+}
+
+// Latest is the time of an event that arrives now. No event that has arrived has a later one, also
+// after the clock was set back.
+func (c *Clock) Latest() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, least := c.Now(), c.last.Add((time.Since(c.base)-c.at)/2)
+	if !c.last.IsZero() && now.Before(least) {
+		return least
+	}
+	return now
+}
+
+// setBackTolerance is how far the wall clock may be behind the monotonic clock before it
+// counts as set back.
+const setBackTolerance = time.Second
+
+// StartAfter makes every later arrival time follow t, if t is ahead of the wall clock.
+func (c *Clock) StartAfter(t time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if t.After(c.last) && t.After(c.Now()) {
+		c.last, c.at = t, time.Since(c.base)
+	}
+}
+
+// Adjust corrects the times of an event that a caller sent. An event whose time has no
+// monotonic reading did not arrive here just now, and keeps its times.
+func (c *Clock) Adjust(e *relay.Event) {
+	t := e.ReceivedAt
+	if t == t.Round(0) {
+		return
+	}
+	moved := c.Arrival(t)
+	if moved.Equal(t) {
+		return
+	}
+	e.ReceivedAt, e.LastReceivedAt = moved, moved
+	if len(e.Attempts) > 0 && e.Attempts[0].ReceivedAt.Equal(t) {
+		e.Attempts[0].ReceivedAt = moved
+	}
+}
+
+// Correct corrects the times at which an attempt of this process started and ended by the clock
+// of Postgres, as Adjust does when its event arrives. A time without a monotonic reading was read
+// from the store.
+func (c *Clock) Correct(a *relay.Attempt) {
+	for _, t := range []*time.Time{&a.StartedAt, &a.EndedAt} {
+		if *t != t.Round(0) {
+			*t = c.corrected(*t).Round(0)
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package db
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// StorableText replaces what a text column of either engine refuses: invalid UTF-8 and NUL.
+func StorableText(s string) string {
+	if utf8.ValidString(s) && !strings.Contains(s, "\x00") {
+		return s
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
+}
+
+// Micros is how a time is stored; 0 is none.
+func Micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+// FromMicros is the time that Micros stored.
+func FromMicros(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(us).UTC()
+}
+
+// StoredTime is a time as it is read back.
+func StoredTime(t time.Time) time.Time { return FromMicros(Micros(t)) }
+
+// Time is a time that a row holds as Micros gives it.
+type Time time.Time
+
+// Scan implements sql.Scanner.
+func (t *Time) Scan(stored any) error {
+	us, ok := stored.(int64)
+	if !ok {
+		return fmt.Errorf("a time is stored as %T", stored)
+	}
+	*t = Time(FromMicros(us))
+	return nil
+}
+
+// AddrPort is an address that a row holds as text. A text that is no address is none.
+type AddrPort netip.AddrPort
+
+// Scan implements sql.Scanner.
+func (a *AddrPort) Scan(stored any) error {
+	text, _ := stored.(string)
+	addr, _ := netip.ParseAddrPort(text)
+	*a = AddrPort(addr)
+	return nil
+}
+
+// Column is the destination of a column whose value is converted.
+type Column func(stored any)
+
+// Scan implements sql.Scanner.
+func (c Column) Scan(stored any) error {
+	c(stored)
+	return nil
+}
+
+// Code is a name that a row holds as its place in a list, whose length is a power of 2.
+func Code(to *string, names []string) Column {
+	return func(stored any) {
+		n, _ := stored.(int64)
+		*to = names[int(n)&(len(names)-1)]
+	}
+}
+
+// Period is a duration in microseconds; NULL is 0.
+func Period(to *time.Duration) Column {
+	return func(stored any) {
+		us, _ := stored.(int64)
+		*to = time.Duration(us) * time.Microsecond
+	}
+}
+
+// Digest is a SHA-256 sum.
+func Digest(to *[32]byte) Column {
+	return func(stored any) {
+		sum, _ := stored.([]byte)
+		copy(to[:], sum)
+	}
+}
+
+// BoolToInt is how a bool is stored.
+func BoolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// NonNil returns p, or an empty slice for nil: for NOT NULL columns.
+func NonNil(p []byte) []byte {
+	if p == nil {
+		return []byte{}
+	}
+	return p
+}

@@ -1,0 +1,205 @@
+// Package db opens the database of a store, SQLite or Postgres, and runs short reads and
+// transactions on it. It is the only package that knows which of the two it is: what differs
+// is a method of the dialect. It knows nothing of what is in the tables.
+package db
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay/store/file"
+)
+
+// OpTimeout is how long a single operation may take. Nobody waits longer for a database that
+// does not answer.
+const OpTimeout = 4500 * time.Millisecond
+
+// Options say which database to open; store.Options has the same fields and explains them.
+type Options struct {
+	URL, DirectURL, DataDir string
+	MinFree                 int64
+	FreeSpace               func(dir string) (int64, error)
+	Now                     func() time.Time
+	MaxConns                int
+	NoCreate                bool
+	Log                     *slog.Logger
+}
+
+// DB is an open database. All methods are safe for concurrent use.
+type DB struct {
+	opt       Options
+	log       *slog.Logger
+	Dialect   Dialect
+	Write     *sqlx.DB
+	Read      *sqlx.DB
+	readLogin *sqlx.DB // for credentials: long reads of events must not keep a login waiting; Postgres: the same as read
+	Slow      *sqlx.DB // Postgres: for migrations and statements that may take long, without a pooler; SQLite: the same as write
+	Journal   *sqlx.DB // connection of the committer; on SQLite the same as write
+	viaPooler bool     // write, read and journal use a pooler
+
+	// away returns why the database is known not to answer; nil while it may. finish runs in each
+	// update before its commit. What it returns is called after the commit, and gives a channel that
+	// is closed once the changes are published. Set them before the first operation.
+	Away   func() error
+	Finish func(*Tx) (committed func() <-chan struct{}, err error)
+
+	// commitMu makes changes be published in the order of their commits, where there is
+	// only one writer (SQLite).
+	commitMu     sync.Mutex
+	prepared     map[*Statement]*sql.Stmt // of SQLite, for batches; made before a transaction has the only writing connection
+	inserts      driverStatements
+	checkpointer checkpointer
+	Disk         disk
+	Clock        Clock
+}
+
+// Open opens the database. On SQLite it creates an empty file; Migrate makes the schema. What
+// it returns has to be closed also when it fails.
+func Open(ctx context.Context, o Options) (s *DB, err error) {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	s = &DB{opt: o, log: o.Log, Away: func() error { return nil }}
+	s.Clock.start(o.Now)
+	switch {
+	case o.URL == "":
+		err = s.openSQLite(ctx)
+	case strings.HasPrefix(o.URL, "postgres://"), strings.HasPrefix(o.URL, "postgresql://"):
+		err = s.openPostgres(ctx)
+	default:
+		err = errors.New("the database URL must start with postgres://; leave it empty for sqlite in the data dir")
+	}
+	if err == nil {
+		err = s.checkSchema(ctx)
+	}
+	return s, err
+}
+
+// Close closes all handles.
+func (s *DB) Close() error {
+	err := s.inserts.close(s.Write)
+	for _, db := range []*sqlx.DB{s.checkpointer.db, s.Read, s.readLogin, s.Write, s.Slow, s.Journal} {
+		if db != nil {
+			err = errors.Join(err, UnlessAway(db.Close())) // closing a handle twice is harmless
+		}
+	}
+	return err
+}
+
+// UnlessAway drops the error of closing a connection to an unreachable database.
+func UnlessAway(err error) error {
+	if Unavailable(err) != "" {
+		return nil
+	}
+	return err
+}
+
+// Session runs statements over a handle of the database.
+func (s *DB) Session(ctx context.Context, handle querier) Query {
+	return Query{ctx, handle, s.Dialect, &s.Clock}
+}
+
+// View runs short reads.
+func (s *DB) View(ctx context.Context, what string, fn func(Query) error) error {
+	return s.viewOf(ctx, s.Read, what, fn)
+}
+
+// ViewLogin is View for credentials.
+func (s *DB) ViewLogin(ctx context.Context, what string, fn func(Query) error) error {
+	return s.viewOf(ctx, s.readLogin, what, fn)
+}
+
+func (s *DB) viewOf(ctx context.Context, handle *sqlx.DB, what string, fn func(Query) error) error {
+	if err := s.Away(); err != nil {
+		return s.Fault(what, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, OpTimeout)
+	defer cancel()
+	return s.Fault(what, fn(s.Session(ctx, handle)))
+}
+
+// Read is View for a read that returns a value.
+func Read[T any](ctx context.Context, s *DB, what string, fn func(Query) (T, error)) (value T, err error) {
+	err = s.View(ctx, what, func(q Query) error {
+		value, err = fn(q)
+		return err
+	})
+	return value, err
+}
+
+// Snapshot is View for a few quick queries that have to see one state of the database: each
+// statement sees one of its own otherwise.
+func (s *DB) Snapshot(ctx context.Context, what string, fn func(Query) error) error {
+	return s.View(ctx, what, func(q Query) error {
+		tx, err := s.Read.BeginTxx(q.Ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		q.Handle = tx
+		return fn(q)
+	})
+}
+
+// ReadRows is View for a read of rows; see RowsOf.
+func ReadRows[T any](ctx context.Context, s *DB, what string, fields func(*T) []any, query string, args ...any) ([]T, error) {
+	return Read(ctx, s, what, func(q Query) ([]T, error) { return RowsOf(q, fields, query, args...) })
+}
+
+// Ping returns nil when the database answers a query before ctx ends.
+func (s *DB) Ping(ctx context.Context) error {
+	var one int
+	return s.Read.GetContext(ctx, &one, `SELECT 1`)
+}
+
+// Readers is how many connections there are for reads.
+func (s *DB) Readers() int { return s.Read.Stats().MaxOpenConnections }
+
+// Reconnect opens the connection of the committer again if it broke, so that the next steps
+// do not go to the spool for that.
+func (s *DB) Reconnect(ctx context.Context) error {
+	if !s.Dialect.Remote() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, OpTimeout)
+	defer cancel()
+	return s.Journal.PingContext(ctx)
+}
+
+// Describe names the engine and the location of the data, without secrets.
+func (s *DB) Describe() string { return s.Dialect.name() + " " + s.place() }
+
+// place is where the data is, for people.
+func (s *DB) place() string { return PlaceOf(s.opt.URL, s.opt.DataDir) }
+
+// PlaceOf is where the data of a store with this address or data dir is, for people.
+func PlaceOf(address, dataDir string) string {
+	if address == "" {
+		return filepath.Join(dataDir, databaseFile)
+	}
+	u, err := url.Parse(address)
+	if err != nil {
+		return "postgres"
+	}
+	return u.Host + u.Path
+}
+
+// OpenLock opens a lock file in the data dir.
+func (s *DB) OpenLock(name string) (*os.File, error) {
+	f, err := file.Open(filepath.Join(s.opt.DataDir, name), os.O_RDWR)
+	if err != nil {
+		return nil, fmt.Errorf("open lock file: %w%s", err, s.openAdvice(err))
+	}
+	return f, nil
+}

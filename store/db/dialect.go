@@ -1,0 +1,40 @@
+package db
+
+import (
+	"io/fs"
+
+	"github.com/pressly/goose/v3"
+
+	"relay"
+)
+
+// Dialect is what differs between the two engines. Everything else is shared, and written with
+// ? as placeholders.
+type Dialect interface {
+	// name is the name of the engine.
+	name() string
+	// SeveralNodes reports whether several processes may serve one database. Where they may not,
+	// there is also only one connection that writes, so rows need not be locked.
+	SeveralNodes() bool
+	// remote reports whether the database is reached over a network: then a transaction may be
+	// left without an answer, and the next one may succeed.
+	Remote() bool
+	// ForUpdate is the suffix of a query that locks its rows, ForShare that of one that only
+	// keeps them from being changed. SkipLocked is ForUpdate without the rows that are locked.
+	ForUpdate() string
+	ForShare() string
+	SkipLocked() string
+	// DatabaseTime is an expression for the time of the database in microseconds.
+	DatabaseTime() string
+
+	placeholders() int
+	migrations() (goose.Dialect, fs.FS)
+	hasSchema() string // a query with a row when the version table exists
+	wrapCommit(error) error
+	one(st *Statement, row []any) (text string, args []any)
+	run(b *Batch, st *Statement, rows [][]any) error
+	examineDurability(s *DB, q Query) relay.Finding
+	examineDisk(s *DB) relay.Finding
+	examinePages(q Query) relay.Finding
+	insert(b *Batch, g *Group, rows [][][]any) (map[relay.ID]bool, error)
+}

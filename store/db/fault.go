@@ -1,0 +1,65 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"syscall"
+	"time"
+
+	"relay"
+)
+
+// Fault converts an error of the database for callers of the store: no row becomes
+// ErrNotFound, an unusable database store-unavailable or storage-full. Errors that the store
+// itself made are returned unchanged.
+func (s *DB) Fault(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	var own *relay.Error
+	switch {
+	case errors.As(err, &own):
+		return own
+	case errors.Is(err, sql.ErrNoRows):
+		return relay.ErrNotFound
+	}
+	if code := Unavailable(err); code != "" {
+		e := &relay.Error{
+			Code: code, RetryAfter: 2 * time.Second, Detail: "the relay cannot reach its storage; try again in a moment",
+			Cause: fmt.Errorf("%s: %w", what, err),
+		}
+		if code == relay.CodeStorageFull || s.DiskFull(err) {
+			e.Code, e.RetryAfter, e.Detail = relay.CodeStorageFull, 30*time.Second, "the relay's disk is full; try again later"
+		}
+		return e
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// Unavailable returns the relay code of an error that the statement did not cause, or "".
+func Unavailable(err error) string {
+	var network net.Error
+	switch {
+	case errors.Is(err, syscall.ENOSPC):
+		return relay.CodeStorageFull
+	case errors.Is(err, driver.ErrBadConn), errors.Is(err, sql.ErrConnDone), errors.Is(err, sql.ErrTxDone),
+		errors.Is(err, context.DeadlineExceeded), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.As(err, &network):
+		return relay.CodeStoreUnavailable
+	}
+	if code := sqliteUnavailable(err); code != "" {
+		return code
+	}
+	if code := postgresUnavailable(err); code != "" {
+		return code
+	}
+	if away := (*connectionError)(nil); errors.As(err, &away) {
+		return relay.CodeStoreUnavailable
+	}
+	return ""
+}

@@ -1,0 +1,224 @@
+package db
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+	"github.com/pressly/goose/v3"
+
+	"relay"
+	"relay/migrations"
+)
+
+const (
+	DefaultConns       = 12               // connections of one relayd at most
+	otherConns         = 3                // those of them for the beat, notifications and the committer
+	migrationConns     = 3                // connections for a migration
+	readTimeout        = 2 * time.Second  // without an answer of the server to a statement
+	journalReadTimeout = time.Second      // the same for the committer, which callers wait for
+	directReadTimeout  = 10 * time.Minute // the same for a migration
+
+	connectTimeout     = "2"  // seconds for connecting, where callers wait
+	slowConnectTimeout = "10" // the same where nobody waits
+)
+
+// Postgres is the dialect of Postgres.
+type Postgres struct{}
+
+const PostgresMicros = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint`
+
+func (Postgres) name() string         { return "postgres" }
+func (Postgres) SeveralNodes() bool   { return true }
+func (Postgres) Remote() bool         { return true }
+func (Postgres) ForUpdate() string    { return ` FOR UPDATE` }
+func (Postgres) ForShare() string     { return ` FOR SHARE` }
+func (Postgres) SkipLocked() string   { return ` FOR UPDATE SKIP LOCKED` }
+func (Postgres) DatabaseTime() string { return PostgresMicros }
+func (Postgres) placeholders() int    { return sqlx.DOLLAR }
+func (Postgres) hasSchema() string {
+	return `SELECT 1 WHERE to_regclass('goose_db_version') IS NOT NULL`
+}
+
+func (Postgres) migrations() (goose.Dialect, fs.FS) {
+	return goose.DialectPostgres, migrations.Postgres()
+}
+
+// wrapCommit wraps an error of connecting, or of beginning or ending a transaction; nil stays nil.
+func (Postgres) wrapCommit(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &connectionError{err}
+}
+
+func (Postgres) one(st *Statement, row []any) (string, []any) {
+	return st.Postgres, st.Args([][]any{row})
+}
+
+func (Postgres) run(b *Batch, st *Statement, rows [][]any) error {
+	_, err := b.Handle.ExecContext(b.Ctx, st.Postgres, st.Args(rows)...)
+	return err
+}
+
+func (Postgres) insert(b *Batch, g *Group, rows [][][]any) (map[relay.ID]bool, error) {
+	var args []any
+	var parameters []string
+	for i, st := range g.Inserts {
+		args = append(args, st.arrays(rows[i])...)
+	}
+	for i := range args {
+		parameters = append(parameters, "$"+strconv.Itoa(i+1))
+	}
+	var stored []relay.ID
+	if err := sqlx.SelectContext(b.Ctx, b.Handle, &stored, `SELECT `+g.Function+`(`+strings.Join(parameters, ", ")+`)`, args...); err != nil {
+		return nil, err
+	}
+	if len(stored) == len(rows[0]) {
+		return nil, nil
+	}
+	there := make(map[relay.ID]bool)
+	for _, row := range rows[0] {
+		there[row[0].(relay.ID)] = true
+	}
+	for _, id := range stored {
+		delete(there, id)
+	}
+	return there, nil
+}
+
+func (Postgres) examineDurability(_ *DB, q Query) relay.Finding {
+	f := examineSettings(q,
+		durabilitySetting{`SHOW fsync`, "on", "set fsync = on in postgresql.conf and restart postgres"},
+		durabilitySetting{`SHOW full_page_writes`, "on", "set full_page_writes = on in postgresql.conf, unless the file system does it"})
+	if f.Verdict != relay.VerdictOK {
+		return f
+	}
+	var usual string
+	if err := q.Get(&usual, `SELECT reset_val FROM pg_settings WHERE name = 'synchronous_commit'`); err != nil {
+		return UnknownFinding(err)
+	}
+	if usual == "off" {
+		return OKFinding("commits wait for the disk: relayd turns synchronous_commit on for itself, it is off otherwise")
+	}
+	return f
+}
+
+func (Postgres) examineDisk(*DB) relay.Finding {
+	return OKFinding("the disk of postgres is not seen from here")
+}
+
+func (Postgres) examinePages(Query) relay.Finding {
+	return OKFinding("postgres looks after its pages itself")
+}
+
+// openPostgres opens the pool, and with the direct URL a handle for the serve lock and one
+// for migrations.
+func (s *DB) openPostgres(ctx context.Context) error {
+	s.Dialect = Postgres{}
+	dsn, err := postgresDSN(s.opt.URL, connectTimeout)
+	if err != nil {
+		return fmt.Errorf("database URL: %w", err)
+	}
+	direct, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), connectTimeout)
+	if err != nil {
+		return fmt.Errorf("direct database URL: %w", err)
+	}
+	s.viaPooler = direct != dsn
+	if s.Write, err = openPool(ctx, dsn, s.poolSize(), &dialer{readTimeout: readTimeout, shared: s.viaPooler}); err != nil {
+		return fmt.Errorf("open postgres %s: %w", s.place(), err)
+	}
+	s.Read, s.readLogin = s.Write, s.Write
+	if err := s.openJournal(ctx, dsn); err != nil {
+		return fmt.Errorf("open postgres %s: %w", s.place(), err)
+	}
+	s.Slow, err = s.openDirect(ctx, 0)
+	return err
+}
+
+// openDirect opens a handle by the direct URL for statements that may take long. They wait for a
+// lock for lockTimeout, 0 = for as long as they may take.
+func (s *DB) openDirect(ctx context.Context, lockTimeout time.Duration) (*sqlx.DB, error) {
+	dsn, err := postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
+	if err != nil {
+		return nil, err
+	}
+	db, err := openPool(ctx, dsn, migrationConns, &dialer{readTimeout: directReadTimeout, lockTimeout: lockTimeout})
+	if err != nil {
+		return nil, fmt.Errorf("open postgres by the direct URL: %w", err)
+	}
+	db.SetMaxIdleConns(0) // needed now and then
+	return db, nil
+}
+
+// openJournal opens the connection of the committer. It has shorter timeouts than others,
+// because callers wait. It stays open however long it is idle, because a new connection
+// means that the database may have been unreachable.
+func (s *DB) openJournal(ctx context.Context, dsn string) error {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return err
+	}
+	q := u.Query()
+	q.Set("connect_timeout", "1")
+	u.RawQuery = q.Encode()
+	if s.Journal, err = openPool(ctx, u.String(), 1, &dialer{readTimeout: journalReadTimeout, shared: s.viaPooler}); err != nil {
+		return err
+	}
+	s.Journal.SetConnMaxIdleTime(0)
+	return nil
+}
+
+// OpenSingle opens a handle of one connection, whose statements fail without an answer for a time.
+func (s *DB) OpenSingle(ctx context.Context, timeout time.Duration) (*sqlx.DB, error) {
+	dsn, err := postgresDSN(s.opt.URL, "1")
+	if err != nil {
+		return nil, fmt.Errorf("database URL: %w", err)
+	}
+	return openPool(ctx, dsn, 1, &dialer{readTimeout: timeout, shared: s.viaPooler})
+}
+
+// ListenAddress is the address of Postgres for a connection that hears notifications: without a pooler.
+func (s *DB) ListenAddress() (string, error) {
+	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
+}
+
+// poolSize is how many connections there are for work other than that of the committer.
+func (s *DB) poolSize() int { return max(cmp.Or(s.opt.MaxConns, DefaultConns)-otherConns, 2) }
+
+// postgresDSN adds the parameters on which the store relies. binary_parameters sends bytes
+// unchanged, in one round trip and without named statements, which poolers do not support. The
+// connect timeout, in seconds, is a parameter because no context covers dials of the pool; a
+// timeout in the address takes precedence.
+func postgresDSN(address, connect string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", errors.New("not a valid address") // url's error would repeat the password
+	}
+	q := u.Query()
+	q.Set("binary_parameters", "yes")
+	for name, value := range map[string]string{"connect_timeout": connect, "sslmode": "prefer", "application_name": "relayd"} {
+		if !q.Has(name) {
+			q.Set(name, value)
+		}
+	}
+	u.RawQuery = q.Encode()
+	return u.String(), nil
+}
+
+// prepareTx gives a transaction the settings that relayd relies on where they cannot be
+// given to a session once: behind a pooler each transaction may have another one.
+func (s *DB) prepareTx(q Query, timeout time.Duration) error {
+	if !s.viaPooler {
+		return nil
+	}
+	_, err := q.Handle.ExecContext(q.Ctx, sessionSettings(true, lockWait(timeout), OpTimeout))
+	return err
+}

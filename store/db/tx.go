@@ -1,0 +1,217 @@
+package db
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"fmt"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+)
+
+// Tx is a transaction of one operation, and what to publish after its commit.
+type Tx struct {
+	Query
+	Changes   []relay.Change  // published in this process after the commit
+	Announced []relay.Change  // those of Changes that other processes have to learn of too
+	Freed     map[int64]int64 // bytes that it removes from the storage of aliases
+	Err       error           // of the first Do that failed
+}
+
+// Do executes a statement of which only the success matters. After one that failed it does
+// nothing, and the transaction is rolled back with that error.
+func (c *Tx) Do(query string, args ...any) {
+	if c.Err == nil {
+		_, c.Err = c.Exec(query, args...)
+	}
+}
+
+// Publish adds changes for this process.
+func (c *Tx) Publish(changes ...relay.Change) { c.Changes = append(c.Changes, changes...) }
+
+// Announce adds changes for every process.
+func (c *Tx) Announce(changes ...relay.Change) {
+	c.Publish(changes...)
+	c.Announced = append(c.Announced, changes...)
+}
+
+// Update runs one operation in a transaction and publishes after its commit. The end of ctx
+// does not cancel it: a canceled statement would cost the connection. fn may run more than
+// once, when the engine asks for a retry.
+func (s *DB) Update(ctx context.Context, what string, fn func(*Tx) error) error {
+	return s.UpdateBy(ctx, what, s.Begin, fn)
+}
+
+// UpdateIf is Update for an operation that the actor may do only if may is nil.
+func (s *DB) UpdateIf(ctx context.Context, may error, what string, fn func(*Tx) error) error {
+	if may != nil {
+		return may
+	}
+	return s.Update(ctx, what, fn)
+}
+
+// Execute is Update for one statement.
+func (s *DB) Execute(ctx context.Context, what, query string, args ...any) error {
+	return s.Update(ctx, what, func(c *Tx) error {
+		c.Do(query, args...)
+		return nil
+	})
+}
+
+// beginner begins a transaction; end has to be called after its end.
+type beginner func(context.Context) (tx *sqlx.Tx, end func(), err error)
+
+// Begin begins a usual transaction.
+func (s *DB) Begin(ctx context.Context) (*sqlx.Tx, func(), error) {
+	tx, err := s.Write.BeginTxx(ctx, nil)
+	return tx, func() {}, err
+}
+
+// UpdateBy is Update in a transaction that begin begins.
+func (s *DB) UpdateBy(ctx context.Context, what string, begin beginner, fn func(*Tx) error) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.Away(); err != nil {
+		return s.Fault(what, err)
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), OpTimeout)
+	defer cancel()
+	var published <-chan struct{}
+	var err error
+	for range 3 {
+		if published, err = s.UpdateOnce(ctx, begin, fn); !Retriable(err) {
+			break
+		}
+	}
+	if err != nil {
+		return s.Fault(what, err)
+	}
+	select { // the change is committed: a feed that is slow must not make it look as if it failed
+	case <-published:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// UpdateOnce runs fn in one transaction. The channel is closed when what it changed is published.
+func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error) (<-chan struct{}, error) {
+	if !s.Dialect.SeveralNodes() {
+		s.commitMu.Lock()
+		defer s.commitMu.Unlock()
+	}
+	tx, end, err := begin(ctx)
+	if err != nil {
+		return nil, s.Dialect.wrapCommit(err)
+	}
+	defer end()
+	defer func() { _ = Rollback(tx) }() // if fn panics, so that end finds the connection free
+	c := &Tx{Query: s.Session(ctx, tx)}
+	if err = s.prepareTx(c.Query, readTimeout); err == nil {
+		if err = fn(c); c.Err != nil {
+			err = c.Err // the first one that failed
+		}
+	}
+	committed := func() <-chan struct{} { return Published }
+	if err == nil && s.Finish != nil {
+		committed, err = s.Finish(c)
+	}
+	if err != nil {
+		return nil, errors.Join(err, Rollback(tx))
+	}
+	if err := tx.Commit(); err != nil {
+		return nil, s.Dialect.wrapCommit(err)
+	}
+	Signal(s.checkpointer.wake)
+	return committed(), nil
+}
+
+// Published is closed: nothing has to be waited for.
+var Published = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+
+// Rollback ends a transaction without its changes. One that has ended already is no error.
+func Rollback(tx *sqlx.Tx) error {
+	if err := tx.Rollback(); err != nil && !errors.Is(err, sql.ErrTxDone) && !errors.Is(err, driver.ErrBadConn) {
+		return err
+	}
+	return nil
+}
+
+// Lock locks the row that a query selects, until the transaction ends, against others that lock
+// or change it. Statements that only refer to the row do not wait. No row is sql.ErrNoRows.
+func (c *Tx) Lock(query string, args ...any) error {
+	return c.lockFor(` FOR NO KEY UPDATE`, query, args...)
+}
+
+// Hold keeps the row that a query selects from being changed or deleted until the transaction ends.
+// No row is sql.ErrNoRows.
+func (c *Tx) Hold(query string, args ...any) error {
+	return c.lockFor(c.Dialect.ForShare(), query, args...)
+}
+
+// Refer keeps the row that a query selects from being deleted until the transaction ends. No row
+// is sql.ErrNoRows.
+func (c *Tx) Refer(query string, args ...any) error {
+	return c.lockFor(` FOR KEY SHARE`, query, args...)
+}
+
+func (c *Tx) lockFor(how, query string, args ...any) error {
+	if !c.Dialect.SeveralNodes() { // there is one writer
+		return nil
+	}
+	var one int
+	return c.Get(&one, query+how, args...)
+}
+
+// LockText makes the operations of one kind on one text wait for each other, where the text has no row
+// that could be locked.
+func (c *Tx) LockText(kind, text string) {
+	if c.Dialect.SeveralNodes() {
+		c.Do(`SELECT pg_advisory_xact_lock(hashtext(current_schema() || CAST(? AS TEXT)), hashtext(CAST(? AS TEXT)))`, kind, text)
+	}
+}
+
+// LockKey makes the transactions that lock the same number wait for each other.
+func (c *Tx) LockKey(key int) {
+	if c.Dialect.SeveralNodes() {
+		c.Do(`SELECT pg_advisory_xact_lock(?, hashtext(current_schema()))`, key)
+	}
+}
+
+// fullSync makes commits of the writer wait for the disk and checkpoint a long log.
+// relaxedSync turns both off for a removal.
+const (
+	relaxedSync = `PRAGMA synchronous = NORMAL; PRAGMA wal_autocheckpoint = 0`
+	fullSync    = `PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = %d`
+)
+
+// BeginRelaxedSync begins a transaction on SQLite whose commit does not wait for the
+// disk, because the fsync can take longer than the deletes. After a power loss the rows
+// can reappear; the next retention pass deletes them again. The next commit of the journal
+// makes this one durable too.
+func (s *DB) BeginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
+	conn, err := s.Write.Connx(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	end := func() {
+		if _, err := conn.ExecContext(context.WithoutCancel(ctx), fmt.Sprintf(fullSync, walMaxPages)); err != nil {
+			s.log.Error("fsync could not be turned on again for the writer; its connection is replaced", "err", err)
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // drops it
+		}
+		_ = conn.Close() // back to the pool
+	}
+	if _, err := conn.ExecContext(ctx, relaxedSync); err != nil {
+		end()
+		return nil, nil, err
+	}
+	tx, err := conn.BeginTxx(ctx, nil)
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return tx, end, nil
+}

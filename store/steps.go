@@ -1,0 +1,54 @@
+package store
+
+import (
+	"relay"
+	"relay/store/db"
+)
+
+const (
+	eventTypes = `uuid bigint bigint bigint text bigint text bytea bigint text text text text bigint bigint
+		bigint text text bigint bigint bigint bigint text bigint`
+	attemptTypes = `uuid bigint bigint bigint bigint bigint bigint bigint text text text
+		bigint bigint text bigint bytea bigint bigint text text bigint bigint`
+	payloadTypes = `uuid bigint bytea bytea bigint bigint bytea bigint bigint bigint bytea text bytea bytea`
+)
+
+var (
+	insertEvents   = db.InsertInto("events", eventColumns, eventTypes)
+	insertAttempts = db.InsertInto("attempts", attemptColumns, attemptTypes)
+	insertPayloads = db.InsertInto("payloads", payloadColumns, payloadTypes)
+	insertChunks   = db.InsertInto("body_chunks", "event_id, n, i, data", "uuid bigint bigint bytea")
+)
+
+// insertWhole inserts events with their attempts and payloads (migrations/postgres/00011_insert_events.sql).
+var insertWhole = &db.Group{Function: "insert_events_1", Inserts: []*db.Statement{insertEvents, insertAttempts, insertPayloads}}
+
+// sweptLive matches the attempt of a live request that another node ended because it took the
+// claimant for dead, unless there is a later attempt. The caller of such a request may have
+// got its answer, so the result of the claimant replaces the state. An attempt from the queue
+// stays interrupted, because it was queued again.
+const sweptLive = `state = 4 AND error_code = '` + relay.StateInterrupted + `' AND from_queue = 0
+	AND NOT EXISTS (SELECT 1 FROM events e WHERE e.id = attempts.event_id AND e.attempts > attempts.n)`
+
+// finishAttempts ends attempts that the claimant delivers. An upgraded attempt is delivered
+// from the 101 on, and is finished once more when the connection ends. An end that was stored so
+// late that its caller was told meanwhile that it is not is replaced by one that says so.
+var finishAttempts = db.NewStatement(
+	`uuid bigint bigint bigint bigint text text text bigint bytea bigint bigint text`,
+	`WITH v (vid, vn, vstate, vstarted, vended, vcode, vmessage, vconnection, videntical, vtiming, vresponse, vstatus, vrstate)
+			AS (%s)
+		UPDATE attempts SET state = v.vstate, released = CASE WHEN from_queue = 1 THEN released ELSE 0 END, started_at = CASE WHEN v.vstarted > 0 THEN v.vstarted ELSE started_at END,
+			ended_at = v.vended, error_code = v.vcode, error_message = v.vmessage, connection = v.vconnection,
+			identical = v.videntical, timing = v.vtiming, has_response = v.vresponse, status = v.vstatus, response_state = v.vrstate
+		FROM v WHERE event_id = v.vid AND n = v.vn AND (state = 1 OR state = 2 AND v.vstate = 2 AND (response_state = 'upgraded' OR v.vcode = '`+relay.CodeResponseNotStored+`')
+				OR `+sweptLive+`)
+			AND {claimant} {event_id}
+		RETURNING event_id, n, alias_id, kind, from_queue, received_at, bytes`)
+
+// setCallerGone notes that the callers of attempts did not get the whole answer. That is seldom
+// so, and often seen only after the end of the attempt was stored.
+var setCallerGone = db.NewStatement(`uuid bigint`,
+	`WITH v (vid, vn) AS (%s) UPDATE attempts SET caller_gone = 1 FROM v WHERE event_id = v.vid AND n = v.vn {event_id}`)
+
+// dequeueAttempts removes attempts that ended from the queue.
+var dequeueAttempts = db.NewStatement(`uuid bigint`, `DELETE FROM queue WHERE (event_id, n) IN (%s)`)
