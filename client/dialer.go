@@ -37,6 +37,8 @@ type Dialer struct {
 	Version  string // of this program
 	// Prompter asks the person at the terminal; nil = there is nobody.
 	Prompter Prompter
+	// KeepNothing leaves an accepted host key unknown.
+	KeepNothing bool
 	// Say gets lines for people, not yet safe to print.
 	Say func(string)
 
@@ -131,7 +133,7 @@ func (d *Dialer) prepare() {
 
 func (d *Dialer) hostKeys() *hostKeys {
 	return &hostKeys{
-		pin: d.HostKey, say: d.Say, expected: d.expected,
+		pin: d.HostKey, say: d.Say, expected: d.expected, keepNothing: d.KeepNothing,
 		own:   filepath.Join(d.StateDir, "known_hosts"),
 		files: []string{filepath.Join(d.Home, ".ssh", "known_hosts"), "/etc/ssh/ssh_known_hosts"},
 	}

@@ -27,7 +27,9 @@ type hostKeys struct {
 	own      string   // the one that is written
 	expected *expectedKeys
 	prompter Prompter
-	say      func(string)
+	// keepNothing leaves an accepted key unknown.
+	keepNothing bool
+	say         func(string)
 
 	library   ssh.HostKeyCallback
 	sources   []string       // the file of each line that the library has read; nil = it has read the files themselves
@@ -238,6 +240,9 @@ func (h *hostKeys) first(addr string, remote net.Addr, key ssh.PublicKey) error 
 		return cli.Errorf(cli.ExitRefused, "the host key of %s is not known: it shows %s", addr, shown).
 			WithHint("ask the operator of the relay for its fingerprint and pass --host-key %s", shown)
 	}
+	if h.keepNothing {
+		return nil
+	}
 	if err := h.store(addr, key); err != nil {
 		h.say("warning: the host key could not be kept, so it is a first use next time too: " + err.Error())
 		return nil
@@ -338,6 +343,6 @@ func (d *Dialer) WithIdentity(file string) *Dialer {
 func (d *Dialer) copy() *Dialer {
 	return &Dialer{
 		Server: d.Server, Identity: d.Identity, HostKey: d.HostKey, Home: d.Home, StateDir: d.StateDir,
-		Agent: d.Agent, Version: d.Version, Prompter: d.Prompter, Say: d.Say, connect: d.connect, expected: d.expected,
+		Agent: d.Agent, Version: d.Version, Prompter: d.Prompter, Say: d.Say, KeepNothing: d.KeepNothing, connect: d.connect, expected: d.expected,
 	}
 }

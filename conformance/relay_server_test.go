@@ -156,8 +156,7 @@ func (r *relayServer) stop(sig syscall.Signal) {
 // relayd runs an operator command and gives its stdout.
 func (r *relayServer) relayd(args ...string) string {
 	r.t.Helper()
-	cmd := exec.Command(relaytest.Program(r.t, "relayd"), args...)
-	cmd.Env = r.env()
+	cmd := r.operator(args...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -165,6 +164,14 @@ func (r *relayServer) relayd(args ...string) string {
 		r.t.Fatalf("relayd %v: %v\n%s%s", args, err, stderr.String(), out)
 	}
 	return string(out)
+}
+
+// operator is an operator command with the settings of the server.
+func (r *relayServer) operator(args ...string) *exec.Cmd {
+	r.t.Helper()
+	cmd := exec.Command(relaytest.Program(r.t, "relayd"), args...)
+	cmd.Env = r.env()
+	return cmd
 }
 
 // waitFor polls until ok holds. A time that is promised is measured, not waited for.

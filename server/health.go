@@ -83,7 +83,7 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path == "/healthz" {
-		writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+		writeJSON(w, http.StatusOK, s.alive(r))
 		return
 	}
 	var v verdict
@@ -100,6 +100,19 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusServiceUnavailable
 	}
 	writeJSON(w, status, v)
+}
+
+// maxNonce is the longest nonce that /healthz repeats.
+const maxNonce = 64
+
+// alive is the answer of /healthz. A request with a nonce gets it back with the name of this relay,
+// so that whoever follows its addresses from outside learns whether they lead here.
+func (s *Server) alive(r *http.Request) map[string]string {
+	answer := map[string]string{"status": "ok"}
+	if nonce := r.URL.Query().Get("nonce"); nonce != "" && len(nonce) <= maxNonce {
+		answer["nonce"], answer["hostKey"] = nonce, s.opt.HostKey
+	}
+	return answer
 }
 
 // writeJSON answers with a value that is known to encode.

@@ -16,6 +16,7 @@ func TestHealth(t *testing.T) {
 	t.Parallel()
 	o := testOptions(t, &upstream{})
 	o.Ready = func(context.Context) (degraded, reasons []string) { return []string{"store"}, nil }
+	o.HostKey = "SHA256:abc"
 	_, addr := start(t, o)
 	bad := testOptions(t, &upstream{})
 	bad.Ready = func(context.Context) (degraded, reasons []string) { return nil, []string{"disk full"} }
@@ -28,6 +29,8 @@ func TestHealth(t *testing.T) {
 		{addr, "/healthz", "relay.test", 200, `{"status":"ok"}`},
 		{addr, "/healthz?x", "10.0.0.7:8080", 200, `{"status":"ok"}`},
 		{addr, "/healthz", "hooks.test", 200, `{"status":"ok"}`},
+		{addr, "/healthz?nonce=n1", "relay.test", 200, `{"hostKey":"SHA256:abc","nonce":"n1","status":"ok"}`},
+		{addr, "/healthz?nonce=" + strings.Repeat("x", maxNonce+1), "relay.test", 200, `{"status":"ok"}`},
 		{addr, "/readyz", "anything.example", 200, `{"status":"ok","degraded":["store"]}`},
 		{badAddr, "/healthz", "relay.test", 200, `{"status":"ok"}`},
 		{badAddr, "/readyz", "relay.test", 503, `{"status":"unavailable","degraded":[],"reasons":["disk full"]}`},

@@ -181,14 +181,21 @@ func (p *program) mayGetToken(dialer *client.Dialer, token string) error {
 		WithHint("if the token is for that relay, set RELAY_SERVER=%s or name it with --server", dialer.Server)
 }
 
-// baseForToken returns the base URL that gets the token of the environment.
+// baseForToken returns the base URL that gets a token. At the usual port of this machine any
+// program may listen: it gets the token only if it says that it is the relay at the SSH address.
 func (p *program) baseForToken(ctx context.Context, dialer *client.Dialer, login *client.Login) (string, error) {
-	if login == nil {
-		if base := dialer.FindBase(ctx); base != "" {
-			return base, nil
-		}
+	if login != nil {
+		return login.BaseURL, nil
 	}
-	return baseOf(dialer, login)
+	if base := dialer.FindBase(ctx); base != "" {
+		return base, nil
+	}
+	base, err := baseOf(dialer, nil)
+	if addr, _ := dialer.Addr(); err == nil && !strings.HasPrefix(base, "https://") {
+		return "", cli.Errorf(cli.ExitUnreachable, "the token was sent nowhere: neither %s nor the SSH address %s says that the relay is there", base, addr).
+			WithHint("is relayd serve running? set RELAY_URL to the address of the dashboard, or RELAY_SERVER to the SSH address")
+	}
+	return base, err
 }
 
 // baseOf returns the base URL of the login, or the usual one of the SSH host.

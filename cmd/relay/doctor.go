@@ -57,7 +57,7 @@ func (p *program) examine(ctx context.Context, names []string, port int) ([]rela
 	if err != nil { // about the logins, which are reported already
 		dialer = p.dialerTo(cmp.Or(p.server, p.getenv("RELAY_SERVER"), conf.Server, client.DefaultServer), p.identity)
 	}
-	dialer.Prompter, dialer.Say = nil, func(string) {}
+	dialer.Prompter, dialer.Say, dialer.KeepNothing = nil, func(string) {}, true
 	d := &client.Doctor{Dialer: dialer, BaseURL: p.getenv("RELAY_URL"), Forwards: forwards}
 	d.API, d.APIErr = p.apiBy(ctx, dialer)
 	return append(list, d.Examine(ctx)...), ctx.Err()

@@ -64,7 +64,7 @@ func tokenName() string {
 }
 
 func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) error {
-	base, err := p.loginBase(cmp.Or(typed, p.getenv("RELAY_URL")), f.withToken)
+	base, err := p.loginBase(ctx, cmp.Or(typed, p.getenv("RELAY_URL")), f.withToken)
 	if err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (p *program) mayKeepUnproven(dialer *client.Dialer, login *client.Login) er
 }
 
 // loginBase returns the base URL to log in at.
-func (p *program) loginBase(typed string, withToken bool) (string, error) {
+func (p *program) loginBase(ctx context.Context, typed string, withToken bool) (string, error) {
 	if typed == "" {
 		server, err := p.whichServer(nil)
 		if err != nil {
@@ -154,7 +154,12 @@ func (p *program) loginBase(typed string, withToken bool) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if typed, err = baseOf(dialer, login); err != nil {
+		if withToken {
+			typed, err = p.baseForToken(ctx, dialer, login)
+		} else {
+			typed, err = baseOf(dialer, login)
+		}
+		if err != nil {
 			return "", err
 		}
 	}

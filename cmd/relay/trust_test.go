@@ -311,3 +311,44 @@ func kexInit(name string) []byte {
 	packet := []byte{byte(length >> 24), byte(length >> 16), byte(length >> 8), byte(length), byte(padding)}
 	return append(append(packet, payload...), make([]byte, padding)...)
 }
+
+// TestTokenForNobody: nobody at the SSH address said where its base site is, and the token of the
+// environment went to whatever listens at the usual port of this machine.
+func TestTokenForNobody(t *testing.T) {
+	t.Parallel()
+	const nobody = "127.0.0.1:1"
+	for _, command := range [][]string{{"aliases"}, {"doctor"}} {
+		_, stdout, stderr := inProcess(t, map[string]string{"RELAY_TOKEN": "rly_env", "RELAY_SERVER": nobody}, command...)
+		if said := stdout + stderr; !strings.Contains(said, "the token was sent nowhere") || !strings.Contains(said, "RELAY_URL") {
+			t.Errorf("%s: %s", command, said)
+		}
+	}
+	t.Run("login", func(t *testing.T) {
+		exit, said := withInput(t, t.TempDir(), "rly_stdin\n", "login", "--with-token", "--server", nobody)
+		if exit != 69 || !strings.Contains(said, "the token was sent nowhere") {
+			t.Errorf("exit %d: %s", exit, said)
+		}
+	})
+}
+
+// TestDoctorKeepsNoHostKey: with RELAY_TOKEN it asked the relay for its base site by SSH, and kept
+// the host key of an address of this machine.
+func TestDoctorKeepsNoHostKey(t *testing.T) {
+	t.Parallel()
+	api := &hostileAPI{}
+	relay := newHostileSSH(t, api)
+	site := httptest.NewServer(api)
+	t.Cleanup(site.Close)
+	api.set(200, fmt.Sprintf(`{"user":"u","data":[],"baseUrl":%q}`, site.URL))
+	for _, token := range []string{"", "rly_env"} {
+		home := t.TempDir()
+		env := map[string]string{"HOME": home, "RELAY_TOKEN": token, "RELAY_SERVER": relay.addr}
+		_, stdout, stderr := inProcess(t, env, "doctor", "--identity", relay.key)
+		if !strings.Contains(stdout, "you are u") {
+			t.Errorf("%s%s", stdout, stderr)
+		}
+		if _, err := os.Stat(filepath.Join(home, ".local")); err == nil {
+			t.Errorf("token %q: something was stored", token)
+		}
+	}
+}

@@ -35,9 +35,10 @@ import (
 
 // app is a relayd: all packages, connected to each other. Call Start once, then Stop once.
 type app struct {
-	program *program
-	cfg     Config
-	log     *slog.Logger
+	program  *program
+	cfg      Config
+	settings []*setting // as they were read, for commands beside the server
+	log      *slog.Logger
 
 	store     *store.Store
 	hostKeys  []ssh.Signer // the first one of each type is in use, all are announced
@@ -118,7 +119,7 @@ func (a *app) Start(ctx context.Context) (err error) {
 	if file := unusedDatabase(a.cfg); file != "" {
 		a.log.Warn("a file of sqlite lies in the data dir and is not used; move it away once nobody needs what is in it", "file", file)
 	}
-	if err := saveSiteFile(a.cfg, a.site); err != nil { // as on a full disk, on which requests are still served or refused
+	if err := saveSiteFile(a.cfg, a.site, a.settings); err != nil { // as on a full disk, on which requests are still served or refused
 		a.log.Warn("the addresses are not kept for operator commands, which need them as flags", "err", err)
 	}
 	return nil
@@ -277,7 +278,7 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 		return fmt.Errorf("open the access log: %w", err)
 	}
 	options := server.Options{
-		Capture: a.delivery, Base: base, Site: a.site,
+		Capture: a.delivery, Base: base, Site: a.site, HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()),
 		RedirectPlain: a.httpsLn != nil && a.site.Base.Scheme == "https",
 		TLSInFront:    a.httpsLn == nil && a.site.Base.Scheme == "https",
 		MaxHead:       int(c.MaxHead), MaxTarget: int(c.MaxTarget),

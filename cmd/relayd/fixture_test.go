@@ -76,6 +76,7 @@ func (h *testServer) open() {
 		h.t.Fatal(err)
 	}
 	h.app = newApp(&program{getenv: nothing, stdout: io.Discard, stderr: h.log}, cfg)
+	h.app.settings = list
 	if err := h.app.Start(h.t.Context()); err != nil {
 		h.t.Fatal(err)
 	}

@@ -256,6 +256,7 @@ drain time ran out and requests were cut. A second signal ends it at once.`,
 	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, _ []string) error {
 		c.useOutputs(cfg)
 		a := newApp(c, cfg)
+		a.settings = list
 		greeting, served, err := a.startWithin(ctx, list)
 		if !served {
 			return err

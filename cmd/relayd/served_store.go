@@ -96,17 +96,15 @@ func unusedDatabase(cfg Config) string {
 }
 
 // checkWhichStore reports whether the store of the settings is the one that is served.
-func checkWhichStore(cfg Config, list []relay.Finding, served bool) (more []relay.Finding) {
-	answers := slices.ContainsFunc(list, func(f relay.Finding) bool { return strings.HasPrefix(f.Reason, relayAnswers) })
-	if answers && !served {
-		more = append(more, finding("served store", relay.VerdictFail,
+func (x *examination) checkWhichStore() {
+	if x.answers && !x.served {
+		x.add(finding("served store", relay.VerdictFail,
 			"give relayd doctor the settings of that server (--config, --database-url, --data-dir)", errNotServed))
 	}
-	if file := unusedDatabase(cfg); file != "" {
-		more = append(more, finding("unused store", relay.VerdictWarn,
-			"move it away once nobody needs what is in it", "%s of SQLite is there, and the store is %s", file, placeOf(cfg)))
+	if file := unusedDatabase(x.cfg); file != "" {
+		x.add(finding("unused store", relay.VerdictWarn,
+			"move it away once nobody needs what is in it", "%s of SQLite is there, and the store is %s", file, placeOf(x.cfg)))
 	}
-	return more
 }
 
 // hintOf returns the text of a usage error with its hint, for a finding.

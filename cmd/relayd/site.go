@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/publicsuffix"
@@ -26,13 +27,39 @@ type siteFile struct {
 	// Store is where the server keeps its data, without secrets, so that no command works on another
 	// store that happens to lie there.
 	Store storePlace `json:"store"`
+
+	// Settings are those that came from files, as `relayd config` prints them: secrets are masked.
+	// The files may change while the server runs.
+	Settings map[string]string `json:"settings"`
+}
+
+// fileSettings lists the settings that came from the configuration file.
+func fileSettings(cfg Config, list []*setting) []settingRow {
+	return slices.DeleteFunc(effective(cfg, list), func(row settingRow) bool {
+		line := strings.LastIndexByte(row.Origin, ':')
+		return line < 0 || strings.HasPrefix(row.Origin, "--") || strings.Trim(row.Origin[line+1:], "0123456789") != ""
+	})
+}
+
+// loadedSettings returns the settings that the last server of a data dir got from files.
+func loadedSettings(dataDir string) (loaded map[string]string, known bool) {
+	var file siteFile
+	text, err := os.ReadFile(filepath.Join(dataDir, siteFileName))
+	if err != nil || json.Unmarshal(text, &file) != nil {
+		return nil, false
+	}
+	return file.Settings, file.Settings != nil
 }
 
 // saveSiteFile writes the file atomically.
-func saveSiteFile(cfg Config, site relay.Site) error {
+func saveSiteFile(cfg Config, site relay.Site, list []*setting) error {
+	settings := map[string]string{}
+	for _, row := range fileSettings(cfg, list) {
+		settings[row.Name] = row.Value
+	}
 	text, err := json.Marshal(siteFile{
 		BaseURL: site.Base.String(), AliasDomain: site.AliasDomain, SSHAddr: site.SSHAddr, SSHListener: cfg.SSHAddr, HTTPAddr: cfg.HTTPAddr,
-		Store: placeOf(cfg),
+		Store: placeOf(cfg), Settings: settings,
 	})
 	if err != nil {
 		return err

@@ -13,13 +13,13 @@ import (
 func TestDoctorOfForwardedSSHPort(t *testing.T) {
 	t.Parallel()
 	h := newTestServer(t, map[string]string{"ssh-public-addr": "relay.example.com:1"})
-	cfg, _, err := load(sources{getenv: env(), flags: map[string]string{"data-dir": h.flags["data-dir"]}})
+	cfg, list, err := load(sources{getenv: env(), flags: map[string]string{"data-dir": h.flags["data-dir"]}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := passed("ssh-addr", "a relay answers at %s", h.app.cfg.SSHAddr)
-	if list := checkListeners(t.Context(), cfg); !slices.Contains(list, want) {
-		t.Errorf("%v is not among %v", want, list)
+	if got := (&program{getenv: env()}).runChecks(t.Context(), cfg, list); !slices.Contains(got, want) {
+		t.Errorf("%v is not among %v", want, got)
 	}
 }
 

@@ -56,7 +56,7 @@ func (c *program) supportReport(ctx context.Context, cfg Config, list []*setting
 	section("settings")
 	_ = printSettings(&b, false, effective(cfg, list))
 	section("doctor")
-	_ = printFindings(&b, false, c.runChecks(ctx, cfg))
+	_ = printFindings(&b, false, c.runChecks(ctx, cfg, list))
 	for _, part := range []struct{ name, path string }{
 		{"counts", "/debug/stats"}, {"metrics", "/metrics"}, {"log", "/debug/log"},
 	} {

@@ -1,0 +1,275 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/sockets"
+)
+
+// What follows goes the way of a caller: names are looked up, their addresses are dialed, and what
+// answers there has to be this relay.
+
+// publicTimeout bounds each step from outside: a firewall that drops packets says nothing.
+const publicTimeout = 5 * time.Second
+
+// checkBase checks the base URL by itself and, beside a running server, where it leads.
+func (x *examination) checkBase(ctx context.Context) {
+	const check = "base URL"
+	f := checkBaseURL(x.cfg)
+	base := x.site.Base
+	if f.Verdict != relay.VerdictOK {
+		x.add(f)
+	}
+	ctx, cancel := context.WithTimeout(ctx, publicTimeout)
+	defer cancel()
+	addrs, err := lookup(ctx, base.Hostname())
+	if err != nil {
+		x.add(finding(check, relay.VerdictFail, "make a DNS entry: "+base.Hostname()+" to the address of this machine", "%s: no address was found: %v", base.String(), err))
+		return
+	}
+	if !x.answers {
+		if f.Verdict == relay.VerdictOK {
+			x.add(passed(check, "%s leads to %s", base.String(), joinMax(addrs)))
+		}
+		return
+	}
+	name, err := x.askName(ctx)
+	var unknown x509.UnknownAuthorityError
+	var wrongName x509.HostnameError
+	var invalid x509.CertificateInvalidError
+	var network *net.OpError
+	switch {
+	case errors.As(err, &unknown), errors.As(err, &wrongName), errors.As(err, &invalid):
+		x.add(finding(check, relay.VerdictFail, "see the check certificate; callers refuse such a one", "%s: %v", base.String(), err))
+	case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+		x.add(finding(check, relay.VerdictWarn, "open the port in the firewall; if only this machine cannot reach its own public address, check with curl "+quote(base.JoinPath("/healthz").String())+" from another one",
+			"%s leads to %s, and this machine cannot connect there: %v", base.String(), joinMax(addrs), err))
+	case err != nil:
+		x.add(finding(check, relay.VerdictFail, "let "+base.Hostname()+" lead to this machine, or set --base-url",
+			"%s leads to %s, and what answers there is not this relay: %v", base.String(), joinMax(addrs), err))
+	case len(x.hostKeys) > 0 && !slices.Contains(x.hostKeys, name):
+		x.add(finding(check, relay.VerdictFail, "let "+base.Hostname()+" lead to this machine, or set --base-url",
+			"%s leads to %s, where another relay answers, with the host key %s", base.String(), joinMax(addrs), name))
+	case f.Verdict == relay.VerdictOK:
+		x.add(passed(check, "%s leads to this relay, at %s", base.String(), joinMax(addrs)))
+	}
+}
+
+// lookup returns the addresses of a host name, sorted. Names of this machine need no DNS.
+func lookup(ctx context.Context, host string) ([]string, error) {
+	if sockets.IsLoopback(host) || strings.HasSuffix(host, ".localhost") {
+		return []string{"127.0.0.1"}, nil
+	}
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return []string{ip.String()}, nil
+	}
+	list, err := net.DefaultResolver.LookupHost(ctx, host)
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		err = errors.New(dns.Err) // the name is told already
+	}
+	slices.Sort(list)
+	return slices.Compact(list), err
+}
+
+// publicClient dials as a caller, without a PROXY header at first. Where this machine is itself a
+// trusted proxy, the listener wants one, and nothing in front makes it.
+func (x *examination) publicClient(trusted []netip.Prefix, config *tls.Config) *http.Client {
+	dial := dialLocal(trusted)
+	return &http.Client{
+		Transport: &http.Transport{
+			DisableKeepAlives: true, TLSClientConfig: config,
+			DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				host, port, err := net.SplitHostPort(addr)
+				if err == nil && strings.HasSuffix(host, ".localhost") { // not every resolver knows them (RFC 6761, section 6.3)
+					addr = net.JoinHostPort("127.0.0.1", port)
+				}
+				return dial(ctx, network, addr)
+			},
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// get asks a public URL, and once more with a PROXY header where the first try is not understood.
+func (x *examination) get(ctx context.Context, address string, config *tls.Config) (res *http.Response, body []byte, err error) {
+	for _, trusted := range [][]netip.Prefix{nil, x.cfg.TrustedProxies} {
+		if err != nil && len(trusted) == 0 {
+			break
+		}
+		var req *http.Request
+		if req, err = http.NewRequestWithContext(ctx, http.MethodGet, address, nil); err != nil {
+			return nil, nil, err
+		}
+		if res, err = x.publicClient(trusted, config).Do(req); err != nil {
+			continue
+		}
+		body, err = io.ReadAll(io.LimitReader(res.Body, 64<<10))
+		_ = res.Body.Close()
+		if err == nil {
+			return res, body, nil
+		}
+	}
+	if cause, ok := errors.AsType[*url.Error](err); ok {
+		err = cause.Err
+	}
+	return nil, nil, err
+}
+
+// askName asks the base URL for the host key of the relay behind it.
+func (x *examination) askName(ctx context.Context) (hostKey string, err error) {
+	nonce := rand.Text()
+	address := x.site.Base.JoinPath("/healthz")
+	address.RawQuery = "nonce=" + nonce
+	res, body, err := x.get(ctx, address.String(), &tls.Config{})
+	if err != nil {
+		return "", err
+	}
+	var answer struct{ Nonce, HostKey string }
+	if res.StatusCode != http.StatusOK || json.Unmarshal(body, &answer) != nil || answer.Nonce != nonce {
+		return "", fmt.Errorf("GET /healthz was answered %d by something else", res.StatusCode)
+	}
+	return answer.HostKey, nil
+}
+
+// checkAliasDomain: aliases are names below it, which have to lead here.
+func (x *examination) checkAliasDomain(ctx context.Context) {
+	const check = "alias domain"
+	domain := x.cfg.AliasDomain
+	if _, err := netip.ParseAddr(domain); err == nil {
+		x.add(finding(check, relay.VerdictFail, "set --alias-domain to a name", "%s is an address: there are no names below it", domain))
+		return
+	}
+	if x.site.AliasDomain != "" {
+		domain = x.site.AliasDomain
+	}
+	if domain == "localhost" || strings.HasSuffix(domain, ".localhost") {
+		if !x.cfg.loopback() {
+			x.add(finding(check, relay.VerdictFail, "set --alias-domain to a domain with a wildcard DNS entry", "relayd listens for other machines, and *.%s leads each to itself", domain))
+			return
+		}
+		x.add(passed(check, "*.%s is this machine", domain))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, publicTimeout)
+	defer cancel()
+	name := "relay-doctor-" + strings.ToLower(rand.Text()[:8]) + "." + domain
+	addrs, err := lookup(ctx, name)
+	if err != nil {
+		x.add(finding(check, relay.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err))
+		return
+	}
+	if !x.answers {
+		x.add(passed(check, "names below %s lead to %s", domain, joinMax(addrs)))
+		return
+	}
+	base, _ := lookup(ctx, x.site.Base.Hostname())
+	err = x.askAlias(ctx, name)
+	switch {
+	case err == nil:
+		x.add(passed(check, "names below %s lead to a relay, at %s", domain, joinMax(addrs)))
+	case slices.Equal(addrs, base): // such as without a certificate for a name that is no alias
+		x.add(passed(check, "names below %s lead to %s, as the base URL does", domain, joinMax(addrs)))
+	default:
+		x.add(finding(check, relay.VerdictFail, "make a wildcard DNS entry: *."+domain+" to "+joinMax(base),
+			"names below %s lead to %s, where no relay answers (%v), and the base URL to %s", domain, joinMax(addrs), err, joinMax(base)))
+	}
+}
+
+// askAlias asks a name that is no alias: a relay says so. Its certificate is not checked: a relay that
+// orders one for each alias has none for this name.
+func (x *examination) askAlias(ctx context.Context, name string) error {
+	address := x.site.Base
+	address.Host = name
+	if p := x.site.Base.Port(); p != "" {
+		address.Host = net.JoinHostPort(name, p)
+	}
+	res, _, err := x.get(ctx, address.String(), &tls.Config{InsecureSkipVerify: true})
+	if err == nil && res.Header.Get("Relay-Error") != relay.CodeAliasNotFound {
+		err = fmt.Errorf("it was answered %d by something else", res.StatusCode)
+	}
+	return err
+}
+
+// checkPublicSSH follows the address that people dial, beside a running server.
+func (x *examination) checkPublicSSH(ctx context.Context) {
+	const check = "ssh address"
+	if !x.answers || len(x.hostKeys) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, publicTimeout)
+	defer cancel()
+	shown, err := x.publicHostKey(ctx, x.site.SSHAddr)
+	switch {
+	case err != nil:
+		x.add(finding(check, relay.VerdictWarn, "let "+x.site.SSHAddr+" lead to --ssh-addr, or set --ssh-public-addr; if only this machine cannot reach it, check with ssh-keyscan from another one",
+			"no SSH server answers at %s, which people dial: %v", x.site.SSHAddr, err))
+	case !slices.Contains(x.hostKeys, shown):
+		x.add(finding(check, relay.VerdictFail, "let "+x.site.SSHAddr+" lead to --ssh-addr, or set --ssh-public-addr",
+			"another SSH server answers at %s, which people dial, with the host key %s", x.site.SSHAddr, shown))
+	default:
+		x.add(passed(check, "%s leads to this relay", x.site.SSHAddr))
+	}
+}
+
+// publicHostKey returns the fingerprint of the host key that an SSH server shows. It does not log in.
+func (x *examination) publicHostKey(ctx context.Context, addr string) (shown string, err error) {
+	for _, trusted := range [][]netip.Prefix{nil, x.cfg.TrustedProxies} {
+		if err != nil && len(trusted) == 0 {
+			break
+		}
+		var conn net.Conn
+		if conn, err = dialLocal(trusted)(ctx, "tcp", addr); err != nil {
+			continue
+		}
+		if deadline, ok := ctx.Deadline(); ok {
+			_ = conn.SetDeadline(deadline)
+		}
+		_, _, _, err = ssh.NewClientConn(conn, addr, &ssh.ClientConfig{
+			User: "relay-doctor",
+			HostKeyCallback: func(_ string, _ net.Addr, key ssh.PublicKey) error {
+				shown = ssh.FingerprintSHA256(key)
+				return errors.New("the key was seen")
+			},
+		})
+		_ = conn.Close()
+		if shown != "" {
+			return shown, nil
+		}
+	}
+	return "", err
+}
+
+func checkBaseURL(cfg Config) relay.Finding {
+	const check = "base URL"
+	base := cfg.site().Base
+	host := base.Hostname()
+	_, err := netip.ParseAddr(host)
+	switch {
+	case base.Scheme == "https" && cfg.HTTPSAddr == "" && cfg.loopback():
+		return finding(check, relay.VerdictWarn, "see that something in front ends TLS and passes Host on", "%s is https, and relayd has no TLS listener", base.String())
+	case base.Scheme == "http" && cfg.HTTPSAddr != "":
+		return finding(check, relay.VerdictWarn, "set --base-url to its https address", "there is a TLS listener, and %s leads people past it", base.String())
+	case !cfg.loopback() && (host == "localhost" || strings.HasSuffix(host, ".localhost")):
+		return finding(check, relay.VerdictFail, "set --base-url to the address that people use", "relayd listens for other machines, and %s leads each to itself", base.String())
+	case !cfg.loopback() && base.Scheme == "http" && err != nil:
+		return finding(check, relay.VerdictWarn, "set up TLS (--tls), or a proxy that ends it", "%s: logins and tokens travel in the clear", base.String())
+	}
+	return passed(check, "%s", base.String())
+}

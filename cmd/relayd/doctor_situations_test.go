@@ -1,0 +1,350 @@
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"database/sql"
+	"encoding/pem"
+	"fmt"
+	"maps"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+// situation is something that an operator may have broken, and what doctor has to say about it.
+type situation struct {
+	name           string
+	flags          map[string]string // in place of those of the running server
+	breaks         func(t *testing.T, dir string)
+	check, verdict string
+	says, fix      string // regular expressions
+}
+
+// examine runs doctor with the settings that flags name.
+func examine(t *testing.T, flags map[string]string) []relay.Finding {
+	t.Helper()
+	cfg, list, err := load(sources{getenv: env(), flags: flags})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return (&program{getenv: env(), stderr: t.Output()}).runChecks(t.Context(), cfg, list)
+}
+
+// expect fails unless one finding of a list is the one that s names.
+func (s situation) expect(t *testing.T, list []relay.Finding) {
+	t.Helper()
+	for _, f := range list {
+		if f.Check == s.check && f.Verdict == s.verdict && regexp.MustCompile(s.says).MatchString(f.Reason) && regexp.MustCompile(s.fix).MatchString(f.Fix) {
+			return
+		}
+	}
+	var all strings.Builder
+	_ = printFindings(&all, false, list)
+	t.Errorf("no finding %q with verdict %s, reason %q and fix %q in\n%s", s.check, s.verdict, s.says, s.fix, all.String())
+}
+
+// settingsOf returns the flags by which doctor finds a running server.
+func settingsOf(h *testServer, flags map[string]string) map[string]string {
+	all := map[string]string{
+		"data-dir": h.flags["data-dir"], "min-free": "off",
+		"http-addr": h.app.cfg.HTTPAddr, "ssh-addr": h.app.cfg.SSHAddr, "admin-addr": h.app.cfg.AdminAddr,
+	}
+	maps.Copy(all, flags)
+	return all
+}
+
+// freeAddr returns an address of this machine where nothing listens.
+func freeAddr(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer ln.Close()
+	return ln.Addr().String()
+}
+
+// TestDoctorBesideAServer: what a caller or a person would meet is told although the server itself
+// is well.
+func TestDoctorBesideAServer(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, nil)
+	other := newTestServer(t, nil)
+	proxied := newTestServer(t, map[string]string{"trusted-proxies": "127.0.0.0/8"})
+	page := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(page.Close)
+	closed := freeAddr(t)
+	if list := examine(t, settingsOf(h, nil)); len(failures(list)) > 0 {
+		t.Fatalf("a good server is not: %+v", failures(list))
+	}
+	cert := func(names []string, until time.Time) map[string]string {
+		certFile, keyFile := certificate(t, names, until)
+		return map[string]string{
+			"tls": "files", "tls-cert": certFile, "tls-key": keyFile, "https-addr": closed,
+			"base-url": "https://relay.test", "alias-domain": "hooks.test",
+		}
+	}
+	_, otherKey := certificate(t, []string{"relay.test"}, time.Now().Add(time.Hour))
+	swapped := cert([]string{"relay.test", "*.hooks.test"}, time.Now().Add(time.Hour))
+	swapped["tls-key"] = otherKey
+	for _, s := range []situation{
+		{"base host without an address", map[string]string{"base-url": "http://nosuch.invalid"}, nil, "base URL", relay.VerdictFail, "no address was found", "DNS entry: nosuch.invalid"},
+		{"base URL leads to another program", map[string]string{"base-url": page.URL}, nil, "base URL", relay.VerdictFail, "is not this relay", "lead to this machine"},
+		{"base URL leads to another relay", map[string]string{"base-url": "http://" + other.app.cfg.HTTPAddr}, nil, "base URL", relay.VerdictFail, "another relay answers", "lead to this machine"},
+		{"base URL leads to a closed port", map[string]string{"base-url": "http://" + closed}, nil, "base URL", relay.VerdictWarn, "cannot connect", "open the port"},
+		{"aliases without an address", map[string]string{"base-url": "http://" + h.app.cfg.HTTPAddr, "alias-domain": "nosuch.invalid"}, nil, "alias domain", relay.VerdictWarn, "no name below", "wildcard DNS"},
+		{"alias domain is an address", map[string]string{"alias-domain": "192.0.2.1"}, nil, "alias domain", relay.VerdictFail, "no names below", "to a name"},
+		{"another SSH server at the public address", map[string]string{"ssh-public-addr": other.app.cfg.SSHAddr}, nil, "ssh address", relay.VerdictFail, "another SSH server", "ssh-public-addr"},
+		{"no SSH server at the public address", map[string]string{"ssh-public-addr": closed}, nil, "ssh address", relay.VerdictWarn, "no SSH server answers", "ssh-public-addr"},
+		{"an address that the server did not open", map[string]string{"ssh-addr": closed, "ssh-public-addr": h.app.cfg.SSHAddr}, nil, "ssh-addr", relay.VerdictFail, "nothing listens", "restart"},
+		{"another program on the port", map[string]string{"ssh-addr": page.Listener.Addr().String()}, nil, "ssh-addr", relay.VerdictFail, "no relay that answers", "stop what listens"},
+		{"trusted proxies since the start", map[string]string{"trusted-proxies": "127.0.0.0/8"}, nil, "http-addr", relay.VerdictFail, "runs without --trusted-proxies", "restart"},
+		{"everybody is a proxy", map[string]string{"trusted-proxies": "0.0.0.0/0"}, nil, "proxies", relay.VerdictFail, "trusts everybody", "only the addresses"},
+		{"certificate ended", cert([]string{"relay.test", "*.hooks.test"}, time.Now().Add(-time.Hour)), nil, "certificate", relay.VerdictFail, "it ended", "renew"},
+		{"certificate about to end", cert([]string{"relay.test", "*.hooks.test"}, time.Now().Add(24*time.Hour)), nil, "certificate", relay.VerdictWarn, "it ends at", "not renewed"},
+		{"certificate of other names", cert([]string{"relay.test"}, time.Now().Add(time.Hour)), nil, "certificate", relay.VerdictFail, "hooks.test", "wildcard"},
+		{"key of another certificate", swapped, nil, "certificate", relay.VerdictFail, "does not match", "PEM chain"},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			s.expect(t, examine(t, settingsOf(h, s.flags)))
+		})
+	}
+	t.Run("a proxy that the settings do not know", func(t *testing.T) {
+		t.Parallel()
+		situation{check: "http-addr", verdict: relay.VerdictFail, says: "expects a PROXY header", fix: "trusted-proxies"}.expect(t, examine(t, settingsOf(proxied, nil)))
+	})
+	t.Run("an alias whose account is gone", func(t *testing.T) {
+		t.Parallel()
+		ctx, system := t.Context(), relay.System()
+		_, err := proxied.app.store.CreateAccount(ctx, system, "leaver", false)
+		if err == nil {
+			_, err = proxied.app.store.CreateAlias(ctx, system, "left", "leaver")
+		}
+		if err == nil {
+			err = proxied.app.store.RemoveAccount(ctx, system, "leaver")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		situation{check: "owners", verdict: relay.VerdictWarn, says: "without an owner.*left", fix: "alias transfer"}.expect(t,
+			examine(t, settingsOf(proxied, map[string]string{"trusted-proxies": "127.0.0.0/8"})))
+	})
+}
+
+func failures(list []relay.Finding) (failed []relay.Finding) {
+	for _, f := range list {
+		if f.Verdict == relay.VerdictFail {
+			failed = append(failed, f)
+		}
+	}
+	return failed
+}
+
+// TestDoctorOfChangedSettings: a file that was changed while the server runs is told.
+func TestDoctorOfChangedSettings(t *testing.T) {
+	t.Parallel()
+	file := write(t, "relayd.yaml", "retention: 7d\nqueue-limit: 10\n")
+	dir := filepath.Join(t.TempDir(), "data")
+	flags := map[string]string{"http-addr": "127.0.0.1:0", "ssh-addr": "127.0.0.1:0", "admin-addr": "127.0.0.1:0", "data-dir": dir, "min-free": "off"}
+	cfg, list, err := load(sources{getenv: env(), flags: flags, file: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newApp(&program{getenv: env(), stderr: t.Output()}, cfg)
+	a.settings = list
+	if err := a.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = a.stopOnce() })
+	flags["http-addr"], flags["ssh-addr"], flags["admin-addr"] = a.cfg.HTTPAddr, a.cfg.SSHAddr, a.cfg.AdminAddr
+	told := func() string {
+		cfg, list, err := load(sources{getenv: env(), flags: flags, file: file})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, f := range (&program{getenv: env(), stderr: t.Output()}).runChecks(t.Context(), cfg, list) {
+			if f.Check == "settings" {
+				return f.Verdict + " " + f.Reason
+			}
+		}
+		return ""
+	}
+	if got := told(); got != "" {
+		t.Errorf("before a change: %s", got)
+	}
+	if err := os.WriteFile(file, []byte("retention: 8d\ndrain: 5s\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got := told()
+	for _, want := range []string{"warn ", "retention is 8d", "the server has 7d", "drain is 5s", "queue-limit is not in the file any more"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is not in %q", want, got)
+		}
+	}
+}
+
+// TestDoctorWithoutAServer: what keeps a server from running, or from running well, is told before
+// anybody misses it.
+func TestDoctorWithoutAServer(t *testing.T) {
+	t.Parallel()
+	h := newTestServer(t, nil)
+	closed := settingsOf(h, nil)
+	if err := h.app.stopOnce(); err != nil {
+		t.Fatal(err)
+	}
+	copyOf := func(t *testing.T) string {
+		t.Helper()
+		dir := filepath.Join(t.TempDir(), "data")
+		if err := os.CopyFS(dir, os.DirFS(h.flags["data-dir"])); err != nil {
+			t.Fatal(err)
+		}
+		for name, mode := range map[string]os.FileMode{"": 0o700, "ssh_host_ed25519_key": 0o600, databaseFile: 0o600} {
+			if err := os.Chmod(filepath.Join(dir, name), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	change := func(name string, do func(path string) error) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			t.Helper()
+			if err := do(filepath.Join(dir, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	mode := func(m os.FileMode) func(string) error { return func(path string) error { return os.Chmod(path, m) } }
+	text := func(s string) func(string) error {
+		return func(path string) error { return os.WriteFile(path, []byte(s), 0o600) }
+	}
+	// Postgres is somewhere else, or refuses.
+	at := freeAddr(t)
+	base := postgresFlags(t)["database-url"]
+	for _, s := range []situation{
+		{"the server is down", nil, nil, "server", relay.VerdictFail, "no relay answers", "start it"},
+		{"it never ran", nil, change(siteFileName, os.Remove), "server", relay.VerdictWarn, "no relay has served", "relayd serve"},
+		{"no data dir", nil, func(t *testing.T, dir string) { t.Helper(); _ = os.RemoveAll(dir) }, "data dir", relay.VerdictFail, "no such file", "data-dir"},
+		{"others may write", nil, change("", mode(0o777)), "data dir", relay.VerdictFail, "others may write", "chmod 700"},
+		{"others may read the key", nil, change("ssh_host_ed25519_key", mode(0o644)), "host key", relay.VerdictFail, "others may read", "chmod 600"},
+		{"the key is damaged", nil, change("ssh_host_ed25519_key", text("nonsense")), "host key", relay.VerdictFail, "will not start", "backup"},
+		{"no database", nil, change(databaseFile, os.Remove), "store", relay.VerdictFail, "no relay data", "start relayd serve once"},
+		{"no database but another file", nil, change(databaseFile, text("this is not a database, and long enough to be one")), "store", relay.VerdictFail, "not a database", "as the reason says"},
+		{"the database may not be written", nil, change(databaseFile, mode(0o400)), "files", relay.VerdictFail, "may not write", "chmod 600"},
+		{"files of another user", nil, foreignFile, "files", relay.VerdictFail, "another user", "chown"},
+		{"another store than the server's", nil, change(siteFileName, text(`{"store":{"engine":"postgres","places":["db:5432/relay"]}}`)), "served store", relay.VerdictFail, "db:5432/relay", "database-url"},
+		{"an unused file of SQLite", map[string]string{"database-url": base}, change(siteFileName, os.Remove), "unused store", relay.VerdictWarn, "relay.db of SQLite", "move it"},
+		{"no Postgres there", map[string]string{"database-url": "postgres://relay@" + at + "/relay?sslmode=disable"}, change(siteFileName, os.Remove), "store", relay.VerdictFail, "refused", "answers and lets relayd in"},
+		{"no such database", map[string]string{"database-url": withDatabase(t, base, "nosuch")}, change(siteFileName, os.Remove), "store", relay.VerdictFail, "nosuch", "lets relayd in"},
+		{"a role without rights", map[string]string{"database-url": weakRole(t, base)}, change(siteFileName, os.Remove), "postgres", relay.VerdictFail, "may not make tables", "ALTER SCHEMA"},
+	} {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			flags := maps.Clone(closed)
+			flags["data-dir"] = copyOf(t)
+			maps.Copy(flags, s.flags)
+			if s.breaks != nil {
+				s.breaks(t, flags["data-dir"])
+			}
+			s.expect(t, examine(t, flags))
+		})
+	}
+}
+
+func TestPostgresIsJudged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		server        postgresServer
+		verdict, says string
+	}{
+		{postgresServer{140000, false, true, "public", "relay"}, relay.VerdictOK, "version 14.0"},
+		{postgresServer{130011, false, true, "public", "relay"}, relay.VerdictFail, "version 13.11"},
+		{postgresServer{150004, true, true, "public", "relay"}, relay.VerdictFail, "replica"},
+		{postgresServer{150004, false, false, "", "relay"}, relay.VerdictFail, "no schema"},
+		{postgresServer{150004, false, false, "public", "relay"}, relay.VerdictFail, "may not make tables"},
+	} {
+		if f := c.server.judge(); f.Verdict != c.verdict || !strings.Contains(f.Reason, c.says) || (f.Fix == "") != (c.verdict == relay.VerdictOK) {
+			t.Errorf("%+v: got %+v", c.server, f)
+		}
+	}
+}
+
+// foreignFile makes a file of another user than the owner of the data dir. Who is not root gives the
+// folder away instead, as far as the check is concerned: one of root, in which own files lie.
+func foreignFile(t *testing.T, dir string) {
+	t.Helper()
+	if err := os.Chown(filepath.Join(dir, "ssh_host_ed25519_key"), 12345, 12345); err != nil {
+		if list := checkOwners(Config{DataDir: os.TempDir()}); len(list) == 0 {
+			t.Fatalf("files of another user than that of %s were not seen", os.TempDir())
+		}
+		t.Skip("only root can give a file away; the shared folder for temporary files was seen")
+	}
+}
+
+// withDatabase replaces the database of a URL.
+func withDatabase(t *testing.T, address, name string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
+// weakRole makes a role that may log in and nothing else, and returns an address with it.
+func weakRole(t *testing.T, address string) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	db, err := sql.Open("postgres", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	role := fmt.Sprintf("weak_%d", time.Now().UnixNano())
+	if _, err := db.ExecContext(t.Context(), "CREATE ROLE "+role+" LOGIN; GRANT USAGE ON SCHEMA "+u.Query().Get("search_path")+" TO "+role); err != nil {
+		t.Fatal(err)
+	}
+	u.User = url.User(role)
+	return u.String()
+}
+
+// certificate writes a certificate of its own root for names, and its key.
+func certificate(t *testing.T, names []string, until time.Time) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: until.Add(-90 * 24 * time.Hour), NotAfter: until,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
+		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+}

@@ -1,0 +1,269 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/sshgate"
+	"relay/store"
+	"relay/store/spool"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// checkStore checks the store and what is kept in it.
+func (x *examination) checkStore(ctx context.Context) {
+	x.served = true
+	x.add(checkPostgres(ctx, x.cfg)...)
+	s, err := x.openStore(ctx, x.cfg, true)
+	if err != nil {
+		x.add(finding("store", relay.VerdictFail, storeFix(x.cfg, err), "%s", userMessage(err)))
+		return
+	}
+	defer s.Close()
+	list := s.Examine(ctx)
+	x.add(list...)
+	if list[0].Verdict == relay.VerdictFail {
+		return // there are no tables to look at
+	}
+	nodes, err := s.Nodes(ctx)
+	x.served = err != nil || slices.ContainsFunc(nodes, func(n relay.Node) bool { return n.State != relay.NodeDead })
+	if x.cfg.DatabaseURL != "" && len(hostKeyFiles(x.cfg)) == 0 {
+		x.checkSharedKey(ctx, s)
+	}
+	if x.cfg.DatabaseURL != "" && x.cfg.TLS == "acme" {
+		x.add(checkSharedCertificate(ctx, s, x.cfg))
+	}
+	x.add(checkQueues(ctx, s, x.cfg))
+	x.add(checkOwnerless(ctx, s)...)
+}
+
+// oldestPostgres is the first major version whose features relayd uses.
+const oldestPostgres = 14
+
+// postgresServer is what a Postgres says of itself and of the role that relayd has.
+type postgresServer struct {
+	version         int // server_version_num
+	replica, create bool
+	schema, role    string // schema is "" where none of the search path is there
+}
+
+// checkPostgres asks the database of the settings for its version and for the rights of the role.
+// It reports nothing about one that does not answer, as the check of the store does.
+func checkPostgres(ctx context.Context, cfg Config) []relay.Finding {
+	if cfg.DatabaseURL == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	answer := make(chan *postgresServer, 1)
+	go func() { answer <- askPostgres(ctx, cfg) }() // the driver does not return from a server that is frozen
+	select {
+	case p := <-answer:
+		if p != nil {
+			return []relay.Finding{p.judge()}
+		}
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// askPostgres returns nil where there is no answer.
+func askPostgres(ctx context.Context, cfg Config) *postgresServer {
+	address, _ := connectionURL(cmp.Or(cfg.DatabaseDirectURL, cfg.DatabaseURL))
+	db, err := sql.Open("postgres", address)
+	if err != nil {
+		return nil
+	}
+	defer db.Close()
+	var p postgresServer
+	err = db.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), coalesce(current_schema(), ''), current_user,
+		coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)`).Scan(&p.version, &p.replica, &p.schema, &p.role, &p.create)
+	if err != nil {
+		return nil
+	}
+	return &p
+}
+
+// judge tells whether relayd can work with the server.
+func (p postgresServer) judge() relay.Finding {
+	const check = "postgres"
+	version := fmt.Sprintf("%d.%d", p.version/10000, p.version%10000)
+	switch {
+	case p.version/10000 < oldestPostgres:
+		return finding(check, relay.VerdictFail, fmt.Sprintf("move the database to Postgres %d or newer", oldestPostgres), "it is version %s", version)
+	case p.replica:
+		return finding(check, relay.VerdictFail, "give --database-url the address of the primary", "it is a replica, which takes no events")
+	case p.schema == "":
+		return finding(check, relay.VerdictFail, "as the owner of the database: CREATE SCHEMA … AUTHORIZATION "+p.role, "there is no schema for role %s in it", p.role)
+	case !p.create: // since version 15 not everybody may in public
+		return finding(check, relay.VerdictFail, "as the owner of the database: ALTER SCHEMA "+p.schema+" OWNER TO "+p.role,
+			"role %s may not make tables in schema %s", p.role, p.schema)
+	}
+	return passed(check, "version %s; role %s may make tables in schema %s", version, p.role, p.schema)
+}
+
+// storeFix says what to do about a store that cannot be opened.
+func storeFix(cfg Config, err error) string {
+	_, inside := os.Stat(filepath.Join(cfg.DataDir, databaseFile))
+	switch {
+	case cfg.DatabaseURL != "":
+		return "make sure that the database of --database-url answers and lets relayd in"
+	case errors.Is(err, fs.ErrPermission), errors.Is(inside, fs.ErrPermission):
+		return "run relayd doctor as the user that runs relayd; if that is you: chown -R USER " + quote(cfg.DataDir)
+	case inside == nil:
+		return "do as the reason says, then run relayd doctor again"
+	}
+	return "start relayd serve once, or pass the --data-dir or --database-url of the server"
+}
+
+// checkOwnerless reports aliases whose account was removed: they go on taking and queueing requests
+// that nobody reads.
+func checkOwnerless(ctx context.Context, s *store.Store) []relay.Finding {
+	const check = "owners"
+	list, err := s.UnownedAliases(ctx, relay.System())
+	if err != nil {
+		return []relay.Finding{finding(check, relay.VerdictFail, "run relayd doctor again", "%s", userMessage(err))}
+	}
+	if len(list) == 0 {
+		return nil
+	}
+	names := mapSlice(list, func(a relay.Alias) string { return a.Name })
+	return []relay.Finding{finding(check, relay.VerdictWarn, "`relayd alias transfer ALIAS --user NAME`, or `relayd alias rm ALIAS`",
+		"%s without an owner still take requests: %s", record.Count(len(list), "alias", "aliases"), joinMax(names))}
+}
+
+// checkSharedKey is about the host key that all nodes share by the database.
+func (x *examination) checkSharedKey(ctx context.Context, s *store.Store) {
+	const check, fix = "host key", "set --ssh-host-key to the same key file on each node"
+	text, _, err := s.SharedFile(ctx, sshgate.HostKeyFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		x.add(finding(check, relay.VerdictWarn, "start relayd serve once", "there is none in the database yet"))
+		return
+	}
+	if err != nil {
+		x.add(finding(check, relay.VerdictFail, "run relayd doctor again", "%s", userMessage(err)))
+		return
+	}
+	key, err := ssh.ParsePrivateKey(text)
+	if err != nil {
+		x.add(finding(check, relay.VerdictFail, fix, "that of the database cannot be used: %v", err))
+		return
+	}
+	print := ssh.FingerprintSHA256(key.PublicKey())
+	x.hostKeys = append(x.hostKeys, print)
+	x.add(passed(check, "%s, in the database: anyone who reads a backup of it has the key; --ssh-host-key keeps it in a file instead", print))
+}
+
+// nearlyFull is the percentage of a limit at which doctor warns.
+const nearlyFull = 80
+
+// checkSpool reports events in the spool that are not in Postgres yet. It reports nothing
+// with SQLite and an empty spool.
+func checkSpool(cfg Config) []relay.Finding {
+	const check = "spool"
+	dir := cfg.DataDir
+	left, err := spool.ReadLeft(dir)
+	var list []relay.Finding
+	if err != nil {
+		list = append(list, finding(check, relay.VerdictFail, "let the user that runs relayd read and write every file in the data dir", "the spool in %s cannot be read: %s", dir, err))
+	}
+	if broken := len(left.Aside); broken > 0 {
+		list = append(list, finding(check, relay.VerdictWarn, "keep them elsewhere with the log of that time, which says why, and report it with the version of relayd",
+			"%s of the spool in %s could not be read or stored", record.Count(broken, "file", "files"), dir))
+	}
+	size, waiting := relay.FormatBytes(left.Bytes), left.Bytes > 0
+	switch limit := cfg.SpoolLimit; {
+	case waiting && cfg.DatabaseURL == "":
+		return append(list, finding(check, relay.VerdictFail, "start relayd with the --database-url that they were meant for; leave the files there until then",
+			"%s of events in %s wait for a postgres, and the store is SQLite now", size, dir))
+	case waiting && limit > 0 && left.Bytes >= spool.Intake(limit):
+		return append(list, finding(check, relay.VerdictFail, "bring postgres back, or raise --spool-limit if the disk has space; leave the files there",
+			"%s of events wait for postgres in %s, and the spool is full: callers get 503", size, dir))
+	case waiting:
+		return append(list, finding(check, relay.VerdictWarn,
+			"bring postgres back; a server that runs stores them by itself, and so does the next start with this data dir; leave the files there",
+			"%s of events wait for postgres in %s", size, dir))
+	case cfg.DatabaseURL != "" && len(list) == 0:
+		return []relay.Finding{passed(check, "nothing waits for postgres in %s", dir)}
+	}
+	return list
+}
+
+// queues is what checkQueues asks a store for.
+type queues interface {
+	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
+}
+
+// checkQueues reports queued requests: callers of an alias whose queue is full get 503.
+func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
+	const check = "queues"
+	aliases, err := s.Aliases(ctx, relay.System())
+	var stats map[int64]relay.QueueStats
+	if err == nil {
+		stats, err = s.AllQueueStats(ctx)
+	}
+	if err != nil {
+		return finding(check, relay.VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %s", userMessage(err))
+	}
+	var waiting, at int
+	var oldest time.Time
+	var full, filling []string
+	for _, a := range aliases {
+		q := stats[a.ID]
+		if q.Queued == 0 {
+			continue
+		}
+		waiting, at = waiting+q.Queued, at+1
+		if oldest.IsZero() || q.OldestQueuedAt.Before(oldest) {
+			oldest = q.OldestQueuedAt
+		}
+		percent := max(percent(int64(q.Queued), int64(cfg.QueueLimit)), percent(q.QueuedBytes, cfg.QueueBytes))
+		switch {
+		case percent >= 100:
+			full = append(full, a.Name)
+		case percent >= nearlyFull:
+			filling = append(filling, a.Name)
+		}
+	}
+	const fix = "open the tunnel of the alias and release what waits (`ssh HOST replay-queued ALIAS`, or the dashboard), cancel or delete what nobody needs, or raise --queue-limit and --queue-bytes"
+	switch {
+	case len(full) > 0:
+		return finding(check, relay.VerdictFail, fix, "the queue of %s is full: callers get 503 queue-full", joinMax(full))
+	case len(filling) > 0:
+		return finding(check, relay.VerdictWarn, fix, "the queue of %s is nearly full; then callers get 503 queue-full", joinMax(filling))
+	case waiting > 0:
+		return passed(check, "%s waiting at %s, the oldest since %s", record.Count(waiting, "attempt", "attempts"), record.Count(at, "alias", "aliases"), when(oldest))
+	}
+	return passed(check, "nothing waits for a tunnel")
+}
+
+// percent is how many percent of a limit are used; 0 where there is none.
+func percent(used, limit int64) int64 {
+	if limit <= 0 {
+		return 0
+	}
+	return int64(float64(used) / float64(limit) * 100)
+}
+
+// joinMax names a few of many.
+func joinMax(names []string) string {
+	const most = 3
+	slices.Sort(names)
+	if len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}

@@ -1,0 +1,130 @@
+package body
+
+import (
+	"bufio"
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/andybalholm/brotli"
+	"github.com/klauspost/compress/zstd"
+)
+
+const (
+	maxCodings = 4        // that are undone of one body
+	maxWindow  = 8 << 20  // bytes that a zstd frame may refer back to, as RFC 9659 has it
+	probeBytes = 4 << 10  // in which a coding without a mark of its own has to begin
+	betweenAll = 64 << 10 // bytes that one coding may add to what it codes
+)
+
+// codingError is a fault of the data that one coding was undone of.
+type codingError struct {
+	coding string
+	err    error
+}
+
+func (e *codingError) Error() string {
+	if endsEarly(e.err) {
+		return "the " + e.coding + " data ends early"
+	}
+	return "the " + e.coding + " data is damaged"
+}
+
+func (e *codingError) Unwrap() error { return e.err }
+
+// codedReader names the coding in the errors of a decoder.
+type codedReader struct {
+	coding string
+	r      io.Reader
+}
+
+func (c *codedReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	if _, inner := errors.AsType[*codingError](err); err != nil && err != io.EOF && !inner {
+		err = &codingError{c.coding, err}
+	}
+	return n, err
+}
+
+// uncode undoes the content codings of a label, the last one first. Each gives at most most bytes,
+// and the ones before the last a little more, so that the time is in proportion to most. What
+// cannot be undone stays, with a sentence that says why.
+func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []string, fault string) {
+	if len(codings) > maxCodings {
+		return src, nil, fmt.Sprintf("it has %d content codings, and no more than %d are undone here", len(codings), maxCodings)
+	}
+	r = src
+	for i := len(codings) - 1; i >= 0; i-- {
+		coding := codings[i]
+		in := bufio.NewReader(r)
+		decoder, known := open(coding, in)
+		if decoder == nil {
+			if fault = "it says " + quote(coding) + ", but is not"; !known {
+				fault = "it is coded as " + quote(coding) + ", which cannot be read here"
+			}
+			return in, undone, fault
+		}
+		r, undone = io.LimitReader(&codedReader{coding, decoder}, most+int64(i)*betweenAll), append(undone, coding)
+	}
+	return r, undone, ""
+}
+
+// open opens one coding. decoder is nil where the data does not begin as the coding does; nothing
+// was taken from in then.
+func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
+	probe, _ := in.Peek(probeBytes)
+	marked := func(mark string) bool { return bytes.HasPrefix(probe, []byte(mark)) }
+	var begin func(r io.Reader) (io.Reader, error)
+	fits := false
+	switch coding {
+	case "gzip", "x-gzip":
+		begin = func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
+		fits = marked("\x1f\x8b\x08")
+	case "deflate": // with the header of zlib, which many senders leave out (RFC 9110, 8.4.1.2)
+		if fits = len(probe) >= 2 && probe[0]&15 == 8 && (int(probe[0])<<8+int(probe[1]))%31 == 0; fits {
+			begin = func(r io.Reader) (io.Reader, error) { return zlib.NewReader(r) }
+			break
+		}
+		begin = func(r io.Reader) (io.Reader, error) { return flate.NewReader(r), nil }
+		fits = decodes(flate.NewReader(bytes.NewReader(probe)))
+	case "br":
+		begin = func(r io.Reader) (io.Reader, error) { return brotli.NewReader(r), nil }
+		fits = decodes(brotli.NewReader(bytes.NewReader(probe)))
+	case "zstd":
+		begin = func(r io.Reader) (io.Reader, error) {
+			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
+		}
+		// A frame, or one that is skipped.
+		fits = marked("\x28\xb5\x2f\xfd") || len(probe) > 3 && probe[0]&0xf0 == 0x50 && bytes.HasPrefix(probe[1:], []byte("\x2a\x4d\x18"))
+	default:
+		return nil, false
+	}
+	if !fits {
+		return nil, true
+	}
+	if _, err := begin(bytes.NewReader(probe)); err != nil && !endsEarly(err) {
+		return nil, true
+	}
+	decoder, err := begin(in)
+	if err != nil {
+		return failed{err}, true
+	}
+	return decoder, true
+}
+
+// failed is a decoder of data whose header does not end.
+type failed struct{ err error }
+
+func (f failed) Read([]byte) (int, error) { return 0, f.err }
+
+// decodes reports whether the beginning of some data, which has no mark, is what a decoder reads.
+func decodes(decoder io.Reader) bool {
+	n, err := io.ReadFull(decoder, make([]byte, 512))
+	return err == nil || err == io.EOF || n > 0 && endsEarly(err)
+}
+
+func endsEarly(err error) bool { return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) }

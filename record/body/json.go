@@ -1,0 +1,171 @@
+package body
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// Fault is what could not be read of a body.
+type Fault struct {
+	At   int    // byte of the text at which it is, -1 = there is no such place
+	Text string // one sentence without its full stop, for people; it may hold what a stranger sent
+}
+
+// Document is one JSON value of a text.
+type Document struct {
+	Start, End int // in the text
+	Fault      bool
+}
+
+// maxDocuments bounds the values of JSON lines that are read one by one.
+const maxDocuments = 10_000
+
+// jsonFault returns the first fault of a text as JSON (RFC 8259); nil = it is JSON. Its place is
+// the length of the text if the text is only too short.
+func jsonFault(p []byte) *Fault {
+	var value json.RawMessage
+	err := json.NewDecoder(bytes.NewReader(p)).Decode(&value)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return notJSON(p, len(p), "the end within a value")
+	}
+	if syntax, is := errors.AsType[*json.SyntaxError](json.Unmarshal(p, &value)); is { // it also finds what follows the value
+		return notJSON(p, int(syntax.Offset)-1, syntax.Error())
+	}
+	if at := notUTF8(p); at >= 0 { // encoding/json replaces such bytes
+		return notJSON(p, at, "a string that is not UTF-8")
+	}
+	return nil
+}
+
+func notJSON(p []byte, at int, why string) *Fault {
+	line, column := placeOf(p, at)
+	return &Fault{at, fmt.Sprintf("Not JSON: line %d, column %d (byte %d): %s", line, column, at, why)}
+}
+
+// placeOf tells line and column of a byte, from 1.
+func placeOf(p []byte, at int) (line, column int) {
+	before := p[:min(at, len(p))]
+	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
+}
+
+// notUTF8 returns where the first byte stands that is no UTF-8, -1 = there is none.
+func notUTF8(p []byte) int {
+	if utf8.Valid(p) {
+		return -1
+	}
+	at := 0
+	for r, size := utf8.DecodeRune(p); r != utf8.RuneError || size != 1; r, size = utf8.DecodeRune(p[at:]) {
+		at += size
+	}
+	return at
+}
+
+// startsJSON reports whether a text begins as an object or an array does.
+func startsJSON(p []byte) bool {
+	p = bytes.TrimLeft(p[:min(len(p), 1<<10)], " \t\r\n")
+	return len(p) > 0 && (p[0] == '{' || p[0] == '[')
+}
+
+// isDocument reports whether a text is a JSON object or array.
+func isDocument(p []byte) bool {
+	end := bytes.TrimRight(p, " \t\r\n")
+	return startsJSON(p) && (end[len(end)-1] == '}' || end[len(end)-1] == ']') && json.Valid(p) && utf8.Valid(p)
+}
+
+// recordSeparator stands before each value of a JSON text sequence (RFC 7464).
+const recordSeparator = 0x1e
+
+// jsonLines divides a text into JSON values that follow each other: values of any form as long as
+// they are JSON, and from the first on that is none, lines. faults is how many of these are not
+// JSON, apart from the last one of a text that was cut.
+func jsonLines(p []byte, cut bool) (list []Document, faults int) {
+	separated := bytes.IndexByte(p, recordSeparator) >= 0
+	at := 0
+	if !separated {
+		d := json.NewDecoder(bytes.NewReader(p))
+		var value json.RawMessage
+		for len(list) < maxDocuments && d.Decode(&value) == nil {
+			end := int(d.InputOffset())
+			list = append(list, Document{Start: end - len(value), End: end})
+			at = end
+		}
+	}
+	for at < len(p) && len(list) < maxDocuments {
+		end, next := len(p), len(p)
+		divider := byte('\n')
+		if separated {
+			divider = recordSeparator
+		}
+		if n := bytes.IndexByte(p[at:], divider); n >= 0 {
+			end, next = at+n, at+n+1
+		}
+		if line := bytes.TrimSpace(p[at:end]); len(line) > 0 {
+			start := at + bytes.Index(p[at:end], line[:1])
+			doc := Document{Start: start, End: start + len(line), Fault: !json.Valid(line)}
+			if doc.Fault && cut && next == len(p) {
+				doc.Fault = false
+			}
+			if list = append(list, doc); doc.Fault {
+				faults++
+			}
+		}
+		at = next
+	}
+	return list, faults
+}
+
+// jsonDepth is how many levels of JSON get lines of their own; deeper ones stay on one line.
+const jsonDepth = 64
+
+// Indent indents JSON, or its beginning, without changing one byte of its names, strings and numbers:
+// 1.0 stays 1.0, escapes stay escapes, doubled keys stay doubled. json.Indent is not used
+// because it needs a whole text and has no bounds: it writes 10,000 levels of brackets with
+// 10,000 levels of spaces.
+func Indent(p []byte) (out []byte) {
+	depth, most := 0, max(1<<20, 3*len(p)) // bytes after which indenting ends
+	newline := func() {
+		if depth <= jsonDepth && len(out) <= most {
+			out = append(append(out, '\n'), strings.Repeat("  ", max(depth, 0))...)
+		}
+	}
+	opened := false // the token before is an opening bracket
+	for size := 0; len(p) > 0; p = p[size:] {
+		size = 1
+		c := p[0]
+		if strings.IndexByte(" \t\r\n", c) >= 0 {
+			continue
+		}
+		closes := c == '}' || c == ']'
+		if closes {
+			depth--
+		}
+		if closes != opened { // an empty object or array stays on its line
+			newline()
+		}
+		if opened = c == '{' || c == '['; opened {
+			depth++
+		}
+		if c == '"' {
+			for size < len(p) && p[size] != '"' {
+				if p[size] == '\\' {
+					size++
+				}
+				size++
+			}
+			size = min(size+1, len(p))
+		}
+		out = append(out, p[:size]...)
+		switch c {
+		case ',':
+			newline()
+		case ':':
+			out = append(out, ' ')
+		}
+	}
+	return out
+}

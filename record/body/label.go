@@ -1,0 +1,132 @@
+package body
+
+import (
+	"strings"
+
+	"relay/wire"
+)
+
+// Label is what the head of a message says about its body.
+type Label struct {
+	Kind     string   // media type in lower case, "" = none is named
+	Charset  string   // as written, "" = none is named
+	Boundary string   // of a multipart body, "" = none is named
+	Codings  []string // content codings in lower case, in the order in which they were applied
+}
+
+// LabelOf reads the label of a message from its head.
+func LabelOf(head []byte) Label {
+	var kind string
+	var codings []string
+	typed := false
+	for _, f := range wire.Fields(head) {
+		switch name := string(f.Name); {
+		case !typed && strings.EqualFold(name, "content-type"):
+			kind, typed = string(f.Value), true
+		case strings.EqualFold(name, "content-encoding"):
+			codings = append(codings, string(f.Value))
+		}
+	}
+	return NewLabel(kind, codings...)
+}
+
+// NewLabel reads the values of Content-Type and of the lines of Content-Encoding.
+func NewLabel(contentType string, contentEncoding ...string) Label {
+	var l Label
+	kind, rest, _ := strings.Cut(contentType, ";")
+	l.Kind = strings.ToLower(strings.TrimSpace(kind))
+	parameters(rest, func(name, value string) {
+		switch {
+		case name == "charset" && l.Charset == "":
+			l.Charset = value
+		case name == "boundary" && l.Boundary == "":
+			l.Boundary = value
+		}
+	})
+	for _, line := range contentEncoding {
+		for coding := range strings.SplitSeq(line, ",") {
+			if coding = strings.ToLower(strings.TrimSpace(coding)); coding != "" && coding != "identity" {
+				l.Codings = append(l.Codings, coding)
+			}
+		}
+	}
+	return l
+}
+
+// parameters reads the parameters of a header value as senders write them: also with =, : and
+// spaces in a value without quotes, and with a name that occurs twice. mime.ParseMediaType
+// gives none of them then.
+func parameters(list string, each func(name, value string)) {
+	for list != "" {
+		list = strings.TrimLeft(list, "; \t\r\n")
+		end := strings.IndexAny(list, "=;")
+		if end < 0 {
+			return
+		}
+		name := strings.ToLower(strings.TrimSpace(list[:end]))
+		if list[end] == ';' {
+			list = list[end:]
+			continue
+		}
+		value := strings.TrimLeft(list[end+1:], " \t\r\n")
+		if strings.HasPrefix(value, `"`) {
+			value, list = quoted(value[1:])
+		} else {
+			value, list, _ = strings.Cut(value, ";")
+			value = strings.TrimRight(value, " \t\r\n")
+		}
+		each(name, value)
+	}
+}
+
+// quoted reads a text to its closing quote. A backslash counts before a quote or a backslash
+// only, because some senders write the path of a file as it is.
+func quoted(s string) (text, rest string) {
+	var b strings.Builder
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"':
+			return b.String(), s[i+1:]
+		case c == '\\' && i+1 < len(s) && (s[i+1] == '"' || s[i+1] == '\\'):
+			i++
+			b.WriteByte(s[i])
+		default:
+			b.WriteByte(c)
+		}
+	}
+	return b.String(), ""
+}
+
+// IsJSON reports whether the label names JSON.
+func (l Label) IsJSON() bool {
+	return l.Kind == "application/json" || l.Kind == "text/json" || strings.HasSuffix(l.Kind, "+json")
+}
+
+// isJSONLines reports whether the label names JSON values one after the other.
+func (l Label) isJSONLines() bool {
+	switch l.Kind {
+	case "application/x-ndjson", "application/ndjson", "application/jsonl", "application/x-jsonl", "application/jsonlines",
+		"application/x-jsonlines", "application/json-lines", "application/json-seq", "application/x-json-stream", "text/x-ndjson":
+		return true
+	}
+	return strings.HasSuffix(l.Kind, "+json-seq")
+}
+
+// IsForm reports whether the label names a form whose fields are URL-encoded.
+func (l Label) IsForm() bool { return l.Kind == "application/x-www-form-urlencoded" }
+
+func (l Label) isMultipart() bool { return strings.HasPrefix(l.Kind, "multipart/") }
+
+func (l Label) isXML() bool {
+	return l.Kind == "application/xml" || l.Kind == "text/xml" || strings.HasSuffix(l.Kind, "+xml")
+}
+
+// isText reports whether the label says that the body is text, whatever its form.
+func (l Label) isText() bool {
+	return strings.HasPrefix(l.Kind, "text/") || l.IsJSON() || l.isJSONLines() || l.IsForm() || l.isXML() || l.Charset != ""
+}
+
+// isVague reports whether the label says nothing about the form of the body.
+func (l Label) isVague() bool {
+	return l.Kind == "" || l.Kind == "text/plain" || l.Kind == "application/octet-stream" || l.Kind == "binary/octet-stream" || l.Kind == "*/*"
+}

@@ -1,0 +1,231 @@
+package body
+
+import (
+	"bytes"
+	"encoding/base64"
+	"fmt"
+	"io"
+	"mime"
+	"mime/quotedprintable"
+	"strings"
+)
+
+const (
+	maxParts   = 1000 // of a multipart body that are read, those within parts included
+	maxNesting = 3    // multipart bodies within each other
+)
+
+// Part is one part of a multipart body.
+type Part struct {
+	Name, File string // of Content-Disposition
+	Raw        []byte // its content as it was sent
+	*Reading          // of its content; its faults include those of the header of the part
+}
+
+// delimiter is where a boundary stands in a body.
+type delimiter struct {
+	before, after int // the end of the content before it, the start of what follows
+	closes        bool
+}
+
+// nextDelimiter finds the next line that is a boundary: at the start of p or behind a line end,
+// with nothing but spaces to its own line end.
+func nextDelimiter(p []byte, from int, dash []byte) (d delimiter, ok bool) {
+	for at := from; ; {
+		n := bytes.Index(p[at:], dash)
+		if n < 0 {
+			return d, false
+		}
+		d.before = at + n
+		at = d.before + len(dash)
+		if d.before > 0 && p[d.before-1] != '\n' {
+			continue
+		}
+		rest := p[at:]
+		d.closes = bytes.HasPrefix(rest, []byte("--"))
+		if d.closes {
+			rest = rest[2:]
+		}
+		blank := rest[:min(len(rest), 256)]
+		rest = rest[len(blank)-len(bytes.TrimLeft(blank, " \t")):]
+		if len(rest) == 0 {
+			d.after = len(p)
+		} else if rest[0] == '\n' {
+			d.after = len(p) - len(rest) + 1
+		} else if bytes.HasPrefix(rest, []byte("\r\n")) {
+			d.after = len(p) - len(rest) + 2
+		} else {
+			continue
+		}
+		if d.before > from && p[d.before-1] == '\n' {
+			if d.before--; d.before > from && p[d.before-1] == '\r' {
+				d.before--
+			}
+		}
+		return d, true
+	}
+}
+
+// multipart reads the parts of a body. One that is malformed hides no other. It returns false
+// where there is no part.
+func (r *reader) multipart(out *Reading, p []byte, depth int) bool {
+	dash := []byte("--" + out.Label.Boundary)
+	d, ok := nextDelimiter(p, 0, dash)
+	if out.Label.Boundary == "" || !ok {
+		line, _, _ := bytes.Cut(p[:min(len(p), 256)], []byte("\n"))
+		if dash = bytes.TrimRight(line, "\r \t"); len(dash) < 3 || !bytes.HasPrefix(dash, []byte("--")) {
+			out.fault(-1, "no part of a multipart body was found")
+			return false
+		}
+		if d, ok = nextDelimiter(p, 0, dash); !ok {
+			out.fault(-1, "no part of a multipart body was found")
+			return false
+		}
+		out.fault(-1, "the boundary of the label is not in it; its first line was taken for one")
+	}
+	if preamble := bytes.TrimSpace(p[:d.before]); len(preamble) > 0 {
+		out.fault(0, fmt.Sprintf("%d bytes before the first part are not shown", len(preamble)))
+	}
+	for !d.closes {
+		if r.parts++; r.parts > maxParts {
+			out.fault(-1, fmt.Sprintf("only the first %d parts were read", maxParts))
+			return true
+		}
+		from := d.after
+		if d, ok = nextDelimiter(p, from, dash); !ok {
+			out.Parts = append(out.Parts, r.part(p[from:], r.cut, depth))
+			if !r.cut {
+				out.fault(len(p), "the last part has no end")
+			}
+			return true
+		}
+		out.Parts = append(out.Parts, r.part(p[from:max(from, d.before)], false, depth))
+	}
+	if epilogue := bytes.TrimSpace(p[d.after:]); len(epilogue) > 0 {
+		out.fault(d.after, fmt.Sprintf("%d bytes behind the last part are not shown", len(epilogue)))
+	}
+	return true
+}
+
+// part reads one part: its header and its content.
+func (r *reader) part(p []byte, cut bool, depth int) Part {
+	var part Part
+	var kind, transfer string
+	faults := &Reading{}
+	head, content := partHead(p, faults)
+	for len(head) > 0 {
+		var line []byte
+		line, head, _ = bytes.Cut(head, []byte("\n"))
+		line = bytes.TrimSuffix(line, []byte("\r"))
+		for len(head) > 0 && (head[0] == ' ' || head[0] == '\t') { // the line goes on
+			var next []byte
+			next, head, _ = bytes.Cut(head, []byte("\n"))
+			line = append(line[:len(line):len(line)], bytes.TrimSuffix(next, []byte("\r"))...)
+			if len(line) > maxPartLine {
+				break
+			}
+		}
+		name, value, ok := strings.Cut(string(line), ":")
+		switch name = strings.ToLower(strings.TrimSpace(name)); {
+		case !ok:
+			faults.fault(-1, "a line of its header has no colon: "+quote(string(line)))
+		case name == "content-disposition":
+			part.disposition(value)
+		case name == "content-type":
+			kind = value
+		case name == "content-transfer-encoding":
+			transfer = strings.ToLower(strings.TrimSpace(value))
+		}
+		if len(faults.Faults) > 3 { // one that has so many is no header
+			break
+		}
+	}
+	part.Raw = content
+	content, fault := transferred(transfer, content, cut)
+	if fault != "" {
+		faults.fault(-1, fault)
+	}
+	part.Reading = r.read(NewLabel(kind), content, cut, depth+1)
+	part.Faults = append(faults.Faults, part.Faults...)
+	return part
+}
+
+// maxPartLine bounds a header line of a part with the lines that continue it.
+const maxPartLine = 8 << 10
+
+// partHead divides a part at its first blank line. One without that is all content, unless it begins
+// as a header does.
+func partHead(p []byte, faults *Reading) (head, content []byte) {
+	if bytes.HasPrefix(p, []byte("\n")) || bytes.HasPrefix(p, []byte("\r\n")) {
+		return nil, p[1+bytes.IndexByte(p, '\n'):]
+	}
+	for at := 0; ; {
+		n := bytes.IndexByte(p[at:], '\n')
+		if n < 0 {
+			break
+		}
+		at += n + 1
+		if rest := bytes.TrimPrefix(p[at:], []byte("\r")); len(rest) > 0 && rest[0] == '\n' {
+			return p[:at], rest[1:]
+		}
+	}
+	line, _, _ := bytes.Cut(p, []byte("\n"))
+	if name, _, ok := bytes.Cut(line, []byte(":")); ok && len(p) < maxPartLine && bytes.HasPrefix(bytes.ToLower(name), []byte("content-")) {
+		faults.fault(-1, "its header does not end")
+		return p, nil
+	}
+	return nil, p
+}
+
+// disposition reads the name of the field and of the file.
+func (part *Part) disposition(value string) {
+	_, rest, _ := strings.Cut(value, ";")
+	parameters(rest, func(name, text string) {
+		switch name {
+		case "name":
+			part.Name = text
+		case "filename":
+			if part.File == "" {
+				part.File = text
+			}
+		case "filename*": // RFC 8187
+			charset, coded, _ := strings.Cut(text, "'")
+			_, coded, _ = strings.Cut(coded, "'")
+			plain, _ := unescapeForm([]byte(strings.ReplaceAll(coded, "+", "%2B")))
+			plain, _, _ = inUTF8(strings.ToLower(charset), plain, len(plain)*4)
+			part.File = string(plain)
+		}
+	})
+	var words mime.WordDecoder // as mail programs write them
+	if name, err := words.DecodeHeader(part.File); err == nil {
+		part.File = name
+	}
+}
+
+// transferred undoes the transfer encoding of a part.
+func transferred(encoding string, p []byte, cut bool) (content []byte, fault string) {
+	switch encoding {
+	case "base64":
+		raw := bytes.Map(func(c rune) rune {
+			if c <= ' ' {
+				return -1
+			}
+			return c
+		}, p)
+		out := make([]byte, base64.StdEncoding.DecodedLen(len(raw)))
+		n, err := base64.StdEncoding.Decode(out, raw)
+		if err != nil && n == 0 {
+			return p, "it says base64, but is not"
+		} else if err != nil && !cut {
+			fault = "its base64 is damaged"
+		}
+		return out[:n], fault
+	case "quoted-printable":
+		out, err := io.ReadAll(quotedprintable.NewReader(bytes.NewReader(p)))
+		if err != nil {
+			return p, "its quoted-printable text is damaged, and stands as it is"
+		}
+		return out, ""
+	}
+	return p, ""
+}

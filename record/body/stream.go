@@ -1,0 +1,65 @@
+package body
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+
+	"golang.org/x/text/transform"
+)
+
+// Large is how many bytes a body has whose reading takes a turn: while two are read, others wait.
+const Large = 256 << 10
+
+// turns has a place for each large reading under way: one may use some hundred MiB.
+var turns = make(chan struct{}, 2)
+
+// Turn waits until a reading of n bytes may begin. Of at most Large bytes none waits. done gives the
+// turn back. The error is that of the context.
+func Turn(ctx context.Context, n int) (done func(), err error) {
+	if n <= Large {
+		return func() {}, nil
+	}
+	select {
+	case turns <- struct{}{}:
+		return func() { <-turns }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// Open returns the text of a body, without content coding and in UTF-8, as a stream that ends after
+// most bytes. start is its beginning, which tells its form. What cannot be undone comes as it
+// is. An error that is none of src says that coded data is damaged or ends early.
+func Open(l Label, src io.Reader, most int64) (text io.Reader, start []byte) {
+	r := src
+	if len(l.Codings) > 0 {
+		r, _, _ = uncode(l.Codings, src, most)
+	}
+	in := bufio.NewReaderSize(r, 4*charsetStart)
+	start, _ = in.Peek(charsetStart)
+	if l.isMultipart() {
+		return io.LimitReader(in, most), start
+	}
+	charset, mark, _ := charsetOf(l, start)
+	e := encodingOf(charset)
+	if e == nil {
+		_, _ = in.Discard(mark)
+		start, _ = in.Peek(charsetStart)
+		return io.LimitReader(in, most), start
+	}
+	if text, broken, _ := inUTF8(charset, start[mark:], 4*charsetStart); broken && !l.isText() && !IsText(text, true) {
+		return io.LimitReader(in, most), start
+	}
+	_, _ = in.Discard(mark)
+	out := bufio.NewReaderSize(transform.NewReader(in, e.NewDecoder()), 4*charsetStart)
+	start, _ = out.Peek(charsetStart)
+	return io.LimitReader(out, most), start
+}
+
+// IsDamage reports whether an error of a stream that Open gave is about the body itself.
+func IsDamage(err error) bool {
+	_, is := errors.AsType[*codingError](err)
+	return is
+}

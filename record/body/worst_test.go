@@ -1,0 +1,114 @@
+package body_test
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"relay/record/body"
+	"relay/relaytest"
+)
+
+// fuzzed are labels under which the same bytes are read.
+var fuzzed = []body.Label{
+	{},
+	body.NewLabel("application/json"), body.NewLabel("application/x-ndjson"), body.NewLabel("application/x-www-form-urlencoded"),
+	body.NewLabel("multipart/form-data; boundary=b"), body.NewLabel("multipart/form-data"), body.NewLabel("text/xml"), body.NewLabel("text/html"),
+	body.NewLabel("text/plain; charset=shift_jis"), body.NewLabel("application/x-www-form-urlencoded; charset=gb18030"), body.NewLabel("text/plain; charset=utf-16"),
+	body.NewLabel("text/plain; charset=iso-2022-jp"), body.NewLabel("text/plain; charset=utf-32"),
+	body.NewLabel("application/json", "gzip"), body.NewLabel("", "deflate"), body.NewLabel("", "br"), body.NewLabel("", "zstd"), body.NewLabel("text/plain", "br, zstd, deflate, gzip"),
+}
+
+// TestWorstBytes: no body takes longer to be read than in proportion to its size.
+func TestWorstBytes(t *testing.T) {
+	t.Parallel()
+	coded := map[string]string{}
+	for _, coding := range []string{"gzip", "deflate", "br", "zstd"} {
+		coded[coding] = pack(t, coding, "")
+	}
+	const tokens = most / 4 // a token of encoding/json and encoding/xml takes half a microsecond, however long it is
+	for _, l := range fuzzed {
+		t.Run(strings.Join(append(l.Codings, l.Kind, l.Charset, l.Boundary), " "), func(t *testing.T) {
+			t.Parallel()
+			relaytest.WorstBytes(t, tokens, func(p []byte) { body.Read(l, p, false, most) })
+		})
+	}
+	for coding, empty := range coded {
+		t.Run("nothing, coded as "+coding, func(t *testing.T) {
+			t.Parallel()
+			relaytest.WorstShapes(t, tokens, []relaytest.Worst{{Unit: empty}, {Begin: empty[:min(len(empty), 10)], Unit: "\x00\x00\x00\xff\xff"}}, func(p []byte) {
+				body.Read(body.NewLabel("", coding), p, false, most)
+			})
+		})
+	}
+	t.Run("indented", func(t *testing.T) {
+		t.Parallel()
+		relaytest.WorstBytes(t, most, func(p []byte) { body.Indent(p) })
+	})
+	t.Run("label", func(t *testing.T) {
+		t.Parallel()
+		relaytest.WorstBytes(t, 128<<10, func(p []byte) {
+			body.NewLabel(string(p), string(p))
+			body.NewLabel("a/b;"+string(p), string(p))
+			body.LabelOf(append([]byte("A: b\r\nContent-Type: a; "), p...))
+		})
+	})
+}
+
+// FuzzRead: whatever bytes and label a body has, reading it does not fail, takes no more than 100 ms a
+// MiB and gives no more than was asked for, twice the same.
+func FuzzRead(f *testing.F) {
+	for _, seed := range []string{
+		`{"a":[1,2]}`, "{}\n{}", "a=b&payload=%7B%7D", "--b\r\nContent-Disposition: form-data; name=a\r\n\r\n1\r\n--b--", "<a>b</a>", "\xff\xfea\x00", "\x00",
+		pack(f, "gzip", "text"), pack(f, "br", "text"), pack(f, "zstd", "text"), pack(f, "deflate", pack(f, "zstd", "text")),
+	} {
+		for i := range fuzzed {
+			f.Add(i, []byte(seed), false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, label int, p []byte, cut bool) {
+		const most = 64 << 10
+		l := fuzzed[max(label, 0)%len(fuzzed)]
+		given := slices.Clone(p)
+		begun := time.Now()
+		first := body.Read(l, p, cut, most)
+		if took := time.Since(begun); took > relaytest.Patience(time.Duration(float64(100*time.Millisecond)*(0.5+float64(len(p)+4*most)/(1<<20)))) {
+			t.Errorf("%d bytes took %v", len(p), took)
+		}
+		if !bytes.Equal(p, given) {
+			t.Error("the bytes were changed")
+		}
+		if n := held(first); n > 6*most {
+			t.Errorf("it holds %d bytes", n)
+		}
+		if diff := cmp.Diff(first, body.Read(l, p, cut, most)); diff != "" {
+			t.Errorf("read twice: %s", diff)
+		}
+		for _, fault := range first.Faults {
+			if fault.At > len(first.Text) {
+				t.Errorf("%q is at %d of %d", fault.Text, fault.At, len(first.Text))
+			}
+		}
+		text, _ := body.Open(l, bytes.NewReader(p), most)
+		if n, err := io.Copy(io.Discard, text); n > most || err != nil && !body.IsDamage(err) {
+			t.Errorf("a stream of %d bytes, %v", n, err)
+		}
+	})
+}
+
+// held is how many bytes of text a reading holds.
+func held(r *body.Reading) int {
+	n := len(r.Text)
+	for _, f := range r.Fields {
+		n += len(f.Name) + len(f.Value)
+	}
+	for _, p := range r.Parts {
+		n += held(p.Reading)
+	}
+	return n
+}

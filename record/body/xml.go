@@ -1,0 +1,41 @@
+package body
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// maxXML bounds the XML whose form is checked, in bytes.
+const maxXML = 256 << 10
+
+// xmlFault returns the first fault of a text as XML; nil = it is well-formed, or not checked: one that
+// declares entities of its own, which nothing here resolves, or one that is long.
+func xmlFault(p []byte, cut bool) *Fault {
+	if len(p) > maxXML || bytes.Contains(p, []byte("<!ENTITY")) {
+		return nil
+	}
+	d := xml.NewDecoder(bytes.NewReader(p))
+	d.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil } // it is decoded already
+	for {
+		_, err := d.Token()
+		if err == io.EOF {
+			return nil
+		}
+		if err == nil {
+			continue
+		}
+		at := int(d.InputOffset())
+		if cut && at >= len(p)-1 {
+			return nil
+		}
+		why := err.Error()
+		if syntax, is := errors.AsType[*xml.SyntaxError](err); is {
+			why = syntax.Msg
+		}
+		line, column := placeOf(p, at)
+		return &Fault{at, fmt.Sprintf("Not XML: line %d, column %d: %s", line, column, quote(why))}
+	}
+}
