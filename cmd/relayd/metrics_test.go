@@ -95,7 +95,31 @@ func TestDeployedRules(t *testing.T) {
 	if err := yaml.UnmarshalWithOptions(text, &rules, yaml.DisallowUnknownField()); err != nil {
 		t.Fatal(err)
 	}
+	tests, err := os.ReadFile("../../deploy/prometheus/relay.rules.test.yml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var tested struct {
+		Tests []struct {
+			AlertRuleTest []struct {
+				Alertname string
+				ExpAlerts []any `yaml:"exp_alerts"`
+			} `yaml:"alert_rule_test"`
+		}
+	}
+	if err := yaml.Unmarshal(tests, &tested); err != nil {
+		t.Fatal(err)
+	}
+	fires := map[string]bool{}
+	for _, one := range tested.Tests {
+		for _, a := range one.AlertRuleTest {
+			fires[a.Alertname] = fires[a.Alertname] || len(a.ExpAlerts) > 0
+		}
+	}
 	for _, r := range rules.Groups[0].Rules {
+		if !fires[r.Alert] {
+			t.Errorf("no test of the rules sees %s fire", r.Alert)
+		}
 		if r.Alert == "" || r.Expr == "" || r.Annotations["summary"] == "" || r.Annotations["action"] == "" || r.Labels["severity"] == "" {
 			t.Errorf("alert %q misses a part: %+v", r.Alert, r)
 		}

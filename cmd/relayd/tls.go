@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -54,7 +55,33 @@ func (a *app) makeTLS(registry prometheus.Registerer) error {
 		}
 		a.tls = a.acme.Config()
 	}
+	if a.tls != nil {
+		a.tls.GetCertificate = tellEnds(a.site, registry, a.tls.GetCertificate)
+	}
 	return nil
+}
+
+// tellEnds exports when the certificates end that callers see for the base host, and for the aliases
+// where one is for all of them. It adds some microseconds to a handshake.
+func tellEnds(site relay.Site, registry prometheus.Registerer, get func(*tls.ClientHelloInfo) (*tls.Certificate, error)) func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	ends := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "relay_certificate_not_after_seconds", Help: "When the certificate ends that was shown last, in seconds since 1970; 0 = none was shown yet.",
+	}, []string{"name"})
+	registry.MustRegister(ends)
+	base := site.Base.Hostname()
+	ends.WithLabelValues(base).Set(0)
+	return func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		cert, err := get(hello)
+		if cert == nil || cert.Leaf == nil || slices.Contains(hello.SupportedProtos, "acme-tls/1") { // RFC 8737: no certificate for callers
+			return cert, err
+		}
+		for name, host := range map[string]string{base: base, "*." + site.AliasDomain: "any-alias." + site.AliasDomain} {
+			if cert.Leaf.VerifyHostname(host) == nil {
+				ends.WithLabelValues(name).Set(float64(cert.Leaf.NotAfter.Unix()))
+			}
+		}
+		return cert, err
+	}
 }
 
 // acmeRoots returns the roots of the system and of a PEM file, nil without a file.
