@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/crypto/ssh"
 
-	"relay"
+	"relay/link"
 )
 
 // unanswered is x/crypto when it never answers a request.
@@ -33,7 +33,7 @@ func TestKeepaliveEndsWithoutAnswer(t *testing.T) {
 	defer close(u.over)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := &Conn{Client: &ssh.Client{Conn: u}, activity: &activityConn{Conn: ours, out: relay.NewBatchWriter(ours)}}
+	c := &Conn{Client: &ssh.Client{Conn: u}, activity: &activityConn{Conn: ours, out: link.NewBatchWriter(ours)}}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.keepalive(ctx) }()

@@ -17,6 +17,7 @@ import (
 
 	"relay"
 	"relay/cli"
+	"relay/link"
 )
 
 const (
@@ -199,7 +200,7 @@ func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, err
 	}
 	defer done()
 	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	activity := &activityConn{Conn: raw, out: relay.NewBatchWriter(raw)}
+	activity := &activityConn{Conn: raw, out: link.NewBatchWriter(raw)}
 	person.conn = raw
 	person.resume()
 	d.keys.locked = nil

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"relay"
 	"relay/cli"
+	"relay/link"
 )
 
 // Liveness of a connection. The relay uses spare channels only while it heard from the
@@ -25,7 +25,7 @@ const keepaliveRequest = "keepalive@openssh.com"
 // on a slow line an answer waits behind the data of others.
 type activityConn struct {
 	net.Conn
-	out   *relay.BatchWriter // to Conn
+	out   *link.BatchWriter // to Conn
 	reads atomic.Int64
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"relay"
 	"relay/cli"
+	"relay/link"
 	"relay/record"
 )
 
@@ -34,7 +35,7 @@ type tunnel struct {
 	up   *Up
 	conn *Conn
 	api  *cli.API
-	work *relay.Workers
+	work *link.Workers
 	wg   sync.WaitGroup
 	open atomic.Int64 // channels
 	busy atomic.Int64 // channels with a request on them

@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"relay"
 	"relay/cli"
+	"relay/link"
 	"relay/record"
 )
 
@@ -121,7 +121,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	begun := time.Now()
 	t := &tunnel{
 		up: u, conn: conn, api: cli.NewSSHAPI(u.Dialer.Version, conn.Addr, conn.openAPI, nil),
-		work: relay.NewWorkers(), online: map[string]bool{},
+		work: link.NewWorkers(), online: map[string]bool{},
 		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
 	}
 	err = t.run(ctx)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay/admission"
+	"relay/link"
 	"relay/record"
 	"relay/sockets"
 )
@@ -33,12 +34,12 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	}
 	ctx.SetValue(connKey{}, c)
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
-	c.version = c.sock.exchange(serverVersion)
+	c.version = c.Sock.ExchangeVersions(serverVersion)
 	switch ofNode := srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, peerVersion); {
 	case full != "" && !ofNode:
 		c.setResult(resultUnavailable)
 		srv.refuseFull(c, full)
-		_ = c.sock.Close()
+		_ = c.Close()
 		return nil
 	case c.version != "":
 		c.setResult(resultNoAttempt)
@@ -49,11 +50,11 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	}
 	if srv.moving.Load() && srv.hasOtherNodes() { // they are taken if none serves
 		c.setResult(resultUnavailable)
-		_, _ = c.sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
-		_ = c.sock.Close()
+		_, _ = c.Sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
+		_ = c.Close()
 		return nil
 	}
-	return c.sock
+	return c.Sock
 }
 
 // takeSlot takes the place of a new connection among the clients, or, where there is none, one
@@ -105,13 +106,13 @@ func (c *conn) Evicted(reason string) {
 	c.srv.metrics.drop(reason)
 	c.srv.o.Log.Debug("ssh connection evicted", "remote", c.remote.String(), "reason", reason)
 	c.setResult(resultUnavailable)
-	_ = c.sock.Close()
+	_ = c.Close()
 }
 
 // admitNode runs a connection that says that it is one of another node. Only its key proves
 // that: until then it has one of few slots, and the time that a node takes.
 func (srv *Server) admitNode(c *conn, hasSlot bool) {
-	defer c.sock.Close()
+	defer c.Close()
 	if !hasSlot {
 		evicted, ok := srv.front.AcquireForNode(&c.slot, false)
 		evict(evicted, admission.ReasonUnauthenticated)
@@ -134,7 +135,7 @@ func (srv *Server) beginPrompt(c *conn) bool {
 		other := evicted.Conn.(*conn)
 		close(other.evicted)
 		if other.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
-			_ = other.sock.Close()
+			_ = other.Close()
 		}
 	}
 	return ok
@@ -152,7 +153,6 @@ const (
 // reject tells the client of a connection without a slot why it is closed. The caller closes
 // it.
 func (srv *Server) reject(c *conn, reason, text string) {
-	defer c.cancel()
 	srv.sayRejected(c, reason, text, serverVersion+"\r\n")
 }
 
@@ -173,14 +173,14 @@ func (srv *Server) sayRejected(c *conn, reason, text, before string) {
 		return
 	}
 	defer srv.rejecting.Release(1)
-	tcp := c.sock.Conn
+	tcp := c.Sock.Conn
 	end := time.Now().Add(rejectTime)
 	_ = tcp.SetWriteDeadline(end)
 	if _, err := tcp.Write(append([]byte(before), disconnectPacket("relay: "+text)...)); err != nil {
 		return
 	}
 	_ = sockets.HalfClose(tcp)
-	_ = sockets.Discard(tcp, lingerBytes, func(int64) time.Time { return end })
+	_ = sockets.Discard(tcp, link.LingerBytes, func(int64) time.Time { return end })
 }
 
 // disconnectTooMany is SSH_DISCONNECT_TOO_MANY_CONNECTIONS (RFC 4253, section 11.1).

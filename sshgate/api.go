@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"relay/cli"
+	"relay/link"
 )
 
 // apiSubsystem is the subsystem whose channel carries HTTP/1.1 of /api/v1.
@@ -37,7 +38,6 @@ func (s *session) serveAPI() int {
 	case <-written:
 		return s.Exit(cli.ExitOK)
 	case <-s.ctx.Done():
-		s.stuck = true
 		return s.Exit(cli.ExitFailure)
 	}
 }
@@ -109,18 +109,18 @@ func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 // tunnels these bytes are reserved in the budget. It returns false when the connection has
 // ended, or is ended because the budget has no space.
 func (s *session) writeToAPI(to net.Conn, p []byte) bool {
-	_ = to.SetWriteDeadline(time.Now().Add(pauseAfter))
+	_ = to.SetWriteDeadline(time.Now().Add(link.PauseAfter))
 	n, err := to.Write(p)
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err == nil
 	}
 	budget, account := s.c.srv.o.Budget, s.c.who.Account
-	if !budget.Reserve(account, pausedBytes) {
-		s.c.log.Warn("api channel closed: no buffer space for requests that wait")
+	if !budget.Reserve(account, link.PausedBytes) {
+		s.c.Log().Warn("api channel closed: no buffer space for requests that wait")
 		s.Stop(cli.ExitFailure)
 		return false
 	}
-	defer budget.Release(account, pausedBytes)
+	defer budget.Release(account, link.PausedBytes)
 	_ = to.SetWriteDeadline(time.Time{})
 	_, err = to.Write(p[n:])
 	return err == nil

@@ -18,6 +18,7 @@ import (
 	"relay"
 	"relay/budget"
 	"relay/cli"
+	"relay/link"
 )
 
 // withAPI makes a server serve h on API channels, and counts these in channels.
@@ -269,7 +270,7 @@ func TestAPIChannelWithoutSpace(t *testing.T) {
 			<-ended
 			continue
 		}
-		eventually(t, 30*time.Second, "reservation", func() bool { return budget.Stats().Used == pausedBytes })
+		eventually(t, 30*time.Second, "reservation", func() bool { return budget.Stats().Used == link.PausedBytes })
 		_ = ch.Close()
 		<-ended
 		eventually(t, 30*time.Second, "release", func() bool { return budget.Stats().Used == 0 })

@@ -47,8 +47,8 @@ func TestConnectionEndsUnderOpens(t *testing.T) {
 		var callers sync.WaitGroup
 		for range 8 {
 			callers.Go(func() {
-				for tun.c.ctx.Err() == nil {
-					ch, err := tun.Open(tun.c.ctx, origin)
+				for tun.c.Context().Err() == nil {
+					ch, err := tun.Open(tun.c.Context(), origin)
 					if opened.Add(1) == 16 {
 						close(busy)
 					}
@@ -61,7 +61,7 @@ func TestConnectionEndsUnderOpens(t *testing.T) {
 		<-busy
 		_ = tcp.Close()
 		select {
-		case <-tun.c.finished:
+		case <-tun.c.Done():
 		case <-time.After(30 * time.Second):
 			t.Errorf("round %d: the connection does not end", rounds)
 		}
@@ -69,7 +69,7 @@ func TestConnectionEndsUnderOpens(t *testing.T) {
 		_ = client.Close()
 	}
 	eventually(t, 30*time.Second, "no connection is counted", func() bool { return b.srv.Stats().Connections == 0 })
-	t.Logf("%d rounds, %d calls left in x/crypto", rounds, b.srv.leftCalls.Load())
+	t.Logf("%d rounds, %d calls left in x/crypto", rounds, b.srv.work.Left())
 }
 
 // unanswered is x/crypto when it never answers: a connection, a channel and the open of one. Every
@@ -127,8 +127,8 @@ func TestCallsWithoutAnswer(t *testing.T) {
 			tun := b.online("a")
 			go func() { _, _ = tun.Open(context.Background(), origin) }()
 		},
-		"ping":      func(_ *fixture, c *conn, _ *unanswered) { c.ping() },
-		"host keys": func(_ *fixture, c *conn, _ *unanswered) { c.spawn(c.announceHostKeys) },
+		"ping":      func(_ *fixture, c *conn, _ *unanswered) { c.Ping() },
+		"host keys": func(_ *fixture, c *conn, _ *unanswered) { c.Go("test", c.announceHostKeys) },
 		"notice": func(_ *fixture, c *conn, _ *unanswered) {
 			c.hello(ssh.Marshal(relay.Hello{Protocol: 1}))
 			c.notify(shell.Notice{Kind: relay.NoticeOnline, Alias: "a"})
@@ -139,25 +139,25 @@ func TestCallsWithoutAnswer(t *testing.T) {
 		},
 		"refused channel": func(b *fixture, c *conn, u *unanswered) {
 			u.kind = "x11"
-			go b.srv.channel(nil, c.sc, u, oneConn{c: c})
+			go b.srv.channel(nil, nil, u, oneConn{c: c})
 		},
 		"session": func(b *fixture, c *conn, u *unanswered) {
 			u.kind = "session"
-			go b.srv.channel(nil, c.sc, u, oneConn{c: c})
+			go b.srv.channel(nil, nil, u, oneConn{c: c})
 		},
 		"command": func(b *fixture, c *conn, u *unanswered) {
 			u.kind, u.accepts = "session", true
 			u.reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Value string }{"help"})}
-			go b.srv.channel(nil, c.sc, u, oneConn{c: c})
+			go b.srv.channel(nil, nil, u, oneConn{c: c})
 		},
 		"api": func(b *fixture, c *conn, u *unanswered) {
 			u.kind, u.accepts = "session", true
 			u.reqs <- &ssh.Request{Type: "subsystem", Payload: ssh.Marshal(struct{ Value string }{apiSubsystem})}
-			go b.srv.channel(nil, c.sc, u, oneConn{c: c})
+			go b.srv.channel(nil, nil, u, oneConn{c: c})
 		},
 		"read, write, half-close and close": func(_ *fixture, c *conn, u *unanswered) {
-			ch := c.newChannel(unansweredChannel{u}, u.reqs, 1)
-			ch.Fill(make([]byte, 10))
+			ch := c.confirmed(unansweredChannel{u}, u.reqs)
+			go func() { _, _ = ch.Read(make([]byte, 10)) }()
 			go func() {
 				_, _ = ch.Write([]byte("x"))
 				_ = ch.CloseWrite()
@@ -167,7 +167,7 @@ func TestCallsWithoutAnswer(t *testing.T) {
 		"channel of another node": func(b *fixture, c *conn, u *unanswered) {
 			b.srv.o.Peers.Nodes = oneNode{}
 			u.extra = ssh.Marshal(peerOpen{Node: "other"})
-			c.spawn(func() { b.srv.peers.serveOpen(c, u) })
+			c.Go("test", func() { b.srv.peers.serveOpen(c, c.Offer(u)) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -176,8 +176,8 @@ func TestCallsWithoutAnswer(t *testing.T) {
 			client, c := b.met()
 			forwards(t, client, "a", 80)
 			b.online("a")
-			u := &unanswered{Conn: c.sc.Conn, reqs: make(chan *ssh.Request, 1), entered: make(chan struct{}), over: make(chan struct{})}
-			c.sc = &ssh.ServerConn{Conn: u, Permissions: c.sc.Permissions}
+			u := &unanswered{reqs: make(chan *ssh.Request, 1), entered: make(chan struct{}), over: make(chan struct{})}
+			c.Use(u)
 			defer close(u.over)
 			defer close(u.reqs)
 			call(b, c, u)
@@ -216,14 +216,14 @@ func TestLeftCallsAreCounted(t *testing.T) {
 	b := newFixture(t)
 	client, c := b.met()
 	over := make(chan struct{})
-	c.spawn(func() { <-over })
+	c.Go("test", func() { <-over })
 	_ = client.Close()
-	<-c.finished
-	if n := b.srv.leftCalls.Load(); n != 1 {
+	<-c.Done()
+	if n := b.srv.work.Left(); n != 1 {
 		t.Errorf("%d calls are counted as left", n)
 	}
 	close(over)
-	eventually(t, 30*time.Second, "the call has returned", func() bool { return b.srv.leftCalls.Load() == 0 })
+	eventually(t, 30*time.Second, "the call has returned", func() bool { return b.srv.work.Left() == 0 })
 }
 
 // slowClaims is a store that answers no claim of an alias before answer is closed.

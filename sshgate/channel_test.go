@@ -1,16 +1,15 @@
 package sshgate
 
 import (
-	"context"
 	"errors"
 	"io"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/link"
 )
 
 // TestClosedBeforeTheFirstWrite: a client that confirms a channel and closes it at
@@ -33,10 +32,10 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 				_, _, _ = c.SendRequest(relay.HelloRequest, false, ssh.Marshal(relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial}))
 			}
 			forwards(t, c, "a", 80)
-			ch := open(t, b.online("a")).(*channel)
+			ch := open(t, b.online("a")).(*filled)
 			defer ch.Close()
 			select {
-			case <-ch.peerClosed:
+			case <-ch.Conn.(*link.Channel).Ended():
 			case <-time.After(60 * time.Second):
 				t.Fatal("the channel was not closed")
 			}
@@ -47,7 +46,7 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 				}
 				return
 			}
-			if n != 0 || err != nil {
+			if err != nil {
 				t.Errorf("%d, %v", n, err)
 			}
 			if got, err := readAll(t, ch); len(got) > 0 || !errors.Is(err, io.EOF) {
@@ -58,52 +57,4 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 			}
 		})
 	}
-}
-
-// TestLateEndOfConnection: x/crypto ends the channels of a connection before it closes
-// it. On a busy machine the time between was enough to take the end of the tunnel for
-// that of an answer.
-func TestLateEndOfConnection(t *testing.T) {
-	t.Parallel()
-	for name, x := range map[string]struct {
-		set  func(c *conn)
-		ends bool
-	}{
-		"goodbye":         {func(c *conn) { time.AfterFunc(100*settleTime, c.cancel) }, true},
-		"broken":          {func(c *conn) { c.sock.state.Store(socketLost) }, true},
-		"goes on":         {func(c *conn) { c.sock.reading.Store(true) }, false},
-		"goes on, slowly": {func(c *conn) { time.AfterFunc(100*settleTime, func() { c.sock.reading.Store(true) }) }, false},
-		"not to be known": {func(*conn) {}, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := &conn{sock: &socket{}}
-				c.ctx, c.cancel = context.WithCancel(t.Context())
-				defer c.cancel()
-				x.set(c)
-				if c.connectionEnding() != x.ends {
-					t.Errorf("want %v", x.ends)
-				}
-			})
-		})
-	}
-}
-
-// TestEndOfAnAnswerOnABusyConnection: where bytes come without a pause nobody is ever seen
-// to wait for them, and each end of an answer took up to a second.
-func TestEndOfAnAnswerOnABusyConnection(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		c := &conn{sock: &socket{}}
-		c.ctx, c.cancel = context.WithCancel(t.Context())
-		defer c.cancel()
-		time.AfterFunc(3*settleTime/2, func() { c.sock.reads.Add(1) })
-		began := time.Now()
-		if c.connectionEnding() {
-			t.Error("taken for the end of the connection")
-		}
-		if took := time.Since(began); took > 2*settleTime {
-			t.Errorf("took %v", took)
-		}
-	})
 }

@@ -120,15 +120,15 @@ func (c *conn) isTunnel(ctx context.Context) bool {
 // when a session has begun something.
 func (c *conn) roundTrip(ctx context.Context) {
 	answered := make(chan struct{})
-	c.spawn(func() {
+	c.Go("round trip", func() {
 		defer close(answered)
-		_, _, _ = c.sc.SendRequest("keepalive@openssh.com", true, nil)
+		_ = c.RoundTrip(ctx)
 		select {
 		case <-time.After(purposeSettle):
 		case <-ctx.Done():
 			return
 		}
-		_, _, _ = c.sc.SendRequest("keepalive@openssh.com", true, nil)
+		_ = c.RoundTrip(ctx)
 	})
 	select {
 	case <-answered:

@@ -2,10 +2,8 @@ package sshgate
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/netip"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,6 +13,7 @@ import (
 
 	"relay"
 	"relay/admission"
+	"relay/link"
 	"relay/record"
 	"relay/sockets"
 	"relay/sshgate/shell"
@@ -23,20 +22,16 @@ import (
 // askTime bounds one call of the store or of delivery.
 const askTime = 5 * time.Second
 
-// conn is one SSH connection, from the accept to the end of its last goroutine, or of those that
-// x/crypto gives back.
+// conn is one SSH connection, from the accept to the end of its last goroutine.
 //
 // Global requests and the starts of sessions go through post, one after another;
 // calls from other packages and timers take mu for a moment.
 type conn struct {
-	srv      *Server
-	sock     *socket
-	remote   netip.AddrPort
-	ctx      context.Context // ends with the connection
-	cancel   context.CancelFunc
-	peerCtx  context.Context // ends when a read has failed, at the latest with the connection
-	finished chan struct{}   // closed when the connection has ended and holds nothing any more
-	slot     admission.Slot
+	*link.Conn
+	srv     *Server
+	remote  netip.AddrPort
+	peerCtx context.Context // ends when a read has failed, at the latest with the connection
+	slot    admission.Slot
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
 	version       string      // of the peer, as it said it; set before the handshake
@@ -46,52 +41,39 @@ type conn struct {
 	handshake *time.Timer
 	idle      *time.Timer
 	once      sync.Once
-	calls     calls
 
 	// set by start, before anything else of the second half of the struct is used
-	sc       *ssh.ServerConn
+	sc       ssh.ConnMetadata
 	who      relay.Actor
 	enrolled []string // not nil: the connection is only there to have its key registered, and says this
 	user     string
 	client   string
-	log      *slog.Logger // changed once by start, with mu held
 	requests atomic.Int64 // jobs that wait or run, see post
 	lazy     atomic.Bool
-	pulse    pulse
 
 	evicted   chan struct{}             // closed when the login has waited for a person and is evicted
 	lookups   atomic.Int64              // questions of the login and of forwards to the store that have no answer yet
 	enrolment atomic.Pointer[enrolment] // that the login waits for
 	answering atomic.Int64              // goroutines for channels that the peer has opened
 
-	pings   atomic.Int64 // asked for since the last one was answered
-	stale   atomic.Bool
-	stateMu sync.Mutex // orders Stale and Online of the attachments
-
-	mu              sync.Mutex
-	started         bool
-	lastRequest     chan struct{} // closed when the job that was posted last has ended
-	dead            bool          // the socket is closed: no new goroutines
-	loggedIn        bool
-	result          loginResult // why nobody has logged in
-	tried           refusal     // what was tried meanwhile, for the operator
-	loginDeadline   time.Time   // when the time for the login is over
-	draining        bool
-	moves           bool          // the client follows NoticeMoving
-	moving          chan struct{} // made by move, has an element once the last forward has gone to another node
-	forwards        []*forward
-	namedWaiting    int // forwards with a name that were asked for and are not looked at yet
-	purpose         purpose
-	refusals        []shell.Notice
-	clientNotices   *noticeSender // made by hello
-	targets         map[string]relay.Target
-	sessions        map[*session]struct{}
-	open            int           // channels to the local server that are in use
-	alive           int           // those and the ones that the peer has not closed yet
-	closedAt        time.Time     // when the peer closed one last, or was first seen to leave too many
-	opening         int           // opens that a request waits for
-	unansweredOpens int           // opens without an answer, or answered too late and not closed yet
-	drained         chan struct{} // made by leave, closed when open is 0
+	mu            sync.Mutex
+	started       bool
+	lastRequest   chan struct{} // closed when the job that was posted last has ended
+	dead          bool          // the socket is closed
+	loggedIn      bool
+	result        loginResult // why nobody has logged in
+	tried         refusal     // what was tried meanwhile, for the operator
+	loginDeadline time.Time   // when the time for the login is over
+	draining      bool
+	moves         bool          // the client follows NoticeMoving
+	moving        chan struct{} // made by move, has an element once the last forward has gone to another node
+	forwards      []*forward
+	namedWaiting  int // forwards with a name that were asked for and are not looked at yet
+	purpose       purpose
+	refusals      []shell.Notice
+	clientNotices *noticeSender // made by hello
+	targets       map[string]relay.Target
+	sessions      map[*session]struct{}
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -106,22 +88,27 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	c := &conn{
 		srv:      srv,
 		remote:   sockets.AddrOf(tcp.RemoteAddr()),
-		sock:     newSocket(tcp, stall, userTimeout),
-		finished: make(chan struct{}),
-		calls:    calls{left: &srv.leftCalls},
 		evicted:  make(chan struct{}),
 		targets:  map[string]relay.Target{},
 		sessions: map[*session]struct{}{},
 		purpose:  purpose{first: make(chan struct{})},
 	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.log = srv.o.Log.With("remote", c.remote.String())
-	c.sock.onClose = c.end
-	c.sock.onHeard = c.noteByte
-	c.sock.onFlood = c.loginTooLong
-	var peerGone context.CancelFunc
-	c.peerCtx, peerGone = context.WithCancel(c.ctx)
-	c.sock.onLost = peerGone
+	peerCtx, peerGone := context.WithCancel(context.Background())
+	c.peerCtx = peerCtx
+	options := link.Options{
+		Workers: srv.work, Log: srv.o.Log.With("remote", c.remote.String()), Stall: stall, UserTimeout: userTimeout,
+		Keepalive: link.Keepalive{
+			Interval: srv.o.PingInterval, Timeout: srv.o.PingTimeout, Close: srv.o.StaleClose, Stale: c.wentStale, Back: c.cameBack,
+		},
+		Flood: c.loginTooLong, Lost: peerGone,
+		Closed: func() {
+			peerGone()
+			c.closed()
+		},
+		Ended: c.detachAll, Gone: func() { srv.forget(c) },
+	}
+	srv.peers.options(c, &options)
+	c.Conn = link.New(tcp, options)
 	c.slot = admission.Slot{Conn: c, Silent: c.silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.peers.knows(c.remote.Addr())}
 	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())
 	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || sockets.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
@@ -133,7 +120,7 @@ func (c *conn) silent() time.Duration {
 	if c.lookups.Load() > 0 {
 		return 0
 	}
-	return c.sock.silentFor()
+	return c.Sock.SilentFor()
 }
 
 // loginProgress is how long ago a client may have been heard whose login still makes progress.
@@ -145,7 +132,7 @@ const loginProgress = 2 * time.Second
 func (c *conn) loginTimedOut() {
 	c.mu.Lock()
 	late := !c.loggedIn && !time.Now().Before(c.loginDeadline)
-	log, refused := c.log, c.result == resultRefused
+	log, refused := c.Log(), c.result == resultRefused
 	c.mu.Unlock()
 	if !late {
 		return
@@ -158,7 +145,7 @@ func (c *conn) loginTimedOut() {
 	default:
 		c.setResult(resultTimeout)
 	}
-	_ = c.sock.Close()
+	_ = c.Close()
 }
 
 // loginTooLong notes that the peer has sent more than maxLoginBytes before its login.
@@ -171,7 +158,7 @@ func (c *conn) loginTooLong() {
 // EnrolTime and HandshakeTimeout together.
 func (c *conn) extendLogin(d time.Duration) {
 	o := &c.srv.o
-	d = min(d, o.EnrolTime+o.HandshakeTimeout-time.Since(c.sock.start))
+	d = min(d, o.EnrolTime+o.HandshakeTimeout-c.Sock.Age())
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.dead && !c.loggedIn {
@@ -195,7 +182,7 @@ func (c *conn) loginSucceeded() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.loggedIn = true
-	c.sock.loggedIn.Store(true)
+	c.Sock.LoggedIn()
 	c.handshake.Stop()
 	c.slot.SetClass(admission.LoggedIn)
 	c.srv.metrics.logins.WithLabelValues(loginOK).Inc()
@@ -210,97 +197,82 @@ func (c *conn) loginSucceeded() {
 func (c *conn) start(sc *ssh.ServerConn) bool {
 	c.once.Do(func() {
 		if sc.Permissions == nil { // no signature was verified
-			_ = c.sock.Close()
+			_ = c.Close()
 			return
 		}
 		who, ok := sc.Permissions.ExtraData[actorKey{}].(relay.Actor)
 		if !ok {
-			_ = c.sock.Close()
+			_ = c.Close()
 			return
 		}
 		c.enrolled, _ = sc.Permissions.ExtraData[enrolledKey{}].([]string)
 		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
-		c.sc = sc
+		c.sc = sc.Conn
+		c.SetLog(c.Log().With("account", who.AccountName))
 		c.mu.Lock()
-		c.log = c.log.With("account", who.AccountName) // timers may be using it
 		c.started = true
-		c.pulse.timer = time.AfterFunc(c.keepalivePause(0, 0), func() { c.spawn(c.keepalive) })
-		if c.dead {
-			c.pulse.timer.Stop()
-		}
 		c.mu.Unlock()
+		c.Use(sc.Conn)
 		c.srv.revalidator.recheckIfChanged(c, c.rightsVersion)
 		if c.enrolled == nil {
-			c.spawn(c.announceHostKeys)
+			c.Go("host keys", c.announceHostKeys)
 		}
 	})
 	return c.sc != nil
 }
 
-// spawn runs f in a goroutine that the end of the connection waits for, if it does not take
-// long; false when the connection has ended.
-func (c *conn) spawn(f func()) bool {
+// closed is called once, when the socket has been closed by anyone.
+func (c *conn) closed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.dead {
-		return false
-	}
-	c.calls.begin()
-	c.srv.work.Go(func() {
-		defer c.calls.done()
-		defer c.recovered("connection")
-		f()
-	})
-	return true
-}
-
-// recovered is deferred in everything that runs for the peer: a panic ends its
-// connection and no other.
-func (c *conn) recovered(where string) {
-	if r := recover(); r != nil {
-		c.log.Error("panic in the ssh server", "where", where, "panic", r, "stack", string(debug.Stack()))
-		_ = c.sock.Close()
-	}
-}
-
-// end is called once, when the socket has been closed by anyone.
-func (c *conn) end() {
-	c.mu.Lock()
 	c.dead = true
-	c.calls.end() // under mu, so that spawn sees both
-	c.cancel()    // first: keepalive starts its timer again as long as the context has not ended
-	for _, timer := range []*time.Timer{c.handshake, c.idle, c.pulse.timer} {
+	for _, timer := range []*time.Timer{c.handshake, c.idle} {
 		if timer != nil {
 			timer.Stop()
 		}
 	}
+}
+
+// detachAll gives all aliases up.
+func (c *conn) detachAll() {
+	c.mu.Lock()
 	forwards := c.forwards
 	c.forwards = nil
 	c.mu.Unlock()
-	go func() {
-		defer close(c.finished)
-		defer c.srv.forget(c)
-		defer c.recovered("end")
-		for _, f := range forwards {
-			f.detach(false)
-		}
-		c.calls.wait(endGrace)
-	}()
+	for _, f := range forwards {
+		f.detach(false)
+	}
+}
+
+// wentStale marks every tunnel of a connection as silent.
+func (c *conn) wentStale() {
+	for _, f := range c.attached() {
+		f.att.Stale()
+		c.notify(shell.Notice{Kind: relay.NoticeStale, Alias: f.alias.Name})
+	}
+	c.srv.peers.endBridges((*bridge).lose, func(f *forward) bool { return f.c == c })
+}
+
+// cameBack takes that back.
+func (c *conn) cameBack() {
+	for _, f := range c.attached() {
+		f.att.Online()
+		c.notify(f.online())
+	}
 }
 
 // closeIdle closes a connection that nobody uses for anything.
 func (c *conn) closeIdle() {
 	c.mu.Lock()
 	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && c.moving == nil && !c.dead
-	if unused && (c.requests.Load() > 0 || c.open+c.opening > 0) { // a request to a canceled forward may be under way
+	if unused && (c.requests.Load() > 0 || c.InUse() > 0) { // a request to a canceled forward may be under way
 		unused = false
 		c.idle.Reset(time.Second)
 	}
-	log := c.log
 	c.mu.Unlock()
 	if unused {
-		log.Debug("ssh connection without forward and session closed")
-		_ = c.sock.Close()
+		c.Log().Debug("ssh connection without forward and session closed")
+		_ = c.Close()
 	}
 }
 
@@ -335,8 +307,8 @@ const maxQueuedRequests = 256
 // maxQueuedRequests end the connection.
 func (c *conn) post(job func()) {
 	if c.requests.Add(1) > maxQueuedRequests {
-		c.log.Warn("too many unanswered ssh requests")
-		_ = c.sock.Close()
+		c.Log().Warn("too many unanswered ssh requests")
+		_ = c.Close()
 		return
 	}
 	done := make(chan struct{})
@@ -350,14 +322,14 @@ func (c *conn) post(job func()) {
 		if before != nil {
 			select {
 			case <-before:
-			case <-c.ctx.Done(): // the job before may be left in x/crypto
+			case <-c.Context().Done(): // the job before may be left in x/crypto
 			}
 		}
-		if c.ctx.Err() == nil {
+		if c.Context().Err() == nil {
 			job()
 		}
 	}
-	if !c.spawn(run) { // the connection has ended, and with it the jobs before this one
+	if !c.Go("request", run) { // the connection has ended, and with it the jobs before this one
 		c.requests.Add(-1)
 		close(done)
 	}

@@ -30,11 +30,10 @@ func (c *conn) drain(ctx context.Context, why closeReason) bool {
 		return false
 	}
 	c.draining = true
-	c.drained = make(chan struct{})
-	c.checkDrained()
 	forwards := c.forwards
 	c.forwards = nil
 	c.mu.Unlock()
+	drained := c.Drain()
 
 	if why.notice != (shell.Notice{}) {
 		c.notify(why.notice)
@@ -44,27 +43,14 @@ func (c *conn) drain(ctx context.Context, why closeReason) bool {
 	}
 	if why.graceful {
 		select {
-		case <-c.drained:
+		case <-drained:
 		case <-ctx.Done():
-		case <-c.ctx.Done():
+		case <-c.Context().Done():
 		}
 	}
 	c.endSessions(why.exit)
-	_ = c.sock.Close()
+	_ = c.Close()
 	return true
-}
-
-// checkDrained closes drained when no channel is in use and no request waits for one. mu is
-// held.
-func (c *conn) checkDrained() {
-	if !c.draining || c.open+c.opening > 0 {
-		return
-	}
-	select {
-	case <-c.drained:
-	default:
-		close(c.drained)
-	}
 }
 
 // endSessions asks all sessions to end and waits a moment for their last output and for the
@@ -85,7 +71,7 @@ func (c *conn) endSessions(exit int) {
 	for _, ended := range ends {
 		select {
 		case <-ended:
-		case <-c.ctx.Done():
+		case <-c.Context().Done():
 			return
 		case <-limit:
 			return
@@ -126,7 +112,7 @@ func (srv *Server) Move(ctx context.Context) {
 		}
 		size = max(size, (len(waiting)+maxSlices-1)/maxSlices)
 		for _, c := range waiting[:min(size, len(waiting))] {
-			c.spawn(c.move)
+			c.Go("move", c.move)
 		}
 		select {
 		case <-tick.C:
@@ -165,10 +151,10 @@ func (c *conn) move() {
 		select {
 		case <-moving:
 		case <-time.After(c.srv.moveWait):
-		case <-c.ctx.Done():
+		case <-c.Context().Done():
 		}
 	}
-	ctx := c.ctx
+	ctx := c.Context()
 	if d := c.srv.o.DrainTime; d >= 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, d)

@@ -71,13 +71,13 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 	l.c.enrolment.Store(w)
 	defer l.c.enrolment.Store(nil)
 	var err error
-	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
+	ctx, cancel := context.WithTimeout(l.c.Context(), lookupTime)
 	w.Link, w.code, err = srv.o.Accounts.AddEnrolment(ctx, w.Enrolment)
 	cancel()
 	if err != nil {
 		return relay.Actor{}, l.lookupFailed(err)
 	}
-	l.c.log.Info("ssh key waits for approval", "fingerprint", w.Fingerprint)
+	l.c.Log().Info("ssh key waits for approval", "fingerprint", w.Fingerprint)
 	if err := show(invitation(w, srv.o.Site.URL("/link/"+w.Link))); err != nil {
 		l.endEnrolment(w, relay.EnrolmentLeft)
 		return relay.Actor{}, errRefused
@@ -122,7 +122,7 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 	}
 	l.peerLeft = how == relay.EnrolmentLeft
 	srv.metrics.enrolls.WithLabelValues(how).Inc()
-	l.c.log.Info("enrolment ended", "fingerprint", w.Fingerprint, "how", how)
+	l.c.Log().Info("enrolment ended", "fingerprint", w.Fingerprint, "how", how)
 	switch how {
 	case relay.EnrolmentApproved:
 		l.c.extendLogin(srv.o.HandshakeTimeout)
@@ -146,13 +146,13 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 // endEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it ended.
 // If the store does not answer, that is how, or it is asked again in a second.
 func (l *login) endEnrolment(w *enrolment, how string) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.c.ctx), lookupTime)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.c.Context()), lookupTime)
 	defer cancel()
 	ended, err := l.c.srv.o.Accounts.EndEnrolment(ctx, w.Link, how)
 	if err == nil {
 		return ended
 	}
-	l.c.log.Warn("the end of an enrolment cannot be stored or read", "fingerprint", w.Fingerprint, "err", err)
+	l.c.Log().Warn("the end of an enrolment cannot be stored or read", "fingerprint", w.Fingerprint, "err", err)
 	if how == "" {
 		time.AfterFunc(time.Second, w.nudge)
 	}
@@ -177,7 +177,7 @@ type enrolledKey struct{}
 
 // sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
 func (s *session) sayEnrolled(command string) int {
-	to, lines, exit := s.screen.Writer(&s.ch), s.c.enrolled, cli.ExitOK
+	to, lines, exit := s.screen.Writer(s.ch), s.c.enrolled, cli.ExitOK
 	if command != "" {
 		to, exit = s.screen.Writer(s.ch.Stderr()), cli.ExitUsage
 		lines = append(slices.Clone(lines), "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")
@@ -237,7 +237,7 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 // token checks a token. The error is a partial success when it is good: a key has
 // to be proven next.
 func (l *login) token(secret string) error {
-	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
+	ctx, cancel := context.WithTimeout(l.c.Context(), lookupTime)
 	defer cancel()
 	if len(secret) > maxToken {
 		secret = ""
@@ -245,7 +245,7 @@ func (l *login) token(secret string) error {
 	who, err := l.c.srv.o.Accounts.TokenOwner(ctx, secret)
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
-		l.c.log.Info("ssh login with a wrong token")
+		l.c.Log().Info("ssh login with a wrong token")
 		return l.refuseWith("this token is unknown or has expired")
 	case err != nil:
 		return l.lookupFailed(err)
@@ -260,7 +260,7 @@ func (l *login) token(secret string) error {
 
 // register puts a key that was just proven among those of the token's account.
 func (l *login) register(key ssh.PublicKey) (relay.Actor, error) {
-	ctx, cancel := context.WithTimeout(l.c.ctx, lookupTime)
+	ctx, cancel := context.WithTimeout(l.c.Context(), lookupTime)
 	defer cancel()
 	accounts := l.c.srv.o.Accounts
 	if err := accounts.StillValid(ctx, *l.tokenActor); err != nil {
@@ -271,10 +271,10 @@ func (l *login) register(key ssh.PublicKey) (relay.Actor, error) {
 	}
 	name := "ssh from " + l.c.remote.Addr().String()
 	if _, err := accounts.AddKey(ctx, *l.tokenActor, "", name, authorizedKey(key)); err != nil {
-		l.c.log.Warn("register ssh key by token", "err", err)
+		l.c.Log().Warn("register ssh key by token", "err", err)
 		return relay.Actor{}, l.refuseWith(record.SafeText(relay.AsError(err).Detail))
 	}
-	l.c.log.Info("ssh key registered by token", "account", l.tokenActor.AccountName, "fingerprint", ssh.FingerprintSHA256(key))
+	l.c.Log().Info("ssh key registered by token", "account", l.tokenActor.AccountName, "fingerprint", ssh.FingerprintSHA256(key))
 	_ = l.banner.SendAuthBanner("relay: key " + ssh.FingerprintSHA256(key) + " is registered now\r\n")
 	return l.owner(key)
 }

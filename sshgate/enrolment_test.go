@@ -253,7 +253,7 @@ func TestPromptsAreLimited(t *testing.T) {
 		t.Error(err)
 	}
 	for _, c := range b.srv.all() {
-		_ = c.sock.Close()
+		_ = c.Close()
 	}
 	<-secondEnd
 }
@@ -319,7 +319,7 @@ func TestEnrolmentIsEvicted(t *testing.T) {
 		t.Errorf("the first: %v, %s", err, texts[0])
 	}
 	for _, c := range b.srv.all() {
-		_ = c.sock.Close()
+		_ = c.Close()
 	}
 	<-ends[1]
 }

@@ -91,7 +91,7 @@ func (c *conn) hello(payload []byte) bool {
 	}
 	notices := c.clientNotices
 	c.mu.Unlock()
-	return !first || c.spawn(func() { c.sendNotices(notices) })
+	return !first || c.Go("notices", func() { c.sendNotices(notices) })
 }
 
 // target is the bundled client saying what it will dial.
@@ -169,7 +169,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 
 // admitForward finds the alias of a forward, or says why the connection may not have it.
 func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
-	if refusal = c.allowForward(c.ctx, f); refusal != nil {
+	if refusal = c.allowForward(c.Context(), f); refusal != nil {
 		return refusal
 	}
 	ctx, done := c.beginLookup(askTime)
@@ -321,24 +321,25 @@ func (c *conn) attach(f *forward) {
 		old.detach(true)
 		c.notify(shell.Notice{Kind: relay.NoticeOffline, Alias: old.alias.Name, Message: "its forward without a name gave way to one with a name"})
 	}
-	c.stateMu.Lock()
-	c.mu.Lock()
-	f.att = att
-	gone := !slices.Contains(c.forwards, f)
-	if !gone {
-		c.notifyLocked(f.online())
-	}
-	c.mu.Unlock()
-	if c.stale.Load() && !gone {
-		att.Stale()
-	}
-	c.stateMu.Unlock()
+	var gone bool
+	c.WithStale(func(stale bool) {
+		c.mu.Lock()
+		f.att = att
+		gone = !slices.Contains(c.forwards, f)
+		if !gone {
+			c.notifyLocked(f.online())
+		}
+		c.mu.Unlock()
+		if stale && !gone {
+			att.Stale()
+		}
+	})
 	if gone {
 		f.detach(false)
 		return
 	}
 	c.srv.revalidator.recheckIfChanged(c, f.rightsVersion)
-	c.log.Info("alias online", "alias", f.alias.Name)
+	c.Log().Info("alias online", "alias", f.alias.Name)
 }
 
 // cancelForward takes a forward back; false for one that is not there.
@@ -392,7 +393,7 @@ func (c *conn) attached() []*forward {
 // refuse tells everybody concerned that a forward is not let in, and why.
 func (c *conn) refuse(f *forward, why *relay.Error) {
 	bind := shownBind(f.asked.Bind)
-	c.log.Info("forward refused", "bind", bind, "code", why.Code, "err", why)
+	c.Log().Info("forward refused", "bind", bind, "code", why.Code, "err", why)
 	message := record.SafeText(why.Detail)
 	c.notify(shell.Notice{Kind: relay.NoticeRefused, Alias: bind, Code: why.Code, Message: message})
 	if why == errCommand && !f.named {

@@ -2,6 +2,8 @@ package sshgate
 
 import (
 	"encoding/binary"
+	"log/slog"
+	"net"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/link"
 )
 
 // FuzzAlias: whatever bind string, user name and port say, what comes out is a
@@ -53,6 +56,9 @@ func FuzzPayloads(f *testing.F) {
 	f.Add(ssh.Marshal(relay.Target{Bind: "a", URL: "http://127.0.0.1:3000", HostHeader: "x"}))
 	f.Add(ssh.Marshal(relay.DialFailed{Reason: 2, Class: "refused", Text: "no"}))
 	f.Add(binary.BigEndian.AppendUint32(nil, 0xffffffff))
+	pipe, _ := net.Pipe()
+	ended := link.New(pipe, link.Options{Workers: link.NewWorkers(), Log: slog.New(slog.DiscardHandler)})
+	_ = ended.Close()
 	f.Fuzz(func(t *testing.T, p []byte) {
 		var forward forwardRequest
 		if ssh.Unmarshal(p, &forward) == nil && !slices.Equal(ssh.Marshal(forward), p) {
@@ -65,7 +71,7 @@ func FuzzPayloads(f *testing.F) {
 		if e := dialFailure(p); e != nil && (unsafeText(e.Detail) || relay.Status(e.Code) == 500) {
 			t.Errorf("dial failure %q: %v", p, e)
 		}
-		c := &conn{targets: map[string]relay.Target{}, dead: true} // starts no goroutines
+		c := &conn{Conn: ended, targets: map[string]relay.Target{}} // starts no goroutines
 		c.hello(p)
 		c.target(p)
 		if unsafeText(c.client) {

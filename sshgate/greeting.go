@@ -28,7 +28,7 @@ func (c *conn) greeting(who relay.Actor, user string) string {
 	defer done()
 	aliases, err := c.srv.o.Accounts.Aliases(ctx, who)
 	if err != nil {
-		c.log.Warn("list aliases for the greeting", "err", err)
+		c.Log().Warn("list aliases for the greeting", "err", err)
 		return b.String()
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
@@ -47,7 +47,7 @@ func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias, rows int
 	aliases = slices.Clone(aliases[:min(len(aliases), greetMost)])
 	states, err := c.srv.o.Attach.Status(ctx, aliases)
 	if err != nil || len(states) != len(aliases) {
-		c.log.Warn("states for the greeting", "err", err)
+		c.Log().Warn("states for the greeting", "err", err)
 		states = nil
 	}
 	var notable, other []string

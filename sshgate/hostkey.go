@@ -89,7 +89,7 @@ const maxProofs = 8
 // announceHostKeys tells the client all host keys. One that keeps them learns the
 // next one, and forgets what is not among them any more.
 func (c *conn) announceHostKeys() {
-	_, _, _ = c.sc.SendRequest(hostKeys, false, c.srv.hostKeyList())
+	_, _, _ = c.SendRequest(c.Context(), hostKeys, false, c.srv.hostKeyList())
 }
 
 // hostKeyList is all host keys as the messages about them list keys.

@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"relay"
 )
 
@@ -81,53 +79,5 @@ func TestFrozenWriterIsClosed(t *testing.T) {
 	eventually(t, 30*time.Second, "offline", func() bool { return b.store.state("a") == relay.TunnelOffline })
 	for _, ch := range channels {
 		ch.Close()
-	}
-}
-
-// TestPingIsNeverSwallowed: a ping that is asked for while one is being answered goes out
-// after it. It did not, and a peer that was well was taken for silent.
-func TestPingIsNeverSwallowed(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	tcp, err := net.Dial("tcp", "127.0.0.1:"+b.port)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client, opens, reqs, err := ssh.NewClientConn(tcp, "", &ssh.ClientConfig{
-		User: "x", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	go func() {
-		for open := range opens {
-			_ = open.Reject(ssh.Prohibited, "")
-		}
-	}()
-	if _, _, err := client.SendRequest("x", true, nil); err != nil {
-		t.Fatal(err)
-	}
-	c := b.srv.all()[0]
-	pings := func() *ssh.Request {
-		t.Helper()
-		for {
-			select {
-			case req := <-reqs:
-				if req.WantReply {
-					return req
-				}
-			case <-time.After(30 * time.Second):
-				t.Fatal("no ping")
-			}
-		}
-	}
-	for range 3 { // and the last one leaves nothing behind
-		c.ping()
-		first := pings()
-		c.ping()
-		_ = first.Reply(false, nil)
-		_ = pings().Reply(false, nil)
-		eventually(t, 30*time.Second, "answered", func() bool { return c.pings.Load() == 0 })
 	}
 }

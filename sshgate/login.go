@@ -114,7 +114,7 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permi
 // that the key was registered already.
 func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
 	if !l.c.srv.front.ReserveAccount(&l.c.slot, who.Account) {
-		l.c.log.Warn("too many ssh connections of one account", "account", who.AccountName)
+		l.c.Log().Warn("too many ssh connections of one account", "account", who.AccountName)
 		return nil, l.refuseForNow("this account has too many connections open; close some of them")
 	}
 	extra := map[any]any{actorKey{}: who}
@@ -138,7 +138,7 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 	var next *ssh.PartialSuccessError
 	switch {
 	case err == nil:
-		l.c.log.Info("ssh login", "user", record.SafeTextMax(meta.User(), 64), "client", clientName(meta.ClientVersion()))
+		l.c.Log().Info("ssh login", "user", record.SafeTextMax(meta.User(), 64), "client", clientName(meta.ClientVersion()))
 		l.c.loginSucceeded()
 		return
 	case errors.As(err, &next):
@@ -161,7 +161,7 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 			result = resultUnapproved
 		}
 		l.c.setResult(result)
-		l.c.log.Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
+		l.c.Log().Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}
 	if l.unavailable && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
 		_ = l.hangUp()
@@ -206,10 +206,10 @@ func (l *login) refuse(key ssh.PublicKey, what string) error {
 }
 
 func (l *login) lookupFailed(cause error) error {
-	if cause == errLeft || l.c.ctx.Err() != nil {
+	if cause == errLeft || l.c.Context().Err() != nil {
 		return errRefused
 	}
-	l.c.log.Error("look up who may log in", "err", cause)
+	l.c.Log().Error("look up who may log in", "err", cause)
 	if l.explained {
 		l.unavailable = true
 		return errRefused
@@ -231,7 +231,7 @@ func (l *login) refuseForNow(text string) error {
 // client has shown the banner of refuseForNow: PuTTY shows banners only with the answer to
 // the method under way.
 func (l *login) hangUp() error {
-	_ = l.c.sock.Close()
+	_ = l.c.Close()
 	return errRefused
 }
 
@@ -260,7 +260,7 @@ func (l *login) explainRefusal() error {
 // recovered turns a panic within the handshake into a refusal.
 func (l *login) recovered(err *error) {
 	if r := recover(); r != nil {
-		l.c.log.Error("panic in the ssh login", "panic", r)
+		l.c.Log().Error("panic in the ssh login", "panic", r)
 		*err = errRefused
 	}
 }
@@ -380,7 +380,7 @@ func (c *conn) beginLookup(limit time.Duration) (ctx context.Context, done func(
 		c.lookups.Add(-1)
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(c.ctx, limit)
+	ctx, cancel := context.WithTimeout(c.Context(), limit)
 	return ctx, func() {
 		cancel()
 		srv.lookups.Release(1)

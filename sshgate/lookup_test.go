@@ -2,7 +2,6 @@ package sshgate
 
 import (
 	"context"
-	"net"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -84,51 +83,4 @@ func TestClientsThatLeaveTheLine(t *testing.T) {
 		t.Errorf("%d wait for it", n)
 	}
 	b.srv.lookups.Release(maxLookups)
-}
-
-// TestUnreadBytesAreNoSilence: a peer whose bytes have come, and wait for their reader on
-// a busy machine, was taken for silent, and what was under way on it for lost.
-func TestUnreadBytesAreNoSilence(t *testing.T) {
-	t.Parallel()
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer ln.Close()
-	peer, err := net.Dial("tcp", ln.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer peer.Close()
-	tcp, err := ln.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer tcp.Close()
-	s := newSocket(tcp, time.Minute, 0)
-	if s.unread == nil {
-		t.Skip("this system does not tell")
-	}
-	s.onHeard = func() {}
-	s.start = time.Now().Add(-5 * time.Second)
-	if q := s.silentFor(); q < 5*time.Second {
-		t.Errorf("quiet for %v where nothing came", q)
-	}
-	if _, err := peer.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, 30*time.Second, "the byte to come", s.unread)
-	if q := s.silentFor(); q > time.Second {
-		t.Errorf("quiet for %v with a byte to read", q)
-	}
-	s.start = time.Now().Add(-2 * unreadTrustedFor)
-	if q := s.silentFor(); q < unreadTrustedFor {
-		t.Errorf("quiet for %v with a byte that nobody reads", q)
-	}
-	if _, err := s.Read(make([]byte, 8)); err != nil {
-		t.Fatal(err)
-	}
-	if q := s.silentFor(); q > unreadTrustedFor {
-		t.Errorf("quiet for %v after it was read", q)
-	}
 }

@@ -119,7 +119,7 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	connections("node_handshaking", admission.NodeLogin)
 	counter("relay_sshgate_accepted_total", "Connections accepted by the SSH listener, dropped ones included.", nil, m.accepted.Load)
 	gauge("relay_sshgate_left_calls", "Goroutines of ended connections that wait in the SSH library for an answer that never comes.", nil,
-		func() int { return int(srv.leftCalls.Load()) })
+		func() int { return int(srv.work.Left()) })
 	gauge("relay_sshgate_tunnels", "Aliases attached now.", nil, func() int { return srv.Stats().Tunnels })
 	gauge("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, srv.penalties.Sources)
 	const nodes, channels = "Other living nodes, by whether this one has a connection to them.", "Channels between nodes, by who opened them."

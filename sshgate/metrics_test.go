@@ -71,7 +71,7 @@ func TestFigures(t *testing.T) {
 		return s.Connections == 2 && s.Enrolments == 1 && s.Tunnels == 1 && s.Refused == 1
 	})
 	for _, c := range b.srv.all() {
-		_ = c.sock.Close()
+		_ = c.Close()
 	}
 	<-ended
 	eventually(t, 30*time.Second, "its end counted", func() bool {

@@ -94,7 +94,7 @@ func TestNoticesOfSilence(t *testing.T) {
 	wantNotice(t, notices, relay.NoticeOnline, "a")
 	silent := b.srv.all()[0]
 	eventually(t, 30*time.Second, "it to be taken for silent", func() bool {
-		silent.goStale(silent.sock.lastHeard()) // not when a byte came just now
+		silent.GoStale(silent.Sock.Heard()) // not when a byte came just now
 		return len(notices) > 0
 	})
 	wantNotice(t, notices, relay.NoticeStale, "a")

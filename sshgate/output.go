@@ -3,8 +3,7 @@ package sshgate
 import (
 	"errors"
 	"io"
-	"slices"
-	"sync/atomic"
+	"os"
 	"time"
 
 	"relay/cli"
@@ -17,53 +16,31 @@ const outputPiece = 32 << 10
 // session; then the write returns, and with it goes what the command holds: what still waits
 // for the peer, until the connection ends, is one piece.
 type commandOutput struct {
-	s     *session
-	to    io.Writer
-	stuck atomic.Bool
+	s  *session
+	to io.Writer // the session's channel, or its error output
 }
 
 // Write writes p in pieces.
-func (o *commandOutput) Write(p []byte) (int, error) {
-	for sent := 0; sent < len(p); {
-		if o.stuck.Load() {
-			return sent, errOutputStuck
-		}
-		piece := slices.Clone(p[sent:min(sent+outputPiece, len(p))])
-		written := make(chan error, 1)
-		o.s.Go("session output", func() {
-			_, err := o.to.Write(piece)
-			written <- err
-		})
-		var stall <-chan time.Time
+func (o commandOutput) Write(p []byte) (sent int, err error) {
+	for sent < len(p) && err == nil {
+		var deadline time.Time
 		if limit := o.s.c.srv.o.StallTimeout; limit > 0 {
-			timer := time.NewTimer(limit)
-			defer timer.Stop()
-			stall = timer.C
+			deadline = time.Now().Add(limit)
 		}
-		select {
-		case err := <-written:
-			if err != nil {
-				return sent, err
-			}
-			sent += len(piece)
-			continue
-		case <-stall:
-			o.s.Stop(cli.ExitFailure)
-		case <-o.s.ctx.Done():
-			select { // what fits into the window of the peer is still told
-			case err := <-written:
-				if err == nil {
-					sent += len(piece)
-					continue
-				}
-				return sent, err
-			case <-time.After(endTimeout):
-			}
+		_ = o.s.ch.SetWriteDeadline(deadline)
+		if o.s.ctx.Err() != nil { // limitOutput may have been called before
+			o.s.limitOutput()
 		}
-		o.stuck.Store(true)
-		return sent, errOutputStuck
+		var n int
+		n, err = o.to.Write(p[sent:min(sent+outputPiece, len(p))])
+		sent += n
 	}
-	return len(p), nil
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		o.s.Stop(cli.ExitFailure)
+	}
+	return sent, err
 }
 
-var errOutputStuck = errors.New("the peer does not read")
+// limitOutput is called when the session is to end: what fits into the window of the peer is still
+// told.
+func (s *session) limitOutput() { _ = s.ch.SetWriteDeadline(time.Now().Add(endTimeout)) }

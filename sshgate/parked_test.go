@@ -3,6 +3,7 @@ package sshgate
 import (
 	"io"
 	"runtime"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -38,9 +39,18 @@ func TestExtendedDataClosesTheConnection(t *testing.T) {
 }
 
 // talker is a channel whose peer goes on after EOF.
-type talker struct{ badPeer }
+type talker struct {
+	badPeer
+	eof atomic.Bool
+}
 
-func (r *talker) Read(p []byte) (int, error)                        { return len(p), nil }
+func (r *talker) Read(p []byte) (int, error) {
+	if !r.eof.Swap(true) {
+		return 0, io.EOF
+	}
+	return len(p), nil
+}
+
 func (r *talker) Stderr() io.ReadWriter                             { return &r.badPeer }
 func (r *talker) Accept() (ssh.Channel, <-chan *ssh.Request, error) { return r, r.reqs, nil }
 
@@ -52,8 +62,8 @@ func TestDataAfterEOFClosesTheConnection(t *testing.T) {
 	client, c := b.met()
 	reqs := make(chan *ssh.Request)
 	defer close(reqs)
-	h := c.newChannel(&talker{badPeer{reqs: reqs}}, reqs, 1)
-	h.ch.eof.Store(true) // as a read found before
+	h := c.confirmed(&talker{badPeer: badPeer{reqs: reqs}}, reqs)
+	_, _ = h.Read(make([]byte, 1)) // it finds the end
 	closed(t, client)
 }
 

@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"relay"
+	"relay/link"
 	"relay/record"
 	"relay/sockets"
 )
@@ -90,18 +91,18 @@ type (
 // Reasons of refused peerTunnel channels beside those of openCodes. The range is for private
 // use (RFC 4254, section 5.1).
 const (
-	peerNotMe  ssh.RejectionReason = 0xfe000001 + iota // another node was meant
-	peerNone                                           // the tunnel is not here (any more)
-	peerSilent                                         // no byte comes from the client of the tunnel
-	peerSlow                                           // the client lives, but did not answer in time
+	peerNotMe  link.Reason = 0xfe000001 + iota // another node was meant
+	peerNone                                   // the tunnel is not here (any more)
+	peerSilent                                 // no byte comes from the client of the tunnel
+	peerSlow                                   // the client lives, but did not answer in time
 )
 
 // openCodes are the codes for which the client of a tunnel refuses a channel, by the reason
 // that a node gives to another one.
-var openCodes = map[ssh.RejectionReason]string{
-	ssh.ConnectionFailed: relay.CodeLocalRefused,
-	ssh.Prohibited:       relay.CodeLocalUnresolvable,
-	ssh.ResourceShortage: relay.CodeOverloaded,
+var openCodes = map[link.Reason]string{
+	link.ConnectFailed:    relay.CodeLocalRefused,
+	link.Prohibited:       relay.CodeLocalUnresolvable,
+	link.ResourceShortage: relay.CodeOverloaded,
 }
 
 // peerEnding is the payload of peerEnd.
@@ -215,7 +216,7 @@ func (p *peers) follow(nodes []relay.Node) {
 	}
 	for c, id := range p.served {
 		if !living[id] {
-			go func() { _ = c.sock.Close() }()
+			go func() { _ = c.Close() }()
 		}
 	}
 }
@@ -283,44 +284,20 @@ type peerLink struct {
 	ctx  context.Context
 	end  context.CancelFunc
 
-	control atomic.Pointer[peerConn]   // nil while the node is unreachable
+	control atomic.Pointer[link.Conn]  // nil while the node is unreachable
 	addr    atomic.Pointer[netip.Addr] // where the node was dialed last, or is to be
 	header  atomic.Bool                // connections begin with a PROXY header
 	notes   chan peerNote              // waits to be told to the node
 
 	dials singleflight.Group // of data connections
 	mu    sync.Mutex
-	data  []*peerConn
-}
-
-// spawn runs f, which calls x/crypto, in a goroutine that nobody waits for; false when the
-// connection has ended.
-func (pc *peerConn) spawn(f func()) bool {
-	if !pc.calls.begin() {
-		return false
-	}
-	go func() {
-		defer pc.calls.done()
-		f()
-	}()
-	return true
+	data  []*link.Conn
 }
 
 // peerNote is a global request to another node.
 type peerNote struct {
 	kind    string
 	payload []byte
-}
-
-// peerConn is one connection to another node.
-type peerConn struct {
-	ssh.Conn
-	sock *socket
-	used atomic.Int64    // channels in use
-	ctx  context.Context // ends with the connection
-
-	calls   calls
-	pinging atomic.Bool // a ping has no answer yet
 }
 
 // run keeps the control connection.
@@ -340,7 +317,7 @@ func (l *peerLink) run() {
 			l.control.Store(nil)
 			l.mu.Lock()
 			for _, pc := range l.data {
-				_ = pc.sock.Close()
+				_ = pc.Close()
 			}
 			l.data = nil
 			l.mu.Unlock()
@@ -360,38 +337,22 @@ func (l *peerLink) run() {
 }
 
 // hold pings the other node, and tells it what waits to be told, until the connection ends.
-func (l *peerLink) hold(pc *peerConn) error {
-	defer pc.sock.Close()
-	pc.spawn(func() { // a write waits where the socket is stuck
+func (l *peerLink) hold(pc *link.Conn) error {
+	defer pc.Close()
+	pc.Go("notes", func() { // a write waits where the socket is stuck
 		for {
 			select {
 			case n := <-l.notes:
-				_, _, _ = pc.SendRequest(n.kind, false, n.payload)
-			case <-pc.ctx.Done():
+				_, _, _ = pc.SendRequest(pc.Context(), n.kind, false, n.payload)
+			case <-pc.Context().Done():
 				return
 			}
 		}
 	})
-	tick := time.NewTicker(peerPing)
-	defer tick.Stop()
-	for {
-		if !pc.pinging.Swap(true) {
-			pc.spawn(func() {
-				_, _, _ = pc.SendRequest(peerAlive, true, nil)
-				pc.pinging.Store(false)
-			})
-		}
-		select {
-		case <-l.ctx.Done():
-			return l.ctx.Err()
-		case <-pc.ctx.Done():
-			return errors.New("connection lost")
-		case <-tick.C:
-			if silent := pc.sock.silentFor(); silent > peerSilence {
-				return fmt.Errorf("no byte for %v", silent.Round(time.Second/10))
-			}
-		}
+	if err := pc.Watch(l.ctx, peerPing, peerPing, int(peerSilence/peerPing)); err != nil {
+		return err
 	}
+	return l.ctx.Err()
 }
 
 // tell queues something for the other node; false = it cannot be reached.
@@ -400,7 +361,7 @@ func (l *peerLink) tell(kind string, payload any) bool {
 		return false
 	}
 	select {
-	case l.notes <- peerNote{kind, ssh.Marshal(payload)}:
+	case l.notes <- peerNote{kind, link.Marshal(payload)}:
 		return true
 	default:
 		return false
@@ -410,16 +371,16 @@ func (l *peerLink) tell(kind string, payload any) bool {
 // conn returns the data connection with the fewest channels, while the node can be reached. If
 // all are busy, it opens another one for later calls. If there is none, it opens one, and all
 // calls that come meanwhile wait for that one.
-func (l *peerLink) conn(ctx context.Context) (*peerConn, error) {
+func (l *peerLink) conn(ctx context.Context) (*link.Conn, error) {
 	if l.control.Load() == nil {
 		return nil, relay.ErrNotSent
 	}
 	l.mu.Lock()
-	l.data = slices.DeleteFunc(l.data, func(pc *peerConn) bool { return pc.ctx.Err() != nil })
-	var best *peerConn
+	l.data = slices.DeleteFunc(l.data, func(pc *link.Conn) bool { return pc.Context().Err() != nil })
+	var best *link.Conn
 	n := len(l.data)
 	if n > 0 {
-		best = slices.MinFunc(l.data, func(a, b *peerConn) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+		best = slices.MinFunc(l.data, func(a, b *link.Conn) int { return cmp.Compare(a.InUse(), b.InUse()) })
 	}
 	l.mu.Unlock()
 	if best == nil {
@@ -428,12 +389,12 @@ func (l *peerLink) conn(ctx context.Context) (*peerConn, error) {
 			if dialed.Err != nil {
 				return nil, dialed.Err
 			}
-			return dialed.Val.(*peerConn), nil
+			return dialed.Val.(*link.Conn), nil
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
 	}
-	if best.used.Load() >= busyPeerConn && n < maxPeerData {
+	if best.InUse() >= busyPeerConn && n < maxPeerData {
 		l.dials.DoChan("", l.addData)
 	}
 	return best, nil
@@ -448,7 +409,7 @@ func (l *peerLink) addData() (any, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.control.Load() == nil || len(l.data) >= maxPeerData {
-		_ = pc.sock.Close()
+		_ = pc.Close()
 		return nil, relay.ErrNotSent
 	}
 	l.data = append(l.data, pc)
@@ -457,7 +418,7 @@ func (l *peerLink) addData() (any, error) {
 
 // dial makes one connection and logs in. It accepts no other key than that of the node
 // which is meant.
-func (l *peerLink) dial() (*peerConn, error) {
+func (l *peerLink) dial() (*link.Conn, error) {
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(l.node.PeerKey))
 	if err != nil {
 		return nil, fmt.Errorf("key of the node: %w", err)
@@ -478,53 +439,23 @@ func (l *peerLink) dial() (*peerConn, error) {
 			return nil, err
 		}
 	}
-	pc := &peerConn{sock: newSocket(tcp, peerSilence, peerSilence), calls: calls{left: &l.srv.leftCalls}}
-	if err := l.login(ctx, pc, key); err != nil {
-		_ = tcp.Close()
-		switch {
-		case pc.sock.heard.Load() > 0:
-			l.header.Store(false) // a node that demands the header says nothing without one, and reads it where it is sent
-		case ctx.Err() == nil: // closed without a word: perhaps a header is demanded of this address, or refused
-			l.header.Store(!l.header.Load())
-		}
-		return nil, err
+	pc := link.New(tcp, link.Options{Workers: l.srv.work, Log: l.srv.o.Log, Stall: peerSilence, UserTimeout: peerSilence, Unbounded: true})
+	err = pc.Connect(ctx, l.node.PeerAddr, &ssh.ClientConfig{
+		User: l.srv.o.Peers.Nodes.NodeID(), ClientVersion: peerVersion,
+		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.srv.o.Peers.Key)},
+		HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
+		Config: ssh.Config{Ciphers: ciphers(hasAES())},
+	})
+	if err == nil {
+		return pc, nil
 	}
-	return pc, nil
-}
-
-// login logs in at the other node. x/crypto does not know ctx, so it runs in a goroutine that
-// nobody waits for once ctx has ended.
-func (l *peerLink) login(ctx context.Context, pc *peerConn, key ssh.PublicKey) error {
-	result := make(chan error, 1)
-	go func() {
-		c, channels, requests, err := ssh.NewClientConn(pc.sock, l.node.PeerAddr, &ssh.ClientConfig{
-			User: l.srv.o.Peers.Nodes.NodeID(), ClientVersion: peerVersion,
-			Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.srv.o.Peers.Key)},
-			HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
-			Config: ssh.Config{Ciphers: ciphers(hasAES())},
-		})
-		if err != nil {
-			result <- err
-			return
-		}
-		var gone context.CancelFunc
-		pc.Conn = c
-		pc.ctx, gone = context.WithCancel(context.Background())
-		result <- nil
-		go ssh.DiscardRequests(requests)
-		for open := range channels {
-			_ = open.Reject(ssh.Prohibited, "")
-		}
-		gone()
-		pc.calls.end()
-		pc.calls.wait(endGrace)
-	}()
-	select {
-	case err := <-result:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
+	switch {
+	case pc.Sock.Heard() > 0:
+		l.header.Store(false) // a node that demands the header says nothing without one, and reads it where it is sent
+	case ctx.Err() == nil: // closed without a word: perhaps a header is demanded of this address, or refused
+		l.header.Store(!l.header.Load())
 	}
+	return nil, err
 }
 
 // Remote returns a tunnel that another node has.
@@ -554,7 +485,7 @@ func (t *remoteTunnel) LazyDial() bool { return t.rec.LazyDial }
 func (t *remoteTunnel) Heard() time.Duration {
 	if l := t.link(); l != nil {
 		if pc := l.control.Load(); pc != nil {
-			return pc.sock.silentFor()
+			return pc.Sock.SilentFor()
 		}
 	}
 	return time.Hour
@@ -576,43 +507,37 @@ func (t *remoteTunnel) Close(reason string) {
 
 // Open opens a channel through the other node.
 func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
+	ch, err := t.open(ctx, origin)
+	if err != nil {
+		return nil, err
+	}
+	return filledPeer{newFilled(ch, t.srv.work), ch}, nil
+}
+
+func (t *remoteTunnel) open(ctx context.Context, origin netip.AddrPort) (*peerChannel, error) {
 	l := t.link()
 	if l == nil {
 		return nil, relay.ErrTunnelMoved
 	}
-	if !t.srv.o.Budget.Fits(t.rec.Owner, pausedBytes) {
+	if !t.srv.o.Budget.Fits(t.rec.Owner, link.PausedBytes) {
 		return nil, errNoBuffer
 	}
 	pc, err := l.conn(ctx)
 	if err != nil {
 		return nil, relay.ErrNotSent
 	}
-	payload := ssh.Marshal(peerOpen{Node: t.rec.Node, Tunnel: t.rec.ID, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
-	result := make(chan opened)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what is opened after this is closed
-	if !pc.spawn(func() {
-		openChannel(ctx, result, pc, peerTunnel, payload, func(ch ssh.Channel, reqs <-chan *ssh.Request) {
-			go ssh.DiscardRequests(reqs)
-			_ = ch.Close()
-		})
-	}) {
-		return nil, relay.ErrNotSent
-	}
-	var r opened
-	select {
-	case r = <-result:
-	case <-ctx.Done():
-		return nil, relay.ErrNotSent
-	case <-pc.ctx.Done():
-		return nil, relay.ErrNotSent
-	}
-	var refused *ssh.OpenChannelError
+	payload := link.Marshal(peerOpen{Node: t.rec.Node, Tunnel: t.rec.ID, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
+	ch, err := pc.OpenChannel(ctx, peerTunnel, payload, link.ChannelOptions{
+		Request: peerEnded, EOF: link.EOFLost, Explains: true,
+		Budget: t.srv.o.Budget, Account: t.rec.Owner,
+		Cut: func() { t.srv.channelCut(t.srv.o.Log, t.rec.Owner) },
+	})
+	var refused *link.RefusedError
 	switch {
-	case r.err == nil:
+	case err == nil:
 		t.srv.peers.out.Add(1)
-		return newPeerChannel(t, pc, r), nil
-	case !errors.As(r.err, &refused):
+		return &peerChannel{Channel: ch}, nil
+	case !errors.As(err, &refused):
 		return nil, relay.ErrNotSent
 	case refused.Reason == peerSilent:
 		return nil, relay.ErrTunnelSilent
@@ -620,115 +545,55 @@ func (t *remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.C
 		return nil, relay.ErrTunnelSlow
 	}
 	if code := openCodes[refused.Reason]; code != "" {
-		return nil, relay.Errorf(code, "%s", record.SafeTextMax(refused.Message, 512))
+		return nil, relay.Errorf(code, "%s", record.SafeTextMax(refused.Text, 512))
 	}
 	return nil, relay.ErrTunnelMoved
 }
 
-// peerChannel is a channel through another node as relay.Channel. The other node says how
-// it ends (peerEnd) before it sends EOF: an EOF without that is the end of the connection
-// between the nodes.
-type peerChannel struct {
-	fills
-	writes
-	done   chan struct{} // closed by Close
-	pc     *peerConn
-	ch     guarded
-	sent   atomic.Uint64 // bytes, for Parked
-	ended  chan struct{} // closed when ending is set
-	ending peerEnding
-}
-
-func newPeerChannel(t *remoteTunnel, pc *peerConn, r opened) *peerChannel {
-	h := &peerChannel{
-		fills:  fills{srv: t.srv, log: t.srv.o.Log, owner: t.rec.Owner, panics: t.srv.recovered},
-		writes: newWrites(t.srv, t.srv.recovered),
-		done:   make(chan struct{}),
-		pc:     pc, ch: guarded{Channel: r.ch}, ended: make(chan struct{}), ending: peerEnding{Kind: peerLost},
+// peerEnded takes how the other node says that a channel ends. It says so before it sends EOF: an
+// EOF without that is the end of the connection between the nodes.
+func peerEnded(ch *link.Channel, req *link.Request) {
+	var e peerEnding
+	if req.Type != peerEnd || link.Unmarshal(req.Payload, &e) != nil {
+		return
 	}
-	pc.used.Add(1)
-	go func() { // learns how the channel ends, and ends with it
-		known := false
-		for req := range r.reqs {
-			var e peerEnding
-			if req.Type == peerEnd && !known && ssh.Unmarshal(req.Payload, &e) == nil {
-				known, h.ending = true, e
-				close(h.ended)
-			}
-			_ = req.Reply(false, nil)
-		}
-		if !known {
-			close(h.ended)
-		}
-	}()
-	h.startFills(h.readOnce, h.Close)
-	return h
-}
-
-func (h *peerChannel) readOnce(buf []byte) relay.Fill {
-	n, err := h.ch.Read(buf)
-	if err == nil {
-		return relay.Fill{N: n}
-	}
-	<-h.ended
-	switch h.ending.Kind {
+	end := relay.ConnEnd{How: relay.ConnLost}
+	switch e.Kind {
 	case peerEOF, peerRefused:
-		err = io.EOF
+		end.How = relay.ConnEOF
 	case peerBrokeOff:
-		err = io.ErrUnexpectedEOF
-	default:
-		err = errLost
+		end.How = relay.ConnBrokeOff
 	}
-	return relay.Fill{N: n, Err: err}
+	for _, code := range openCodes {
+		if e.Kind == peerRefused && e.Code == code {
+			end = relay.ConnEnd{How: relay.ConnRefused, Refusal: relay.Errorf(code, "%s", record.SafeTextMax(e.Detail, 512))}
+		}
+	}
+	ch.Say(end)
 }
 
-// Write implements relay.Channel.
+// peerChannel is a channel through another node as relay.Conn.
+type peerChannel struct {
+	*link.Channel
+	sent atomic.Uint64 // bytes, for Parked
+}
+
+// Write implements relay.Conn.
 func (h *peerChannel) Write(p []byte) (int, error) {
-	n, err := h.write(&h.ch, p, h.done)
+	n, err := h.Channel.Write(p)
 	h.sent.Add(uint64(n))
 	return n, err
 }
 
-// Refusal implements relay.Channel.
-func (h *peerChannel) Refusal(wait time.Duration) *relay.Error {
-	select {
-	case <-h.ended:
-	case <-time.After(wait):
-		return nil
-	}
-	for _, code := range openCodes {
-		if h.ending.Kind == peerRefused && h.ending.Code == code {
-			return relay.Errorf(code, "%s", record.SafeTextMax(h.ending.Detail, 512))
-		}
-	}
-	return nil
-}
-
-// CloseWrite implements relay.Channel.
+// CloseWrite implements relay.Conn.
 func (h *peerChannel) CloseWrite() error {
-	return h.writes.call("half-close", func() error {
-		if _, err := h.ch.SendRequest(peerHalfClose, false, nil); err != nil {
-			return err
-		}
-		return h.ch.CloseWrite()
-	}, h.done)
+	if _, err := h.SendRequest(peerHalfClose, false, nil); err != nil {
+		return err
+	}
+	return h.Channel.CloseWrite()
 }
 
 // Parked tells the other node that no request uses the channel for now, so that it does not
 // count as one of the tunnel's. It does not wait for the socket: the number of bytes tells to
 // which requests it refers.
-func (h *peerChannel) Parked() {
-	sent := h.sent.Load()
-	h.writes.srv.work.Go(func() {
-		defer h.writes.panics("parked")
-		_, _ = h.ch.SendRequest(peerParked, false, ssh.Marshal(parked{sent}))
-	})
-}
-
-// Close implements relay.Channel.
-func (h *peerChannel) Close() error {
-	return h.close(&h.ch, func() {
-		close(h.done)
-		h.pc.used.Add(-1)
-	})
-}
+func (h *peerChannel) Parked() { h.Tell(peerParked, link.Marshal(parked{h.sent.Load()})) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"math"
+	"net"
 	"net/netip"
 	"runtime/debug"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"relay"
 	"relay/admission"
+	"relay/link"
 	"relay/record"
 )
 
@@ -42,7 +44,7 @@ func (srv *Server) peerConfig(c *conn) *ssh.ServerConfig {
 			isThis := func(n relay.Node) bool { return n.ID == meta.User() }
 			if !refreshed && !slices.ContainsFunc(nodes.Peers(), isThis) { // a node that has just started dials at once
 				refreshed = true
-				nodes.RefreshPeers(c.ctx)
+				nodes.RefreshPeers(c.Context())
 			}
 			for _, n := range nodes.Peers() {
 				known, _, _, _, err := ssh.ParseAuthorizedKey([]byte(n.PeerKey))
@@ -58,21 +60,31 @@ func (srv *Server) peerConfig(c *conn) *ssh.ServerConfig {
 	return config
 }
 
+// options says what another node may do on a connection that it has made.
+func (p *peers) options(c *conn, o *link.Options) {
+	o.Request = p.request
+	o.Channel = func(open *link.Offer) {
+		if open.Type() != peerTunnel || !c.Go("peer channel", func() { p.serveOpen(c, open) }) {
+			_ = open.Reject(link.Prohibited, "")
+		}
+	}
+}
+
 // servePeer runs a connection that another node has made. It returns at its end.
 func (p *peers) servePeer(c *conn) {
-	defer c.recovered("peer")
-	defer c.sock.Close()
-	sc, channels, requests, err := ssh.NewServerConn(c.sock, p.srv.peerConfig(c))
+	defer c.Recovered("peer")
+	defer c.Close()
+	sc, err := c.Accept(c.Context(), p.srv.peerConfig(c))
 	if err != nil {
-		c.log.Info("a connection between nodes was refused", "err", record.SafeTextMax(err.Error(), 300))
+		c.Log().Info("a connection between nodes was refused", "err", record.SafeTextMax(err.Error(), 300))
 		return
 	}
 	node := sc.User() // x/crypto has verified its key for this name
+	c.SetLog(c.Log().With("node", node))
 	c.mu.Lock()
 	c.loggedIn = true
-	c.sock.loggedIn.Store(true)
+	c.Sock.LoggedIn()
 	c.handshake.Stop()
-	c.log = c.log.With("node", node)
 	c.mu.Unlock()
 	c.slot.SetClass(admission.Node)
 	p.mu.Lock()
@@ -91,33 +103,25 @@ func (p *peers) servePeer(c *conn) {
 		defer p.mu.Unlock()
 		delete(p.served, c)
 	}()
-	if n >= maxPeerConns || !c.spawn(func() { p.globalRequests(requests) }) {
-		go ssh.DiscardRequests(requests)
-		_ = c.sock.Close()
-	}
-	for open := range channels { // to the last one: x/crypto waits until it is taken
-		if open.ChannelType() != peerTunnel || !c.spawn(func() { p.serveOpen(c, open) }) {
-			_ = open.Reject(ssh.Prohibited, "")
-		}
+	if n < maxPeerConns {
+		<-c.Context().Done()
 	}
 }
 
-// globalRequests serves what the other node tells.
-func (p *peers) globalRequests(requests <-chan *ssh.Request) {
-	for req := range requests {
-		var wake wakeQueue
-		var taken takenOver
-		switch {
-		case req.Type == peerWake && ssh.Unmarshal(req.Payload, &wake) == nil:
-			p.srv.o.Peers.Wake(int64(wake.Alias))
-		case req.Type == peerTakenOver && ssh.Unmarshal(req.Payload, &taken) == nil:
-			// A client that moves keeps its old connection until delivery here knows the new one.
-			if f := p.tunnel(taken.Tunnel); f != nil && !f.c.isMoving() {
-				f.Close(record.SafeTextMax(taken.Reason, 200))
-			}
+// request serves what the other node tells.
+func (p *peers) request(req *link.Request) {
+	var wake wakeQueue
+	var taken takenOver
+	switch {
+	case req.Type == peerWake && link.Unmarshal(req.Payload, &wake) == nil:
+		p.srv.o.Peers.Wake(int64(wake.Alias))
+	case req.Type == peerTakenOver && link.Unmarshal(req.Payload, &taken) == nil:
+		// A client that moves keeps its old connection until delivery here knows the new one.
+		if f := p.tunnel(taken.Tunnel); f != nil && !f.c.isMoving() {
+			f.Close(record.SafeTextMax(taken.Reason, 200))
 		}
-		_ = req.Reply(req.Type == peerAlive, nil)
 	}
+	_ = req.Reply(req.Type == peerAlive, nil)
 }
 
 // tunnel returns a tunnel of this node; nil = there is none of this id.
@@ -139,9 +143,9 @@ func (p *peers) endBridges(end func(*bridge), meant func(*forward) bool) {
 }
 
 // serveOpen opens a channel to the client of a tunnel for another node.
-func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
+func (p *peers) serveOpen(c *conn, open *link.Offer) {
 	var m peerOpen
-	if ssh.Unmarshal(open.ExtraData(), &m) != nil {
+	if link.Unmarshal(open.Payload(), &m) != nil {
 		_ = open.Reject(peerNotMe, "malformed")
 		return
 	}
@@ -155,27 +159,25 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 		return
 	}
 	addr, _ := netip.ParseAddr(m.Origin)
-	ctx, cancel := context.WithTimeout(c.ctx, peerOpenWait)
+	ctx, cancel := context.WithTimeout(c.Context(), peerOpenWait)
 	defer cancel()
 	asked := time.Now()
-	local, err := f.Open(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
+	local, err := f.open(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
 	if err != nil {
 		heard := f.Heard() < time.Since(asked)
 		_ = open.Reject(rejection(err, ctx.Err() != nil, heard))
 		return
 	}
-	ch, reqs, err := open.Accept()
+	b := &bridge{
+		srv: p.srv, f: f, local: local, busy: !addr.IsUnspecified(), done: make(chan struct{}),
+		halfClosed: make(chan struct{}), upEnded: make(chan struct{}),
+	}
+	b.remote, err = open.Accept(link.ChannelOptions{Request: b.request, Budget: p.srv.o.Budget, Account: f.alias.Owner, Cut: b.cut})
 	if err != nil {
 		_ = local.Close()
 		return
 	}
 	p.in.Add(1)
-	b := &bridge{
-		srv: p.srv, f: f, remote: ch, local: local, busy: !addr.IsUnspecified(), done: make(chan struct{}),
-		halfClosed: make(chan struct{}), gone: make(chan struct{}), upEnded: make(chan struct{}),
-	}
-	b.blocked = time.AfterFunc(time.Hour, b.reserve)
-	b.blocked.Stop()
 	p.mu.Lock()
 	p.bridges[b] = struct{}{}
 	p.mu.Unlock()
@@ -185,15 +187,15 @@ func (p *peers) serveOpen(c *conn, open ssh.NewChannel) {
 		delete(p.bridges, b)
 	}()
 	defer b.close()
-	c.spawn(b.up)
-	c.spawn(b.down)
-	b.requests(reqs)
+	c.Go("bridge", b.up)
+	c.Go("bridge", b.down)
+	<-b.remote.Ended()
 	b.passRest()
 }
 
 // rejection is what another node is told of a channel that could not be opened: late tells
 // that the client did not answer in time, heard that other bytes came from it meanwhile.
-func rejection(err error, late, heard bool) (ssh.RejectionReason, string) {
+func rejection(err error, late, heard bool) (link.Reason, string) {
 	var e *relay.Error
 	for reason, code := range openCodes {
 		if errors.As(err, &e) && e.Code == code {
@@ -209,50 +211,45 @@ func rejection(err error, late, heard bool) (ssh.RejectionReason, string) {
 	return peerNone, "the tunnel is closing"
 }
 
-// bridge connects a channel of another node with one of a tunnel's client.
+// bridge connects a channel of another node with one of a tunnel's client. While the client does
+// not take what the other node sends, that waits in the other node's channel, which counts it.
 type bridge struct {
 	srv    *Server
 	f      *forward
-	remote ssh.Channel
-	local  relay.Channel
+	remote *link.Channel
+	local  relay.Conn
 
 	done       chan struct{} // closed when the bridge ends
 	halfClosed chan struct{} // closed when the other node has announced a half-close
-	gone       chan struct{} // closed when the other node has closed its channel
 	upEnded    chan struct{} // closed when the client has all that the other node sent
 	half, end  sync.Once
-	blocked    *time.Timer // runs reserve while a write waits for the client
 
-	mu       sync.Mutex
-	busy     bool   // it was opened for a request, or the bytes of one have come
-	came     uint64 // bytes from the other node
-	ended    uint64 // how many of them belong to requests that have ended
-	release  func() // gives the slot of the tunnel back; nil = it has none
-	reserved bool   // bytes are reserved in the budget
-	closed   bool
+	mu      sync.Mutex
+	busy    bool   // it was opened for a request, or the bytes of one have come
+	came    uint64 // bytes from the other node
+	ended   uint64 // how many of them belong to requests that have ended
+	release func() // gives the slot of the tunnel back; nil = it has none
+	closed  bool
 }
 
-// requests serves what the other node says of the channel, until it has closed it.
-func (b *bridge) requests(reqs <-chan *ssh.Request) {
-	for req := range reqs {
-		switch req.Type {
-		case peerHalfClose:
-			b.half.Do(func() { close(b.halfClosed) })
-		case peerParked:
-			// x/crypto gives requests and data to different goroutines, so the bytes of the next
-			// request may have been read before this.
-			var m parked
-			if ssh.Unmarshal(req.Payload, &m) != nil {
-				break
-			}
-			b.mu.Lock()
-			if b.came <= m.Sent {
-				b.ended = m.Sent
-				b.unuse()
-			}
-			b.mu.Unlock()
+// request serves what the other node says of the channel.
+func (b *bridge) request(_ *link.Channel, req *link.Request) {
+	switch req.Type {
+	case peerHalfClose:
+		b.half.Do(func() { close(b.halfClosed) })
+	case peerParked:
+		// x/crypto gives requests and data to different goroutines, so the bytes of the next
+		// request may have been read before this.
+		var m parked
+		if link.Unmarshal(req.Payload, &m) != nil {
+			return
 		}
-		_ = req.Reply(false, nil)
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.came <= m.Sent {
+			b.ended = m.Sent
+			b.unuse()
+		}
 	}
 }
 
@@ -265,7 +262,6 @@ func (b *bridge) passRest() {
 	b.ended = math.MaxUint64
 	b.unuse()
 	b.mu.Unlock()
-	close(b.gone)
 	for came := uint64(0); ; {
 		select {
 		case <-b.upEnded:
@@ -295,7 +291,6 @@ func (b *bridge) close() {
 		return
 	}
 	close(b.done)
-	b.unreserve() // from now on reserve does nothing
 	_ = b.local.Close()
 	_ = b.remote.Close()
 }
@@ -318,8 +313,10 @@ func (b *bridge) lose() { b.finish(peerEnding{Kind: peerLost}) }
 // to close the channel.
 func (b *bridge) finish(e peerEnding) {
 	b.end.Do(func() {
-		_, _ = b.remote.SendRequest(peerEnd, false, ssh.Marshal(e))
-		_ = b.remote.CloseWrite()
+		_, _ = b.remote.SendRequest(peerEnd, false, link.Marshal(e))
+		if !b.remote.Writing() { // else it is lost with what the other node does not take
+			_ = b.remote.CloseWrite()
+		}
 	})
 	if e.Kind != peerEOF {
 		_ = b.remote.Close()
@@ -340,7 +337,7 @@ func (b *bridge) use(n int) bool {
 	if att := b.f.attachment(); att != nil { // else it is being attached
 		var err *relay.Error
 		// A request whose node closes the channel while it waits has ended there, and is not sent.
-		if release, err = att.Acquire(b.gone); err != nil && err.Code == relay.CodeOverloaded {
+		if release, err = att.Acquire(b.remote.Ended()); err != nil && err.Code == relay.CodeOverloaded {
 			b.finish(peerEnding{Kind: peerRefused, Code: err.Code, Detail: err.Detail})
 			return false
 		} else if err != nil {
@@ -367,54 +364,61 @@ func (b *bridge) unuse() {
 	}
 }
 
-// reserve counts the bytes that the other node may have sent and the client does not take.
-func (b *bridge) reserve() {
-	b.mu.Lock()
-	ok := b.closed || b.reserved || b.srv.o.Budget.Reserve(b.f.alias.Owner, pausedBytes)
-	b.reserved = b.reserved || ok && !b.closed
-	b.mu.Unlock()
-	if !ok {
-		b.srv.metrics.channelsCut.Inc()
-		b.lose()
-	}
+// cut is called when there is no space for what the client does not take.
+func (b *bridge) cut() {
+	b.srv.metrics.channelsCut.Inc()
+	b.lose()
 }
 
-func (b *bridge) unreserve() {
-	b.blocked.Stop()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.reserved {
-		b.reserved = false
-		b.srv.o.Budget.Release(b.f.alias.Owner, pausedBytes)
+// pieces are buffers for what passes a bridge. None is held by a bridge where nothing passes.
+var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// pass reads one piece of from, and gives it to take.
+func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
+	select {
+	case <-from.Ready():
+	case <-b.done:
+		return net.ErrClosed
 	}
+	piece := pieces.Get().(*[32 << 10]byte)
+	defer pieces.Put(piece)
+	n, err := from.Read(piece[:])
+	if n > 0 {
+		if failed := take(piece[:n]); failed != nil {
+			return failed
+		}
+	}
+	return err
 }
+
+// errNotTaken ends what the other node sends: the client takes no more of it.
+var errNotTaken = errors.New("the client takes no more")
 
 // up carries what the other node sends to the client.
 func (b *bridge) up() {
 	defer close(b.upEnded)
-	piece := b.srv.buffers.Get().(*[writePiece]byte)
-	defer b.srv.buffers.Put(piece)
-	for {
-		n, err := b.remote.Read(piece[:])
-		if n > 0 {
-			if !b.use(n) {
-				return
+	err := error(nil)
+	for err == nil {
+		err = b.pass(b.remote, func(p []byte) error {
+			if !b.use(len(p)) {
+				return net.ErrClosed
 			}
-			b.blocked.Reset(pauseAfter)
-			_, werr := b.local.Write(piece[:n])
-			b.unreserve()
-			if werr != nil { // down learns why
-				_, _ = io.Copy(io.Discard, b.remote)
-				return
+			if _, err := b.local.Write(p); err != nil {
+				return errNotTaken
 			}
-		}
-		if err != nil {
-			break
-		}
+			return nil
+		})
+	}
+	switch err {
+	case net.ErrClosed:
+		return
+	case errNotTaken: // down learns why
+		_, _ = io.Copy(io.Discard, b.remote)
+		return
 	}
 	select {
 	case <-b.halfClosed:
-	case <-b.gone:
+	case <-b.remote.Ended():
 	case <-b.done:
 		return
 	}
@@ -427,29 +431,19 @@ func (b *bridge) up() {
 
 // down carries what the client sends to the other node.
 func (b *bridge) down() {
-	buf, got, taken := make([]byte, aheadPiece), false, true
-	for {
-		b.local.Fill(buf)
-		var f relay.Fill
-		select {
-		case f = <-b.local.Filled():
-		case <-b.done:
-			return
-		}
-		if f.N > 0 {
+	got, taken, err := false, true, error(nil)
+	for err == nil {
+		err = b.pass(b.local, func(p []byte) error {
 			got = true
 			if taken { // else the other node has gone, and passRest ends the bridge
-				_, err := b.remote.Write(buf[:f.N])
-				taken = err == nil
+				_, failed := b.remote.Write(p)
+				taken = failed == nil
 			}
-			if f.N == len(buf) && len(buf) < writePiece {
-				buf = make([]byte, writePiece)
-			}
-		}
-		if f.Err != nil {
-			b.finish(b.ending(f.Err, got))
-			return
-		}
+			return nil
+		})
+	}
+	if !over(b.done) {
+		b.finish(b.ending(err, got))
 	}
 }
 
@@ -457,7 +451,7 @@ func (b *bridge) ending(err error, got bool) peerEnding {
 	switch {
 	case errors.Is(err, io.EOF):
 		if !got {
-			if why := b.local.Refusal(peerFirstWait); why != nil {
+			if why := b.local.End(peerFirstWait).Refusal; why != nil {
 				return peerEnding{Kind: peerRefused, Code: why.Code, Detail: why.Detail}
 			}
 		}
@@ -472,5 +466,14 @@ func (b *bridge) ending(err error, got bool) peerEnding {
 func (srv *Server) recovered(where string) {
 	if r := recover(); r != nil {
 		srv.o.Log.Error("panic in the ssh server", "where", where, "panic", r, "stack", string(debug.Stack()))
+	}
+}
+
+func over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/link"
 	"relay/relaytest"
 )
 
@@ -211,7 +211,7 @@ func TestEndsOfAnotherNode(t *testing.T) {
 		how, text string
 		err       error
 		refusal   string
-	}{{"dial", "", io.EOF, relay.CodeLocalRefused}, {"abort", "part", io.ErrUnexpectedEOF, ""}, {"die", "part", errLost, ""}} {
+	}{{"dial", "", io.EOF, relay.CodeLocalRefused}, {"abort", "part", io.ErrUnexpectedEOF, ""}, {"die", "part", link.ErrLost, ""}} {
 		ch := open(t, tun)
 		how <- c.how
 		if _, err := ch.Write([]byte("GET /")); err != nil {
@@ -220,7 +220,8 @@ func TestEndsOfAnotherNode(t *testing.T) {
 		var first []byte
 		for c.how == "die" && string(first) != c.text {
 			buf := make([]byte, len(c.text)-len(first))
-			f := fillOnce(ch, buf)
+			ch.Fill(buf)
+			f := <-ch.Filled()
 			if first = append(first, buf[:f.N]...); f.Err != nil {
 				t.Fatal(f.Err)
 			}
@@ -437,36 +438,6 @@ func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 	}
 }
 
-// countedEnds counts the reads of a channel that returned an error.
-type countedEnds struct {
-	ssh.Channel
-	ends atomic.Int32
-}
-
-func (c *countedEnds) Read(p []byte) (int, error) {
-	n, err := c.Channel.Read(p)
-	if err != nil {
-		c.ends.Add(1)
-	}
-	return n, err
-}
-
-// A channel through another node that is closed while a Fill waits, as that of a parked one
-// does, has two readers, of which x/crypto wakes one only: the other one waited for ever.
-func TestCloseOfAParkedChannelOfAnotherNodeLeavesNoReader(t *testing.T) {
-	t.Parallel()
-	_, _, _, tun := twoNodes(t, echo)
-	ch := open(t, tun).(*peerChannel)
-	counted := &countedEnds{}
-	ch.mu.Lock()
-	counted.Channel, ch.ch.Channel = ch.ch.Channel, counted
-	ch.mu.Unlock()
-	ch.Fill(make([]byte, 10))
-	time.Sleep(50 * time.Millisecond) // for the read to wait
-	_ = ch.Close()
-	eventually(t, 10*time.Second, "both readers to learn the end", func() bool { return counted.ends.Load() == 2 })
-}
-
 // A node that stops lets the requests of the others on its tunnels end.
 func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 	t.Parallel()
@@ -510,7 +481,7 @@ func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
-	ch := open(t, tun).(*peerChannel)
+	ch := open(t, tun).(filledPeer)
 	defer ch.Close()
 	inUse := func() bool {
 		owner.srv.peers.mu.Lock()
@@ -544,7 +515,7 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
-	ch := open(t, tun).(*peerChannel)
+	ch := open(t, tun).(filledPeer)
 	defer ch.Close()
 	say := func(text string) {
 		t.Helper()
@@ -580,36 +551,29 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	}
 }
 
-// The timer that reserves bytes for a write that waits may be late: for the end of the write,
-// and for that of all writes.
-func TestLateReservationIsGivenBack(t *testing.T) {
+// What the client of a tunnel does not take waits at the node that has the tunnel, which reserves
+// that in its budget until the channel ends.
+func TestUntakenBytesOfAnotherNodeAreReserved(t *testing.T) {
 	t.Parallel()
-	budget := budget.New(64 << 20)
+	shared := budget.New(64 << 20)
 	c := &cluster{nodes: map[string]relay.Node{}}
-	owner, _ := c.newMember(t, "owner", func(o *Options) { o.Budget = budget })
+	owner, _ := c.newMember(t, "owner", func(o *Options) { o.Budget = shared })
 	ingress, other := c.newMember(t, "ingress")
 	client := owner.mustDial(owner.alice)
-	accept(t, client, echo)
+	accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+		if _, reqs, err := n.Accept(); err == nil { // nobody reads
+			go ssh.DiscardRequests(reqs)
+		}
+	})
 	forwards(t, client, "a", 80)
 	rec := relay.TunnelRecord{TunnelInfo: owner.online("a").Info(), Alias: 1, Node: "owner"}
 	eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
 	ch := open(t, ingress.srv.Remote(rec))
-	if err := ch.CloseWrite(); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := readAll(t, ch); len(got) != 0 || err != io.EOF { // both directions have ended
-		t.Fatalf("got %q, %v", got, err)
-	}
-	owner.srv.peers.mu.Lock()
-	for b := range owner.srv.peers.bridges {
-		b.reserve()
-	}
-	owner.srv.peers.mu.Unlock()
-	if budget.Stats().Used == 0 {
-		t.Fatal("nothing was reserved")
-	}
+	go func() { _, _ = ch.Write(make([]byte, 8<<20)) }()
+	eventually(t, 30*time.Second, "a reservation", func() bool { return shared.Stats().Used == link.PausedBytes })
 	_ = ch.Close()
-	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return budget.Stats().Used == 0 })
+	_ = client.Close()
+	eventually(t, 30*time.Second, "the bytes to be given back", func() bool { return shared.Stats().Used == 0 })
 }
 
 // TestBytesBeforeTheClose: the local server gets all that was written before a channel was

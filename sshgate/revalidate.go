@@ -161,7 +161,7 @@ func (a *revalidator) revalidate(due scope) bool {
 		for _, f := range c.attached() {
 			if whole || due[subject{alias: f.alias.ID}] {
 				use(relay.Right{Account: c.who.Account, Alias: f.alias.ID}, func() {
-					c.spawn(func() { c.removeForward(f) })
+					c.Go("revoked forward", func() { c.removeForward(f) })
 				})
 			}
 		}
@@ -194,23 +194,23 @@ func (c *conn) removeForward(f *forward) {
 		return
 	}
 	why := "alias " + f.alias.Name + " was removed, or you may not use it any more"
-	c.log.Info("forward withdrawn", "alias", f.alias.Name)
+	c.Log().Info("forward withdrawn", "alias", f.alias.Name)
 	c.notify(shell.Notice{Kind: relay.NoticeRevoked, Alias: f.alias.Name, Message: why})
 	f.detach(false)
 	if last {
-		c.drain(c.ctx, closeReason{exit: cli.ExitTaken})
+		c.drain(c.Context(), closeReason{exit: cli.ExitTaken})
 	}
 }
 
 // closeRevoked gives a connection up whose key is not good any more. One that drains already
 // does not wait any longer for the requests on its channels.
 func (c *conn) closeRevoked() {
-	c.log.Info("ssh connection dismissed", "why", shell.KeyRemovedText)
+	c.Log().Info("ssh connection dismissed", "why", shell.KeyRemovedText)
 	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
-	c.spawn(func() {
-		if !c.drain(c.ctx, why) {
+	c.Go("revoked login", func() {
+		if !c.drain(c.Context(), why) {
 			c.endSessions(why.exit)
-			_ = c.sock.Close()
+			_ = c.Close()
 		}
 	})
 }

@@ -31,6 +31,7 @@ import (
 	"relay"
 	"relay/admission"
 	"relay/budget"
+	"relay/link"
 	"relay/sshgate/shell"
 )
 
@@ -109,8 +110,7 @@ type Options struct {
 type Server struct {
 	o           Options
 	acceptor    *gliderlabs.Server
-	buffers     sync.Pool
-	work        *relay.Workers // runs what a channel does
+	work        *link.Workers // runs what a channel does
 	revalidator *revalidator
 
 	front     *admission.Front
@@ -127,8 +127,6 @@ type Server struct {
 	shell    shell.Config
 	moving   atomic.Bool   // see Move
 	moveWait time.Duration // the constant, but in tests
-
-	leftCalls atomic.Int64 // see calls
 
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
@@ -160,7 +158,7 @@ func New(o Options) *Server {
 		penalties: admission.NewPenalties(o.Now),
 		lookups:   semaphore.NewWeighted(maxLookups),
 		rejecting: semaphore.NewWeighted(maxRejecting),
-		work:      relay.NewWorkers(),
+		work:      link.NewWorkers(),
 
 		rejected:     rate.Sometimes{Interval: logInterval},
 		acceptErrors: rate.Sometimes{Interval: logInterval},
@@ -175,7 +173,6 @@ func New(o Options) *Server {
 		NoClaim: o.NoClaim, FirstForward: shell.FirstForward, FeedRetry: shell.FeedRetry,
 	}
 	srv.metrics = newMetrics(srv, o.Registry)
-	srv.buffers.New = func() any { return new([writePiece]byte) }
 	srv.revalidator = &revalidator{srv: srv, due: scope{}}
 	srv.revalidator.ctx, srv.revalidator.cancel = context.WithCancel(context.Background())
 	srv.acceptor = &gliderlabs.Server{
@@ -249,14 +246,14 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.Announce()
 	conns := srv.users()
 	for _, c := range conns {
-		c.spawn(func() { c.drain(ctx, stopped) })
+		c.Go("drain", func() { c.drain(ctx, stopped) })
 	}
 	late, cancel := soonAfter(ctx, closeTime)
 	defer cancel()
 	srv.revalidator.stop(late)
 	stopCutting := context.AfterFunc(ctx, func() {
 		for _, c := range conns {
-			_ = c.sock.Close()
+			_ = c.Close()
 		}
 	})
 	defer stopCutting()
@@ -264,7 +261,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.peers.stop(ctx)
 	left := srv.all() // of other nodes: their channels have ended with those of the clients
 	for _, c := range left {
-		_ = c.sock.Close()
+		_ = c.Close()
 	}
 	awaitAll(late, left)
 	srv.work.Close()
@@ -272,13 +269,13 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 }
 
 // closeTime is what a Shutdown takes at most after the end of its ctx.
-const closeTime = endGrace + 500*time.Millisecond
+const closeTime = link.EndTime + 500*time.Millisecond
 
 // awaitAll waits until connections have ended, at most until ctx has.
 func awaitAll(ctx context.Context, conns []*conn) {
 	for _, c := range conns {
 		select {
-		case <-c.finished:
+		case <-c.Done():
 		case <-ctx.Done():
 			return
 		}
@@ -311,7 +308,7 @@ func connOf(ctx gliderlabs.Context) *conn { return ctx.Value(connKey{}).(*conn) 
 // x/crypto reads nothing more while 16 requests wait.
 func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ssh.Request) (bool, []byte) {
 	c := connOf(ctx)
-	defer c.recovered("request")
+	defer c.Recovered("request")
 	if !c.start(ctx.Value(gliderlabs.ContextKeyConn).(*ssh.ServerConn)) || c.enrolled != nil {
 		return false, nil
 	}
@@ -319,14 +316,13 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 	if !req.WantReply && !slices.Contains(served, req.Type) {
 		return false, nil
 	}
-	own := *req
-	if n := len(req.Type) + len(req.Payload); n > maxRequest && n > len(hostKeysProve)+len(srv.hostKeyList()) {
-		if !req.WantReply {
+	own := link.NewRequest(req) // the reply is ours to give, in order but not now
+	if n := len(own.Type) + len(own.Payload); n > maxRequest && n > len(hostKeysProve)+len(srv.hostKeyList()) {
+		if !own.WantReply {
 			return false, nil
 		}
 		own.Type, own.Payload = "", nil // what waits for its turn to be refused takes no memory
 	}
-	req.WantReply = false // the reply is ours to give, in order but not now
 	var asked *forward
 	if own.Type == "tcpip-forward" {
 		asked = c.askForward(own.Payload)
@@ -343,7 +339,7 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 		case relay.TargetRequest:
 			ok = c.target(own.Payload)
 		case hostKeysProve:
-			ok, payload = srv.proveHostKeys(c.sc.Conn, own.Payload)
+			ok, payload = srv.proveHostKeys(c.sc, own.Payload)
 		}
 		_ = own.Reply(ok, payload)
 		then()
@@ -362,35 +358,37 @@ const maxAnswering = 256
 // channel gets every channel open, each in a goroutine of its own.
 func (srv *Server) channel(_ *gliderlabs.Server, sc *ssh.ServerConn, open ssh.NewChannel, ctx gliderlabs.Context) {
 	c := connOf(ctx)
-	defer c.recovered("channel")
+	offer := c.Offer(open)
+	if !c.Run("channel", func() { c.offered(sc, offer) }) {
+		_ = offer.Reject(link.ConnectFailed, "the connection is closing")
+	}
+}
+
+// offered serves a channel open.
+func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
 	if !c.start(sc) {
-		_ = open.Reject(ssh.ConnectionFailed, "the connection is closing")
+		_ = open.Reject(link.ConnectFailed, "the connection is closing")
 		return
 	}
 	if c.answering.Add(1) > maxAnswering {
-		c.log.Warn("too many unanswered ssh channels")
-		_ = c.sock.Close()
+		c.Log().Warn("too many unanswered ssh channels")
+		_ = c.Close()
 		return
 	}
 	defer c.answering.Add(-1)
-	if !c.calls.begin() {
-		_ = open.Reject(ssh.ConnectionFailed, "the connection is closing")
+	if c.enrolled != nil && open.Type() != "session" {
+		_ = open.Reject(link.Prohibited, "a connection of "+enrolUser+"@ registers a key and does nothing else; connect without "+enrolUser+"@")
 		return
 	}
-	defer c.calls.done()
-	if c.enrolled != nil && open.ChannelType() != "session" {
-		_ = open.Reject(ssh.Prohibited, "a connection of "+enrolUser+"@ registers a key and does nothing else; connect without "+enrolUser+"@")
-		return
-	}
-	switch open.ChannelType() {
+	switch open.Type() {
 	case "session":
 		c.session(open)
 	case "direct-tcpip":
-		_ = open.Reject(ssh.Prohibited, "this relay does not connect to other hosts; it takes -R forwards only")
+		_ = open.Reject(link.Prohibited, "this relay does not connect to other hosts; it takes -R forwards only")
 	case "tun@openssh.com", "direct-streamlocal@openssh.com":
-		_ = open.Reject(ssh.Prohibited, "this relay takes -R forwards and sessions only")
+		_ = open.Reject(link.Prohibited, "this relay takes -R forwards and sessions only")
 	default:
-		_ = open.Reject(ssh.UnknownChannelType, "this relay takes -R forwards and sessions only")
+		_ = open.Reject(link.UnknownType, "this relay takes -R forwards and sessions only")
 	}
 }
 
@@ -438,4 +436,15 @@ type Accounts interface {
 	EndEnrolment(ctx context.Context, link, how string) (ended string, err error)
 	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
+}
+
+// soonAfter returns a context that ends so long after ctx. It is for the waits of a stop that
+// have to end although what they wait for does not.
+func soonAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
+	late, cancel := context.WithCancel(context.Background())
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
+	return late, func() {
+		stop()
+		cancel()
+	}
 }

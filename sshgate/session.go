@@ -9,11 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"relay"
 	"relay/budget"
 	"relay/cli"
+	"relay/link"
 	"relay/sshgate/shell"
 )
 
@@ -30,7 +29,7 @@ const (
 // session is one session channel.
 type session struct {
 	c       *conn
-	ch      guarded
+	ch      *link.Channel
 	ctx     context.Context // ends with the channel, or by Stop with an exitCode as its cause
 	cancel  context.CancelCauseFunc
 	notices *shell.Queue[shell.Notice] // under conn.mu; nil where nobody listens
@@ -44,9 +43,7 @@ type session struct {
 	starts   chan func() int          // runs what was asked for and gives the exit code
 	consumer chan func(*bufio.Reader) // at most one, for readInput
 	keys     chan string              // what input has read
-	closed   chan struct{}            // closed when the peer has closed the channel
-
-	stuck bool // of its own goroutine: a write to stdout is left to hang
+	begun    bool                     // a shell, command or subsystem; of request alone
 }
 
 // exitCode is the cause of the end of a session's context where Stop has ended it.
@@ -56,27 +53,26 @@ type exitCode int
 func (e exitCode) Error() string { return "exit code " + strconv.Itoa(int(e)) }
 
 // session runs one session channel to its end.
-func (c *conn) session(open ssh.NewChannel) {
+func (c *conn) session(open *link.Offer) {
 	s := &session{
 		c: c, over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan func(*bufio.Reader), 1),
-		keys: make(chan string, shell.MaxKeys), closed: make(chan struct{}),
+		keys: make(chan string, shell.MaxKeys),
 	}
-	s.ctx, s.cancel = context.WithCancelCause(c.ctx)
+	s.ctx, s.cancel = context.WithCancelCause(c.Context())
 	defer s.cancel(nil)
 	if !c.addSession(s) {
-		_ = open.Reject(ssh.ResourceShortage, "too many sessions on this connection")
+		_ = open.Reject(link.ResourceShortage, "too many sessions on this connection")
 		return
 	}
 	defer c.removeSession(s)
-	ch, reqs, err := open.Accept()
-	if err != nil {
+	s.running.Add(1) // until the peer has closed the channel
+	var err error
+	if s.ch, err = open.Accept(link.ChannelOptions{Request: s.asked, Closed: s.closed, Guarded: true}); err != nil {
+		s.running.Add(-1)
 		return
 	}
-	s.ch.Channel = ch
 	c.sessionOpened()
 	s.Go("session input", s.readInput)
-	s.Go("session requests", func() { s.requests(reqs) })
-	s.Go("session guard", func() { c.guard(&s.ch, s.closed) })
 	select {
 	case start := <-s.starts:
 		s.finish(start())
@@ -94,7 +90,7 @@ func (c *conn) addSession(s *session) bool {
 		return false
 	}
 	c.sessions[s] = struct{}{}
-	c.sock.linger.Store(true)
+	c.Sock.Linger()
 	c.updateIdleTimer()
 	return true
 }
@@ -127,32 +123,32 @@ func (c *conn) forgetSession(s *session) {
 	}
 }
 
-// requests answers what the client wants of the session, and drains the rest:
-// unread requests would stop the whole connection.
-func (s *session) requests(reqs <-chan *ssh.Request) {
-	begun := false // one shell, command or subsystem
-	for req := range reqs {
-		start, ok := s.request(req)
-		if !begun && (start != nil || req.Type == "subsystem") {
-			s.begins(req.Type == "subsystem" || req.Type == "exec" && len(req.Payload) > len("\x00\x00\x00\x00"))
-		}
-		if start != nil {
-			begun, ok = true, !begun
-		}
-		_ = req.Reply(ok, nil)
-		if start != nil && ok { // not before the reply: a quick command would end the channel first
-			s.starts <- start
-		}
+// asked answers what the client wants of the session.
+func (s *session) asked(_ *link.Channel, req *link.Request) {
+	start, ok := s.request(req)
+	if !s.begun && (start != nil || req.Type == "subsystem") {
+		s.begins(req.Type == "subsystem" || req.Type == "exec" && len(req.Payload) > len("\x00\x00\x00\x00"))
 	}
-	close(s.closed)
+	if start != nil {
+		s.begun, ok = true, !s.begun
+	}
+	_ = req.Reply(ok, nil)
+	if start != nil && ok { // not before the reply: a quick command would end the channel first
+		s.starts <- start
+	}
+}
+
+// closed is called when the peer has closed the channel.
+func (s *session) closed() {
 	s.cancel(nil)
+	s.left()
 }
 
 // request tells whether a request is granted. start is what a shell, command or subsystem
 // that is granted runs.
-func (s *session) request(req *ssh.Request) (start func() int, ok bool) {
+func (s *session) request(req *link.Request) (start func() int, ok bool) {
 	var text struct{ Value string }
-	hasText := ssh.Unmarshal(req.Payload, &text) == nil
+	hasText := link.Unmarshal(req.Payload, &text) == nil
 	switch {
 	case req.Type == "shell" && len(req.Payload) == 0:
 		return func() int { return s.run("") }, true
@@ -175,7 +171,7 @@ const inputWait = 250 * time.Millisecond
 // session names read all. Input of a peer that asks for nothing is read too, because x/crypto
 // would keep 2 MiB of it; what is asked for later gets no input then.
 func (s *session) readInput() {
-	in := bufio.NewReader(&s.ch)
+	in := bufio.NewReader(s.ch)
 	_, _ = in.Peek(1)
 	consume := s.input
 	select {
@@ -207,10 +203,10 @@ func (s *session) finish(code int) {
 	done := make(chan struct{})
 	s.Go("finish", func() {
 		defer close(done)
-		if !s.stuck { // x/crypto allows no other write beside it
+		if !s.ch.Writing() { // what the peer does not take is left alone
 			_ = s.ch.CloseWrite()
 		}
-		_, _ = s.ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{uint32(code)}))
+		_, _ = s.ch.SendRequest("exit-status", false, link.Marshal(struct{ Status uint32 }{uint32(code)}))
 		_ = s.ch.Close()
 	})
 	select {
@@ -229,19 +225,15 @@ func (s *session) run(command string) int {
 	held := &budget.Hold{Budget: s.c.srv.o.Budget, Account: s.c.who.Account}
 	defer held.Release()
 	sh := &shell.Shell{
-		Config: &s.c.srv.shell, Session: s, Ctx: s.ctx, Who: s.c.who, Log: s.c.log,
-		Stdout: &s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys, Hold: held.Set,
+		Config: &s.c.srv.shell, Session: s, Ctx: s.ctx, Who: s.c.who, Log: s.c.Log(),
+		Stdout: s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys, Hold: held.Set,
 	}
 	if strings.TrimSpace(command) == "" {
-		code := sh.Run(command)
-		s.stuck = sh.OutputStuck
-		return code
+		return sh.Run(command)
 	}
-	out, err := &commandOutput{s: s, to: sh.Stdout}, &commandOutput{s: s, to: sh.Stderr}
-	sh.Stdout, sh.Stderr = out, err
-	code := sh.Run(command)
-	s.stuck = sh.OutputStuck || out.stuck.Load() || err.stuck.Load()
-	return code
+	defer context.AfterFunc(s.ctx, s.limitOutput)()
+	sh.Stdout, sh.Stderr = commandOutput{s, sh.Stdout}, commandOutput{s, sh.Stderr}
+	return sh.Run(command)
 }
 
 // SubscribeNotices implements shell.Session.
@@ -290,20 +282,21 @@ func (s *session) input(in *bufio.Reader) { s.screen.ReadKeys(in, s.keys) }
 // all of them have ended, however long the peer leaves a write hanging.
 func (s *session) Go(where string, f func()) {
 	s.running.Add(1)
-	counted := s.c.calls.begin() // if not, the connection has ended, and with it reads and writes
-	go func() {
-		defer func() {
-			s.running.Add(-1)
-			s.c.mu.Lock()
-			s.c.forgetSession(s)
-			s.c.mu.Unlock()
-			if counted {
-				s.c.calls.done()
-			}
-		}()
-		defer s.c.recovered(where)
+	run := func() {
+		defer s.left()
 		f()
-	}()
+	}
+	if !s.c.Go(where, run) {
+		go run() // the connection has ended, and with it reads and writes
+	}
+}
+
+// left notes that a goroutine of the session, or its channel, has ended.
+func (s *session) left() {
+	s.running.Add(-1)
+	s.c.mu.Lock()
+	defer s.c.mu.Unlock()
+	s.c.forgetSession(s)
 }
 
 // maxRefused is how many refusals are kept for a session that comes later.
@@ -354,7 +347,7 @@ func (c *conn) sendNotices(q *noticeSender) {
 			case n.Kind == relay.NoticeOnline && c.srv.hasOtherNodes():
 				m.RetryAfterMs = lossSpreadMs
 			}
-			if _, _, err := c.sc.SendRequest(relay.NoticeRequest, false, ssh.Marshal(m)); err != nil {
+			if _, _, err := c.SendRequest(c.Context(), relay.NoticeRequest, false, link.Marshal(m)); err != nil {
 				return
 			}
 		}
@@ -363,7 +356,7 @@ func (c *conn) sendNotices(q *noticeSender) {
 		}
 		select {
 		case <-q.Wake:
-		case <-c.ctx.Done():
+		case <-c.Context().Done():
 			return
 		}
 	}

@@ -3,7 +3,6 @@ package sshgate
 import (
 	"context"
 	"io"
-	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +13,7 @@ import (
 
 	"relay"
 	"relay/cli"
+	"relay/link"
 )
 
 // The peers of these tests break the protocol in ways that no library does, so they are
@@ -51,6 +51,27 @@ func (r *badPeer) CloseWrite() error                                 { return ni
 func (r *badPeer) SendRequest(string, bool, []byte) (bool, error)    { return false, nil }
 func (r *badPeer) Stderr() io.ReadWriter                             { return r }
 
+// confirmedOpen is a connection whose peer confirms each channel as it is given.
+type confirmedOpen struct {
+	ssh.Conn
+	ch   ssh.Channel
+	reqs <-chan *ssh.Request
+}
+
+func (o confirmedOpen) OpenChannel(string, []byte) (ssh.Channel, <-chan *ssh.Request, error) {
+	return o.ch, o.reqs, nil
+}
+
+// confirmed opens a channel of a tunnel, which is played at the border to x/crypto.
+func (c *conn) confirmed(ch ssh.Channel, reqs <-chan *ssh.Request) *link.Channel {
+	c.Use(confirmedOpen{ch: ch, reqs: reqs})
+	h, err := c.OpenChannel(context.Background(), "forwarded-tcpip", nil, c.tunnelChannel(1))
+	if err != nil {
+		panic(err)
+	}
+	return h
+}
+
 // met is the gate's side of a connection that a client has opened and used.
 func (b *fixture) met() (*ssh.Client, *conn) {
 	b.t.Helper()
@@ -87,87 +108,18 @@ func TestOpensWithoutEnd(t *testing.T) {
 	c.draining = true // so that each is refused
 	c.mu.Unlock()
 	for range maxAnswering + 1 {
-		wg.Go(func() { b.srv.channel(nil, c.sc, open, oneConn{c: c}) })
+		wg.Go(func() { b.srv.channel(nil, nil, open, oneConn{c: c}) })
 	}
 	closed(t, client)
 }
 
-// TestChannelsLeftOpen: a peer that never closes the channels of ended requests loses
-// its connection before they fill the memory.
-func TestChannelsLeftOpen(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
-	client, c := b.met()
-	reqs := make(chan *ssh.Request)
-	defer close(reqs)
-	for range maxUnclosed + 1 {
-		_ = c.newChannel(&badPeer{reqs: reqs}, reqs, 1).Close()
-	}
-	c.mu.Lock()
-	c.closedAt = c.closedAt.Add(-unclosedTime)
-	c.mu.Unlock()
-	tun := &forward{c: c, alias: &relay.Alias{}}
-	if _, err := tun.Open(t.Context(), netip.AddrPort{}); err != relay.ErrNotSent {
-		t.Errorf("a request: %v", err)
-	}
-	closed(t, client)
-}
-
-// TestCrowdThatEndsAtOnce: when many requests end together their client closes the
-// channels as fast as it can. It lost its tunnel, with all that was under way.
-func TestCrowdThatEndsAtOnce(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
-	client, c := b.met()
-	var all []chan *ssh.Request
-	for range 2 * maxUnclosed {
-		reqs := make(chan *ssh.Request)
-		all = append(all, reqs)
-		_ = c.newChannel(&badPeer{reqs: reqs}, reqs, 1).Close()
-	}
-	left := func() int {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.alive
-	}
-	for i, reqs := range all {
-		close(reqs)
-		if i%100 == 0 {
-			eventually(t, 30*time.Second, "it to be seen as closed", func() bool { return left() < len(all)-i })
-			if err := c.reserveOpen(); err != nil {
-				t.Errorf("a request while channels are closed: %v", err)
-			}
-		}
-	}
-	eventually(t, 30*time.Second, "all to be closed", func() bool { return left() == 0 })
-	if err := c.reserveOpen(); err != nil {
-		t.Errorf("a request: %v", err)
-	}
-	if _, _, err := client.SendRequest("x", true, nil); err != nil {
-		t.Errorf("the connection was given up: %v", err)
-	}
-}
-
-// TestChannelsBeyondAll: a client that closes, but later than requests come, gets no
-// more of them for a while.
+// TestChannelsBeyondAll: the callers of a client that closes its channels later than requests come
+// are told so.
 func TestChannelsBeyondAll(t *testing.T) {
 	t.Parallel()
-	b := newFixture(t, func(o *Options) { o.IdleClose = time.Hour })
-	_, c := b.met()
-	c.mu.Lock()
-	c.alive += maxAlive
-	c.closedAt = time.Now()
-	c.mu.Unlock()
-	tun := &forward{c: c, alias: &relay.Alias{}}
-	_, err := tun.Open(t.Context(), netip.AddrPort{})
-	if relay.AsError(err).Code != relay.CodeOverloaded {
+	_, c := newFixture(t).met()
+	if err := c.openFailure(link.ErrUnclosed, 0); relay.AsError(err).Code != relay.CodeOverloaded {
 		t.Errorf("a channel beyond all: %v", err)
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.alive -= maxAlive
-	if c.unansweredOpens != 0 {
-		t.Errorf("%d opens are counted as under way", c.unansweredOpens)
 	}
 }
 
@@ -182,7 +134,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 		reqs := make(chan *ssh.Request, 1)
 		defer close(reqs)
 		reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Line string }{"version"})}
-		c.session(&badPeer{reqs: reqs, reject: func() error { refused = c.ctx.Err() == nil; return nil }})
+		c.session(c.Offer(&badPeer{reqs: reqs, reject: func() error { refused = c.Context().Err() == nil; return nil }}))
 	}
 	if !refused {
 		t.Error("no session was refused")

@@ -110,7 +110,6 @@ func (v *live) print() (end func()) {
 		select {
 		case <-written:
 		case <-time.After(endTimeout):
-			v.OutputStuck = true
 		}
 	}
 }

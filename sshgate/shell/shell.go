@@ -90,9 +90,6 @@ type Shell struct {
 	// Hold reserves memory for what a command prints; see cli.API.
 	Hold func(n int64) error
 
-	// OutputStuck says, after Run, that a write to Stdout still waits for the peer.
-	OutputStuck bool
-
 	printer *cli.Printer
 }
 
@@ -125,7 +122,6 @@ func (s *Shell) Run(command string) int {
 			case code := <-ended:
 				return code
 			case <-time.After(endTimeout):
-				s.OutputStuck = true
 				return s.Session.Exit(cli.ExitFailure)
 			}
 		}

@@ -1,8 +1,9 @@
-package relay
+package link
 
 import (
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -16,7 +17,12 @@ type Workers struct {
 	trimming bool          // trim runs
 	trim     *time.Timer
 	closed   bool
+
+	left atomic.Int64
 }
+
+// Left returns how many calls of ended connections x/crypto has not answered.
+func (w *Workers) Left() int64 { return w.left.Load() }
 
 const (
 	maxIdleWorkers = 64

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package sshgate
+package link
 
 import (
 	"net"

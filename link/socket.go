@@ -1,4 +1,4 @@
-package sshgate
+package link
 
 import (
 	"bytes"
@@ -8,13 +8,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"relay"
 	"relay/sockets"
 )
 
-// socket is the TCP connection below SSH. It notes when the peer was last heard,
-// ends writes that make no progress, and tells once when it is closed.
-type socket struct {
+// Socket is the TCP connection below SSH. It notes when the peer was last heard, ends writes that
+// make no progress, writes what many channels send in fewer pieces, and tells once when it is
+// closed.
+type Socket struct {
 	net.Conn
 	start   time.Time
 	ack     func()      // acknowledges what was read at once; may be nil
@@ -27,16 +27,16 @@ type socket struct {
 	loggedIn   atomic.Bool // the peer may send as much as it wants
 	loginBytes int         // read before that; only Read uses it
 
-	heard   atomic.Int64       // since start, of the last byte read
-	state   atomic.Int32       // one of the constants below
-	reading atomic.Bool        // somebody waits for the peer's next bytes
-	reads   atomic.Int64       // how often somebody began to
-	stall   time.Duration      // for a write that makes no progress; 0 = no limit
-	linger  atomic.Bool        // there is a session, which is told why it ends
-	out     *relay.BatchWriter // to send
+	heard   atomic.Int64  // since start, of the last byte read
+	state   atomic.Int32  // one of the constants below
+	reading atomic.Bool   // somebody waits for the peer's next bytes
+	reads   atomic.Int64  // how often somebody began to
+	stall   time.Duration // for a write that makes no progress; 0 = no limit
+	linger  atomic.Bool   // there is a session, which is told why it ends
+	out     *BatchWriter  // to send
 
 	said  []byte // of our version: already sent, so x/crypto's is dropped
-	ahead []byte // of the peer: read by exchange, not yet by x/crypto
+	ahead []byte // of the peer: read by ExchangeVersions, not yet by x/crypto
 }
 
 // States of a socket. They only grow.
@@ -46,14 +46,14 @@ const (
 	socketClosed       // by this side
 )
 
-func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *socket {
-	s := &socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
+func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
+	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
 	s.ack, s.unread = tune(sockets.KernelConn(tcp), userTimeout)
-	s.out = relay.NewBatchWriter(sender{s})
+	s.out = NewBatchWriter(sender{s})
 	return s
 }
 
-func (s *socket) now() int64 { return int64(time.Since(s.start)) }
+func (s *Socket) now() int64 { return int64(time.Since(s.start)) }
 
 // Where the machine has more to do than it can, bytes of the peer wait in the kernel
 // for their reader's turn. That is looked at once nothing was read for unreadCheckAfter, and
@@ -64,7 +64,7 @@ const (
 )
 
 // lastHeard is when the peer was heard last, since the start.
-func (s *socket) lastHeard() int64 {
+func (s *Socket) lastHeard() int64 {
 	now, last := s.now(), s.heard.Load()
 	if q := time.Duration(now - last); q >= unreadCheckAfter && q < unreadTrustedFor && s.unread != nil && s.unread() {
 		return now
@@ -72,16 +72,29 @@ func (s *socket) lastHeard() int64 {
 	return last
 }
 
-// silentFor is the time since the last byte of the peer.
-func (s *socket) silentFor() time.Duration { return time.Duration(max(0, s.now()-s.lastHeard())) }
+// SilentFor returns the time since the last byte of the peer.
+func (s *Socket) SilentFor() time.Duration { return time.Duration(max(0, s.now()-s.lastHeard())) }
 
 // maxVersion is the longest version line (RFC 4253, section 4.2).
 const maxVersion = 255
 
-// exchange sends our version and looks at the peer's before x/crypto does, because
+// Age returns the time since the connection was made.
+func (s *Socket) Age() time.Duration { return time.Since(s.start) }
+
+// Heard tells when the last byte of the peer came, in a form that is only to be compared; 0 = none
+// has come.
+func (s *Socket) Heard() int64 { return s.heard.Load() }
+
+// LoggedIn lets the peer send as much as it wants.
+func (s *Socket) LoggedIn() { s.loggedIn.Store(true) }
+
+// Linger makes the end of the connection wait a moment for the peer to take what was written last.
+func (s *Socket) Linger() { s.linger.Store(true) }
+
+// ExchangeVersions sends our version and looks at the peer's before x/crypto does, because
 // what x/crypto offers is settled before it knows the peer. It gives what there is
 // when the peer says no more; x/crypto finds out itself what is wrong then.
-func (s *socket) exchange(own string) (peer string) {
+func (s *Socket) ExchangeVersions(own string) (peer string) {
 	s.said = []byte(own + "\r\n")
 	if _, err := s.Conn.Write(s.said); err != nil {
 		return ""
@@ -104,7 +117,7 @@ func (s *socket) exchange(own string) (peer string) {
 const maxLoginBytes = 256 << 10
 
 // Read notes the time of every byte.
-func (s *socket) Read(p []byte) (int, error) {
+func (s *Socket) Read(p []byte) (int, error) {
 	if len(s.ahead) > 0 {
 		n := copy(p, s.ahead)
 		s.ahead = s.ahead[n:]
@@ -141,7 +154,7 @@ func (s *socket) Read(p []byte) (int, error) {
 }
 
 // Write writes p, perhaps together with what others write now. The caller serialises writes.
-func (s *socket) Write(p []byte) (int, error) {
+func (s *Socket) Write(p []byte) (int, error) {
 	if s.said != nil {
 		same := bytes.Equal(s.said, p)
 		if s.said = nil; same {
@@ -152,12 +165,12 @@ func (s *socket) Write(p []byte) (int, error) {
 }
 
 // sender is the end of a socket that batches of writes go to.
-type sender struct{ *socket }
+type sender struct{ *Socket }
 
-// lingerTime and lingerBytes bound what a closed connection still takes of its peer.
+// lingerTime and LingerBytes bound what a closed connection still takes of its peer.
 const (
 	lingerTime  = time.Second
-	lingerBytes = 64 << 10
+	LingerBytes = 64 << 10
 )
 
 // Close closes the connection below the socket. A close with unread bytes would reset the
@@ -170,7 +183,7 @@ func (s sender) Close() error {
 	}
 	end := time.Now().Add(lingerTime)
 	go func() {
-		if sockets.Discard(s.Conn, lingerBytes, func(int64) time.Time { return end }) != nil {
+		if sockets.Discard(s.Conn, LingerBytes, func(int64) time.Time { return end }) != nil {
 			sockets.SetLinger(s.Conn, 0)
 		}
 		_ = s.Conn.Close()
@@ -198,11 +211,11 @@ func (s sender) Write(p []byte) (written int, err error) {
 
 // SetDeadline does nothing: gliderlabs calls it at every read and write, to take
 // deadlines away.
-func (s *socket) SetDeadline(time.Time) error { return nil }
+func (s *Socket) SetDeadline(time.Time) error { return nil }
 
 // Close closes the connection, which is over at once for those who read. Only the first
 // call does something.
-func (s *socket) Close() error {
+func (s *Socket) Close() error {
 	if s.state.Swap(socketClosed) == socketClosed {
 		return nil
 	}

@@ -1,14 +1,13 @@
-package sshgate
+package link
 
 import (
-	"context"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// endGrace is how long the end of a connection waits for its goroutines.
-const endGrace = time.Second
+// EndTime is how long at most the end of a connection waits for its goroutines.
+const EndTime = time.Second
 
 // calls counts the goroutines of one connection that may be inside x/crypto. x/crypto never
 // answers some calls: an OpenChannel that begins while the connection ends, because mux.loop
@@ -73,16 +72,5 @@ func (g *calls) wait(limit time.Duration) {
 	if g.running > 0 {
 		g.given = true
 		g.left.Add(g.running)
-	}
-}
-
-// soonAfter returns a context that ends so long after ctx. It is for the waits of a stop that
-// have to end although what they wait for does not.
-func soonAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
-	late, cancel := context.WithCancel(context.Background())
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })
-	return late, func() {
-		stop()
-		cancel()
 	}
 }

@@ -1,4 +1,4 @@
-package relay_test
+package link_test
 
 import (
 	"bytes"
@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"relay"
+	"relay/link"
 )
 
 // slowWriter takes a write when it is told to.
@@ -55,7 +55,7 @@ func write(t *testing.T, w io.Writer, text string) {
 func TestBatchWriterJoinsWrites(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()
-	b := relay.NewBatchWriter(w)
+	b := link.NewBatchWriter(w)
 	write(t, b, "first ")
 	if got := <-w.began; string(got) != "first " {
 		t.Fatalf("%q was written", got)
@@ -81,7 +81,7 @@ func TestBatchWriterIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newSlowWriter()
-		b := relay.NewBatchWriter(w)
+		b := link.NewBatchWriter(w)
 		piece := strings.Repeat("x", 32<<10)
 		write(t, b, piece)
 		<-w.began
@@ -118,7 +118,7 @@ func TestBatchWriterCloses(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newSlowWriter()
-				b := relay.NewBatchWriter(w)
+				b := link.NewBatchWriter(w)
 				write(t, b, "goodbye")
 				_ = b.Close()
 				if _, err := io.WriteString(b, "late"); !errors.Is(err, net.ErrClosed) {
@@ -145,7 +145,7 @@ func TestBatchWriterCloses(t *testing.T) {
 func TestBatchWriterReportsErrors(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()
-	b := relay.NewBatchWriter(w)
+	b := link.NewBatchWriter(w)
 	write(t, b, "lost")
 	<-w.began
 	write(t, b, "lost too")

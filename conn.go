@@ -1,0 +1,49 @@
+package relay
+
+import (
+	"net"
+	"time"
+)
+
+// Conn is one connection to a local server, through a channel of its tunnel. Addresses may be
+// those of the connection that carries the channel. Read and Ready are called by one goroutine at
+// a time, Write and CloseWrite likewise; deadlines, Close and End may be called at any time.
+//
+// Read fails with io.EOF once the local server has closed its side in order, with
+// io.ErrUnexpectedEOF where it broke the connection off while the tunnel lives, with
+// os.ErrDeadlineExceeded at the deadline, which loses nothing, and with any other error where the
+// tunnel is lost or the connection was closed here.
+//
+// Write that returns (0, err) has proven that no byte was sent; a nil error does not prove that
+// the peer has the bytes. At the deadline, or by Close, a write ends with the number of bytes
+// that were handed over: they may still be sent. p is free again when Write returns.
+type Conn interface {
+	net.Conn
+	// Ready returns a channel from which something can be received once a Read would not block:
+	// bytes have come, or the end. Asking twice costs little, so a connection that nobody uses
+	// can be watched beside timers without a goroutine of its own.
+	Ready() <-chan struct{}
+	// CloseWrite half-closes towards the local server; for upgraded connections only.
+	CloseWrite() error
+	// End returns how the connection has ended. Where it ended without a byte and the peer may
+	// still say why, End waits up to wait for that.
+	End(wait time.Duration) ConnEnd
+}
+
+// ConnEnd is how a Conn has ended.
+type ConnEnd struct {
+	How     ConnHow
+	Refusal *Error // with ConnRefused: why no local server was reached (local-refused, …)
+}
+
+// ConnHow names an end of a Conn.
+type ConnHow uint8
+
+// The ends of a Conn.
+const (
+	ConnOpen     ConnHow = iota // it has not ended, as far as is known, or was closed here
+	ConnEOF                     // the local server closed its side in order
+	ConnBrokeOff                // the local server aborted the connection
+	ConnRefused                 // no byte reached a local server
+	ConnLost                    // the tunnel was lost
+)

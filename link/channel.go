@@ -1,0 +1,289 @@
+package link
+
+import (
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/budget"
+)
+
+// ErrLost is the error of a connection that has ended, and of its channels.
+var ErrLost = errors.New("the connection was lost")
+
+// EOFMeans is what the end of a channel means of which its peer has said nothing else.
+type EOFMeans uint8
+
+// The meanings of an end without a word.
+const (
+	// EOFEnds: the peer has ended its side.
+	EOFEnds EOFMeans = iota
+	// EOFUnlessLost: the peer has ended its side, unless the whole connection is ending: one that
+	// dies ends its channels just as a peer does.
+	EOFUnlessLost
+	// EOFLost: the connection is ending. The peer says of each other end how it came.
+	EOFLost
+)
+
+// ChannelOptions say what a channel is. All fields may be zero.
+type ChannelOptions struct {
+	// Request is called for each request of the peer on the channel, one after another. It must
+	// not block for long: x/crypto reads nothing more of the connection while 16 wait. A request
+	// that it does not answer is refused. nil refuses all.
+	Request func(*Channel, *Request)
+	// Closed is called once the peer has closed the channel, or the connection has ended.
+	Closed func()
+	EOF    EOFMeans
+	// Explains: where the peer ends the channel, it may say why until its CLOSE.
+	Explains bool
+	// Guarded: the peer may not send extended data (RFC 4254, section 5.2: they are for servers)
+	// nor data after EOF (section 5.3). x/crypto keeps up to 2 MiB of them on each channel, and
+	// nobody would read them, so that such a peer loses its connection.
+	Guarded bool
+	// Budget bounds what waits on channels that nobody reads, Account is whose share that is, and
+	// Cut is called before a channel is closed for which there is no space. A nil Budget bounds
+	// nothing.
+	Budget  *budget.Budget
+	Account int64
+	Cut     func()
+}
+
+// Channel is a channel of a connection as relay.Conn. It is used once it is accepted or opened.
+type Channel struct {
+	reads
+	writes
+	conn *Conn
+	ch   guardedReads
+	o    ChannelOptions
+	// counted: this side has opened it.
+	counted bool
+
+	done    chan struct{} // closed by Close
+	begun   atomic.Bool   // somebody has written
+	closing sync.Once
+	unused  sync.Once     // of release
+	ended   chan struct{} // closed when the peer has closed the channel, or is no more
+	told    chan struct{} // closed when said is set, and with ended
+	telling sync.Once
+	said    atomic.Pointer[relay.ConnEnd] // by the peer
+	found   atomic.Uint32                 // relay.ConnHow that a read has found
+	lost    func() bool                   // Conn.ending, asked once when the channel has ended
+}
+
+func (c *Conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, o ChannelOptions, counted bool) *Channel {
+	h := &Channel{
+		conn: c, ch: guardedReads{Channel: ch}, o: o, counted: counted,
+		done: make(chan struct{}), ended: make(chan struct{}), told: make(chan struct{}),
+		lost: sync.OnceValue(c.ending),
+	}
+	failed := func(v any) { c.panicked("channel", v) }
+	h.reads = reads{
+		work: c.work, from: &h.ch, end: h.explain, failed: failed, over: c.done,
+		budget: o.Budget, account: o.Account, cut: h.cutOff,
+	}
+	h.writes = writes{work: c.work, failed: failed, done: h.done, gone: c.ctx.Done()}
+	h.reads.start()
+	h.writes.start()
+	if counted {
+		c.channels.opened()
+	}
+	if !c.Go("channel requests", func() { h.requests(reqs) }) {
+		go h.requests(reqs) // the connection has just ended, and with it reqs
+	}
+	if o.Guarded {
+		c.Go("channel guard", func() { c.guard(&h.ch, h.ended) })
+	}
+	return h
+}
+
+// requests serves the requests of the peer and notices its end.
+func (h *Channel) requests(reqs <-chan *ssh.Request) {
+	for req := range reqs {
+		r := &Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req}
+		if h.o.Request != nil {
+			h.o.Request(h, r)
+		}
+		_ = r.Reply(false, nil)
+	}
+	close(h.ended)
+	h.telling.Do(func() { close(h.told) })
+	if said := h.said.Load(); h.o.EOF == EOFUnlessLost && (said == nil || said.How != relay.ConnRefused) {
+		h.lost() // before the last channel that is not in use any more may end the connection
+	}
+	h.release()
+	if h.counted {
+		h.conn.channels.closed()
+	}
+	if h.o.Closed != nil {
+		h.o.Closed()
+	}
+}
+
+// Say notes how the peer says that the channel ends. The first call counts.
+func (h *Channel) Say(end relay.ConnEnd) {
+	h.telling.Do(func() {
+		h.said.Store(&end)
+		close(h.told)
+	})
+}
+
+// explain finds what an error of a read means.
+func (h *Channel) explain(err error) error {
+	if err != io.EOF {
+		h.find(relay.ConnLost)
+		return err
+	}
+	if h.o.EOF == EOFLost {
+		<-h.told // at the latest with the end of the connection
+	}
+	how := relay.ConnEOF
+	switch said := h.said.Load(); {
+	case said != nil:
+		how = said.How
+	case h.o.EOF == EOFLost, h.o.EOF == EOFUnlessLost && h.lost():
+		how = relay.ConnLost
+	}
+	h.find(how)
+	switch how {
+	case relay.ConnBrokeOff:
+		return io.ErrUnexpectedEOF
+	case relay.ConnLost:
+		return ErrLost
+	}
+	return io.EOF // of a refusal, too: its reason may come after it
+}
+
+// find notes how a channel has ended that was not closed here before.
+func (h *Channel) find(how relay.ConnHow) {
+	if !over(h.done) {
+		h.found.Store(uint32(how))
+	}
+}
+
+// End implements relay.Conn.
+func (h *Channel) End(wait time.Duration) relay.ConnEnd {
+	if h.o.Explains && h.said.Load() == nil {
+		late := time.NewTimer(wait)
+		defer late.Stop()
+		select {
+		case <-h.told:
+		case <-h.done:
+		case <-late.C:
+		}
+	}
+	if said := h.said.Load(); said != nil {
+		return *said
+	}
+	how := relay.ConnHow(h.found.Load())
+	if how == relay.ConnOpen && !over(h.done) && h.conn.ctx.Err() != nil {
+		how = relay.ConnLost // no read has found it
+	}
+	return relay.ConnEnd{How: how}
+}
+
+// Ended is closed when the peer has closed the channel, or the connection has ended.
+func (h *Channel) Ended() <-chan struct{} { return h.ended }
+
+// Write implements relay.Conn.
+func (h *Channel) Write(p []byte) (int, error) {
+	first := !h.begun.Swap(true)
+	n, err := h.write(h.ch.Channel, p)
+	if first && n == 0 && err == io.EOF && h.o.EOF == EOFUnlessLost && !h.o.Explains && !h.lost() {
+		// plink and some libraries confirm a channel before they dial, and close it when that
+		// fails. On a connection that lives this is the local server's answer and no proof that
+		// another try is due; the next read tells the end. Clients that dial at the first byte
+		// close channels for other reasons.
+		return len(p), nil
+	}
+	return n, err
+}
+
+// Stderr returns a writer of extended data, which is written in turn with the other.
+func (h *Channel) Stderr() io.Writer { return errorOutput{h} }
+
+type errorOutput struct{ h *Channel }
+
+// Write implements io.Writer.
+func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Channel.Stderr(), p) }
+
+// SendRequest sends a request on the channel. It ends at the deadline of writes, by Close and with
+// the connection, but does not wait for a write that is under way.
+func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
+	err = h.call(func() (err error) {
+		ok, err = h.ch.SendRequest(kind, wantReply, payload)
+		return err
+	})
+	return err == nil && ok, err
+}
+
+// Tell sends a request that wants no reply, and waits for nothing.
+func (h *Channel) Tell(kind string, payload []byte) {
+	h.conn.Go("channel request", func() { _, _ = h.ch.SendRequest(kind, false, payload) })
+}
+
+// CloseWrite implements relay.Conn.
+func (h *Channel) CloseWrite() error { return h.afterWrites(h.ch.CloseWrite) }
+
+// Close implements relay.Conn.
+func (h *Channel) Close() error {
+	h.closing.Do(func() {
+		close(h.done)
+		h.release()
+		h.reads.close()
+		h.writes.deadline.stop()
+		h.conn.work.Go(func() { // it waits where the socket is stuck
+			defer h.conn.recovered("channel close")
+			_ = h.ch.Close()
+			// What the peer sends all the same must not wait here for its CLOSE. The window is
+			// not opened again.
+			_, _ = io.Copy(io.Discard, &h.ch)
+		})
+	})
+	return nil
+}
+
+// release takes the channel out of those that are in use.
+func (h *Channel) release() {
+	if h.counted {
+		h.unused.Do(h.conn.channels.released)
+	}
+}
+
+// cutOff closes a channel for whose bytes there is no space.
+func (h *Channel) cutOff() {
+	if h.o.Cut != nil {
+		h.o.Cut()
+	}
+	_ = h.Close()
+}
+
+// SetReadDeadline, SetWriteDeadline and SetDeadline implement net.Conn.
+func (h *Channel) SetReadDeadline(t time.Time) error {
+	h.reads.deadline.set(t)
+	return nil
+}
+
+// SetWriteDeadline sets the deadline of writes, half-closes and requests.
+func (h *Channel) SetWriteDeadline(t time.Time) error {
+	h.writes.deadline.set(t)
+	return nil
+}
+
+// SetDeadline sets both deadlines.
+func (h *Channel) SetDeadline(t time.Time) error {
+	h.reads.deadline.set(t)
+	h.writes.deadline.set(t)
+	return nil
+}
+
+// LocalAddr returns the address of the connection that carries the channel.
+func (h *Channel) LocalAddr() net.Addr { return h.conn.Sock.LocalAddr() }
+
+// RemoteAddr returns the address of the connection's peer.
+func (h *Channel) RemoteAddr() net.Addr { return h.conn.Sock.RemoteAddr() }

@@ -1,0 +1,256 @@
+package link
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// Options say how a connection behaves. Workers and Log are required.
+type Options struct {
+	Workers *Workers
+	Log     *slog.Logger
+	// Stall ends a connection whose peer takes nothing of what is written for so long, and
+	// UserTimeout one whose peer's kernel acknowledges nothing. 0 = no limit.
+	Stall, UserTimeout time.Duration
+	Keepalive          Keepalive
+	// Unbounded: the peer may leave any number of channels unanswered or open.
+	Unbounded bool
+
+	// Flood is called before a connection is closed whose peer has sent too much before its
+	// login; nil = there is no such limit.
+	Flood func()
+	// Lost is called once, when a read of the socket has failed: nothing more will come.
+	Lost func()
+	// Closed is called once, when the connection was closed by anyone, and must not block. Then
+	// Ended is called, which may, and at last Gone: when nothing runs any more for the connection
+	// but calls that x/crypto does not answer.
+	Closed, Ended, Gone func()
+
+	// Channel gets each channel that the peer opens, and Request each global request, one after
+	// another, on connections whose handshake this package makes. They must not block: x/crypto
+	// reads nothing more of the connection while 16 wait. nil refuses all.
+	Channel func(*Offer)
+	Request func(*Request)
+}
+
+// Conn is one SSH connection, from before its handshake until nothing of it runs any more. Its
+// methods may be called concurrently; those that need the handshake say so.
+type Conn struct {
+	Sock   *Socket
+	o      Options
+	work   *Workers
+	logger atomic.Pointer[slog.Logger]
+	ctx    context.Context // ends with the connection
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the connection holds nothing any more
+	calls  calls
+
+	ssh      ssh.Conn // set by Use
+	channels channels
+	pings    atomic.Int64 // asked for since the last one was answered
+	pulse    pulse
+}
+
+// New makes a connection over a socket, which it closes at its end.
+func New(tcp net.Conn, o Options) *Conn {
+	nothing := func() {}
+	for _, f := range []*func(){&o.Lost, &o.Closed, &o.Ended, &o.Gone, &o.Keepalive.Stale, &o.Keepalive.Back} {
+		if *f == nil {
+			*f = nothing
+		}
+	}
+	c := &Conn{Sock: newSocket(tcp, o.Stall, o.UserTimeout), o: o, work: o.Workers, done: make(chan struct{}), calls: calls{left: &o.Workers.left}}
+	c.logger.Store(o.Log)
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.Sock.onHeard, c.Sock.onLost, c.Sock.onClose, c.Sock.onFlood = c.noteByte, o.Lost, c.end, o.Flood
+	return c
+}
+
+// Use makes c the connection of a handshake that has succeeded over its socket. It is called at
+// most once, before any method that needs the handshake.
+func (c *Conn) Use(conn ssh.Conn) {
+	c.ssh = conn
+	c.startKeepalive()
+}
+
+// Context ends with the connection, at once.
+func (c *Conn) Context() context.Context { return c.ctx }
+
+// Done is closed when nothing runs any more for the connection, at the latest EndTime after its
+// end and the return of Options.Ended.
+func (c *Conn) Done() <-chan struct{} { return c.done }
+
+// Close ends the connection. It waits for nothing and returns nil.
+func (c *Conn) Close() error {
+	_ = c.Sock.Close()
+	return nil
+}
+
+// SetLog replaces the logger of the connection.
+func (c *Conn) SetLog(l *slog.Logger) { c.logger.Store(l) }
+
+// Log returns the logger of the connection.
+func (c *Conn) Log() *slog.Logger { return c.logger.Load() }
+
+// Go runs f in a goroutine that the end of the connection waits for, if it does not take long;
+// false when the connection has ended. A panic ends the connection.
+func (c *Conn) Go(where string, f func()) bool {
+	if !c.calls.begin() {
+		return false
+	}
+	c.work.Go(func() {
+		defer c.calls.done()
+		defer c.recovered(where)
+		f()
+	})
+	return true
+}
+
+// Run is Go in the goroutine of the caller.
+func (c *Conn) Run(where string, f func()) bool {
+	if !c.calls.begin() {
+		return false
+	}
+	defer c.calls.done()
+	defer c.recovered(where)
+	f()
+	return true
+}
+
+// Recovered is deferred in what runs for the connection in a goroutine of somebody else: a panic
+// ends its connection and no other.
+func (c *Conn) Recovered(where string) {
+	if v := recover(); v != nil {
+		c.panicked(where, v)
+	}
+}
+
+func (c *Conn) recovered(where string) {
+	if v := recover(); v != nil {
+		c.panicked(where, v)
+	}
+}
+
+func (c *Conn) panicked(where string, v any) {
+	c.Log().Error("panic in the ssh server", "where", where, "panic", v, "stack", string(debug.Stack()))
+	_ = c.Close()
+}
+
+// end is called once, when the socket has been closed by anyone.
+func (c *Conn) end() {
+	c.calls.end()
+	c.cancel() // before the timer is stopped: it starts again as long as the context has not ended
+	c.stopKeepalive()
+	c.o.Closed()
+	go func() {
+		defer close(c.done)
+		defer c.o.Gone()
+		defer c.recovered("end")
+		c.o.Ended()
+		c.calls.wait(EndTime)
+	}()
+}
+
+// SendRequest sends a global request, and waits for the reply if it wants one. It needs the
+// handshake.
+func (c *Conn) SendRequest(ctx context.Context, kind string, wantReply bool, payload []byte) (ok bool, reply []byte, err error) {
+	type result struct {
+		ok    bool
+		reply []byte
+		err   error
+	}
+	ended := make(chan result, 1)
+	if !c.Go("request", func() {
+		ok, reply, err := c.ssh.SendRequest(kind, wantReply, payload)
+		ended <- result{ok, reply, err}
+	}) {
+		return false, nil, ErrLost
+	}
+	select {
+	case r := <-ended:
+		return r.ok, r.reply, r.err
+	case <-ctx.Done():
+		return false, nil, ctx.Err()
+	case <-c.ctx.Done():
+		return false, nil, ErrLost
+	}
+}
+
+// Request is a request of the peer, global or on a channel.
+type Request struct {
+	Type      string
+	Payload   []byte
+	WantReply bool
+
+	req *ssh.Request
+}
+
+// NewRequest takes a global request over from whoever x/crypto has given it to: the reply is no
+// longer theirs to give.
+func NewRequest(req *ssh.Request) *Request {
+	own := *req
+	req.WantReply = false
+	return &Request{Type: own.Type, Payload: own.Payload, WantReply: own.WantReply, req: &own}
+}
+
+// Reply answers the request, if it wants that. The first call counts. It may wait for the socket.
+// Replies carry no id: all that go one way on a channel, or on a connection beside those, have to
+// be in the order of the requests.
+func (r *Request) Reply(ok bool, payload []byte) error {
+	if !r.WantReply {
+		return nil
+	}
+	r.WantReply = false
+	return r.req.Reply(ok, payload)
+}
+
+// Reason is why an open of a channel was refused (RFC 4254, section 5.1).
+type Reason = ssh.RejectionReason
+
+// The reasons of RFC 4254.
+const (
+	Prohibited       = ssh.Prohibited
+	ConnectFailed    = ssh.ConnectionFailed
+	UnknownType      = ssh.UnknownChannelType
+	ResourceShortage = ssh.ResourceShortage
+)
+
+// Marshal and Unmarshal write and read structs as RFC 4251, section 5, has them.
+func Marshal(msg any) []byte { return ssh.Marshal(msg) }
+
+// Unmarshal reads what Marshal writes into a pointer to a struct.
+func Unmarshal(data []byte, msg any) error { return ssh.Unmarshal(data, msg) }
+
+// Offer is a channel that the peer opens. Accept or Reject is called once; both may wait for the
+// socket.
+type Offer struct {
+	conn *Conn
+	open ssh.NewChannel
+}
+
+// Offer wraps an open that somebody else has got from x/crypto.
+func (c *Conn) Offer(open ssh.NewChannel) *Offer { return &Offer{c, open} }
+
+// Type returns the type of the channel.
+func (o *Offer) Type() string { return o.open.ChannelType() }
+
+// Payload returns what is specific for the type.
+func (o *Offer) Payload() []byte { return o.open.ExtraData() }
+
+// Accept makes the channel.
+func (o *Offer) Accept(options ChannelOptions) (*Channel, error) {
+	ch, reqs, err := o.open.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return o.conn.newChannel(ch, reqs, options, false), nil
+}
+
+// Reject refuses the channel.
+func (o *Offer) Reject(reason Reason, text string) error { return o.open.Reject(reason, text) }

@@ -1,0 +1,88 @@
+package link
+
+import (
+	"sync"
+	"time"
+)
+
+// deadline is a deadline of reads or of writes. The zero value is none.
+type deadline struct {
+	mu     sync.Mutex
+	timer  *time.Timer
+	at     time.Time     // zero = none
+	passed chan struct{} // closed when the deadline has passed; nil until somebody needs it
+	closed bool          // passed is closed
+}
+
+// set sets the deadline, also for who waits already; the zero time is none.
+func (d *deadline) set(at time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.at = at
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+	if d.closed {
+		d.passed, d.closed = nil, false
+	}
+	if at.IsZero() {
+		return
+	}
+	left := time.Until(at)
+	switch {
+	case left <= 0:
+		d.pass()
+	case d.timer == nil:
+		d.timer = time.AfterFunc(left, d.fired)
+	default:
+		d.timer.Reset(left)
+	}
+}
+
+// fired is called by the timer. A call that has waited for mu while the deadline was moved comes
+// too early, and another one follows it.
+func (d *deadline) fired() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.closed && !d.at.IsZero() && time.Until(d.at) <= 0 {
+		d.pass()
+	}
+}
+
+// pass notes that the deadline has passed; mu is held.
+func (d *deadline) pass() {
+	if d.passed == nil {
+		d.passed = make(chan struct{})
+	}
+	d.closed = true
+	close(d.passed)
+}
+
+// wait returns what is closed when the deadline has passed.
+func (d *deadline) wait() <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.passed == nil {
+		d.passed = make(chan struct{})
+	}
+	return d.passed
+}
+
+// stop ends the timer.
+func (d *deadline) stop() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.timer != nil {
+		d.timer.Stop()
+	}
+}
+
+// over tells whether something is closed.
+func over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,88 @@
+package link
+
+import (
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// guardedReads is a channel that several may read: who serves a Read, who discards what comes
+// after Close, and Conn.guard.
+type guardedReads struct {
+	ssh.Channel
+	// reading is held while x/crypto reads: at the end of a channel it wakes one reader only, and
+	// a second one would wait for ever.
+	reading sync.Mutex
+	eof     atomic.Bool // a read has returned EOF
+}
+
+// Read reads, and notes EOF.
+func (g *guardedReads) Read(p []byte) (int, error) {
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	n, err := g.Channel.Read(p)
+	if err == io.EOF {
+		g.eof.Store(true)
+	}
+	return n, err
+}
+
+// guardInterval is the time between two looks for bytes after EOF.
+const guardInterval = 250 * time.Millisecond
+
+// guard closes the connection of a peer that sends what ChannelOptions.Guarded does not allow. It
+// returns when the peer has closed the channel.
+func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
+	stderr, b := ch.Stderr(), make([]byte, 1)
+	for {
+		extended, _ := stderr.Read(b) // returns 0 once the peer has sent EOF or CLOSE
+		late := 0
+		if ch.eof.Load() {
+			late, _ = ch.Read(b)
+		}
+		if extended+late > 0 {
+			c.Log().Warn("ssh connection closed: its peer sent bytes that no client may send", "extended", extended > 0)
+			_ = c.Close()
+			return
+		}
+		select {
+		case <-ended:
+			return
+		case <-time.After(guardInterval):
+		}
+	}
+}
+
+// settleTime is how long the end of a channel waits for the end of the whole connection, before
+// and while ending asks whether that is ending too, at most maxSettles times: the goroutine that
+// reads the connection may not have run yet.
+const settleTime, maxSettles = 5 * time.Millisecond, 200
+
+// ending tells, once a channel has ended, whether the connection has ended too, or is about to: a
+// connection that dies ends its channels as a peer does that closes its side, and only then says
+// so. x/crypto reads nothing after a disconnect message, and it ends the channels before it
+// closes the socket. So a connection goes on if somebody waits for its next bytes, or, on a busy
+// one, if there was another read since the channel ended.
+func (c *Conn) ending() bool {
+	wait := func() {
+		select {
+		case <-c.ctx.Done():
+		case <-time.After(settleTime):
+		}
+	}
+	wait() // many clients close their channels just before they go
+	before := c.Sock.reads.Load()
+	for range maxSettles {
+		switch {
+		case c.Sock.state.Load() != socketOpen, c.ctx.Err() != nil:
+			return true
+		case c.Sock.reading.Load(), c.Sock.reads.Load() != before:
+			return false
+		}
+		wait()
+	}
+	return false
+}

@@ -1,0 +1,66 @@
+package link
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// answers is a connection whose peer answers each global request when it is told to.
+type answers struct {
+	ssh.Conn
+	asked  chan struct{}
+	answer chan struct{}
+}
+
+func (a answers) SendRequest(string, bool, []byte) (bool, []byte, error) {
+	a.asked <- struct{}{}
+	<-a.answer
+	return false, nil, nil
+}
+
+// TestPingIsNeverSwallowed: a ping that is asked for while one is being answered goes out
+// after it. It did not, and a peer that was well was taken for silent.
+func TestPingIsNeverSwallowed(t *testing.T) {
+	t.Parallel()
+	own, _ := pair(t, Options{})
+	a := answers{asked: make(chan struct{}), answer: make(chan struct{})}
+	own.ssh = a
+	for range 3 { // and the last one leaves nothing behind
+		own.Ping()
+		<-a.asked
+		own.Ping()
+		a.answer <- struct{}{}
+		within(t, "the wait for the second ping", func() { <-a.asked })
+		a.answer <- struct{}{}
+		eventually(t, 30*time.Second, "answered", func() bool { return own.pings.Load() == 0 })
+	}
+}
+
+// TestWatch: a peer of which no byte comes loses its connection, and one that answers keeps it.
+func TestWatch(t *testing.T) {
+	t.Parallel()
+	own, _ := pair(t, Options{})
+	ended := make(chan error, 1)
+	go func() { ended <- own.Watch(t.Context(), time.Millisecond, 20*time.Millisecond, 50) }()
+	begun := own.Sock.Heard()
+	eventually(t, 30*time.Second, "ten answers", func() bool {
+		return own.Sock.Heard() > begun+int64(50*time.Millisecond)
+	})
+	select {
+	case err := <-ended:
+		t.Fatalf("the watch has ended: %v", err)
+	default:
+	}
+	silent, _ := pair(t, Options{})
+	silent.ssh = answers{asked: make(chan struct{}, 100), answer: make(chan struct{})}
+	var why *SilentError
+	if err := silent.Watch(t.Context(), time.Millisecond, time.Millisecond, 3); !errors.As(err, &why) {
+		t.Errorf("a silent peer: %v", err)
+	}
+	if silent.Context().Err() == nil {
+		t.Error("the connection is open")
+	}
+}

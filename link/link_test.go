@@ -1,0 +1,401 @@
+package link
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// pair makes a connection over loopback: ours, as a server, and that of a peer which is x/crypto
+// alone.
+func pair(t *testing.T, o Options) (own *Conn, peer *ssh.Client) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	theirs, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, key, _ := ed25519.GenerateKey(rand.Reader)
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &ssh.ServerConfig{NoClientAuth: true}
+	config.AddHostKey(signer)
+	if o.Workers == nil {
+		o.Workers = NewWorkers()
+		t.Cleanup(o.Workers.Close)
+	}
+	o.Log = slog.New(slog.DiscardHandler)
+	own = New(ours, o)
+	t.Cleanup(func() {
+		_ = own.Close()
+		<-own.Done()
+	})
+	met := make(chan error, 1)
+	go func() {
+		_, err := own.Accept(t.Context(), config)
+		met <- err
+	}()
+	conn, channels, requests, err := ssh.NewClientConn(theirs, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}) // loopback, own key
+	if err == nil {
+		err = <-met
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer = ssh.NewClient(conn, channels, requests)
+	t.Cleanup(func() { _ = peer.Close() })
+	return own, peer
+}
+
+// far is the peer's end of a channel.
+type far struct {
+	ssh.Channel
+	reqs <-chan *ssh.Request
+}
+
+// channel opens a channel to the peer.
+func channel(t *testing.T, own *Conn, peer *ssh.Client, o ChannelOptions) (*Channel, far) {
+	t.Helper()
+	return opener(t, own, peer)(o)
+}
+
+// opener opens channels to the peer.
+func opener(t *testing.T, own *Conn, peer *ssh.Client) func(ChannelOptions) (*Channel, far) {
+	t.Helper()
+	offers := peer.HandleChannelOpen("x")
+	return func(o ChannelOptions) (*Channel, far) {
+		t.Helper()
+		end := make(chan far, 1)
+		go func() {
+			ch, reqs, err := (<-offers).Accept()
+			if err != nil {
+				close(end)
+				return
+			}
+			end <- far{ch, reqs}
+		}()
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+		defer cancel()
+		ch, err := own.OpenChannel(ctx, "x", nil, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ch, <-end
+	}
+}
+
+// within fails the test where f takes long.
+func within(t *testing.T, what string, f func()) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f()
+	}()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%s does not end", what)
+	}
+}
+
+// eventually waits until a condition holds.
+func eventually(t *testing.T, limit time.Duration, what string, holds func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+func read(t *testing.T, c relay.Conn, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Fatalf("read %q, %v; want %q", got, err, want)
+	}
+}
+
+// TestReadDeadline: a read ends at its deadline, also at one that is set while it waits, and what
+// the abandoned read of x/crypto brings is taken by the next one.
+func TestReadDeadline(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	ch, far := channel(t, own, peer, ChannelOptions{})
+	go ssh.DiscardRequests(far.reqs)
+	_ = ch.SetReadDeadline(time.Now().Add(time.Millisecond))
+	within(t, "a read", func() {
+		if n, err := ch.Read(make([]byte, 8)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%d, %v", n, err)
+		}
+	})
+	_ = ch.SetReadDeadline(time.Time{})
+	failed := make(chan error, 1)
+	go func() {
+		_, err := ch.Read(make([]byte, 8))
+		failed <- err
+	}()
+	eventually(t, 30*time.Second, "the read waits", func() bool {
+		ch.reads.mu.Lock()
+		defer ch.reads.mu.Unlock()
+		return ch.waiting
+	})
+	_ = ch.SetReadDeadline(time.Unix(1, 0))
+	within(t, "a read that waits", func() {
+		if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+	})
+	_, _ = far.Write([]byte("hello"))
+	if n, err := ch.Read(make([]byte, 8)); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("after the deadline: %d, %v", n, err)
+	}
+	_ = ch.SetReadDeadline(time.Time{})
+	read(t, ch, "he")
+	read(t, ch, "llo")
+	_ = far.CloseWrite()
+	for range 2 {
+		if n, err := ch.Read(make([]byte, 8)); n != 0 || err != io.EOF {
+			t.Errorf("%d, %v", n, err)
+		}
+	}
+}
+
+// TestReady: what Ready returns tells of bytes, of the end and of Close, as often as it is asked,
+// and not of what was taken.
+func TestReady(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	open := opener(t, own, peer)
+	ch, far := open(ChannelOptions{})
+	go ssh.DiscardRequests(far.reqs)
+	first := ch.Ready()
+	select {
+	case <-first:
+		t.Error("ready without a byte")
+	case <-ch.Ready():
+		t.Error("ready without a byte")
+	default:
+	}
+	_, _ = far.Write([]byte("hello"))
+	within(t, "the wait for bytes", func() { <-first })
+	within(t, "the wait for bytes that have come", func() { <-ch.Ready() })
+	read(t, ch, "hello")
+	select {
+	case <-ch.Ready():
+		t.Error("ready although all was taken")
+	default:
+	}
+	_ = far.CloseWrite()
+	within(t, "the wait for the end", func() { <-ch.Ready() })
+	within(t, "the wait for the end", func() { <-ch.Ready() })
+	other, _ := open(ChannelOptions{})
+	waiting := other.Ready()
+	_ = other.Close()
+	within(t, "the wait for Close", func() { <-waiting })
+	within(t, "the wait after Close", func() { <-other.Ready() })
+	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("read of a closed channel: %v", err)
+	}
+}
+
+// TestWriteDeadline: a write to a peer that opens no window ends at its deadline. It reports what
+// x/crypto has, which comes once the peer reads, in its order.
+func TestWriteDeadline(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	ch, far := channel(t, own, peer, ChannelOptions{})
+	go ssh.DiscardRequests(far.reqs)
+	all := make([]byte, 3<<20) // more than the window
+	for i := range all {
+		all[i] = byte(i * 7 >> 3)
+	}
+	sent := 0
+	for n := 1; n > 0 || !ch.Writing(); sent += n { // until a write of which x/crypto has nothing
+		_ = ch.SetWriteDeadline(time.Now().Add(50 * time.Millisecond))
+		within(t, "a write", func() {
+			var err error
+			if n, err = ch.Write(bytes.Clone(all[sent:])); !errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Errorf("%d, %v", n, err)
+			}
+		})
+	}
+	if sent == 0 || sent == len(all) {
+		t.Errorf("%d bytes were handed over to a peer that reads nothing", sent)
+	}
+	_ = ch.SetWriteDeadline(time.Time{})
+	got := make([]byte, len(all))
+	done := make(chan error, 1)
+	go func() {
+		_, err := io.ReadFull(far, got)
+		done <- err
+	}()
+	if n, err := ch.Write(all[sent:]); err != nil || n != len(all)-sent {
+		t.Errorf("the rest: %d, %v", n, err)
+	}
+	within(t, "the peer", func() {
+		if err := <-done; err != nil || string(got) != string(all) {
+			t.Errorf("%v, or the bytes are not those that were written", err)
+		}
+	})
+}
+
+// TestCloseDuringCalls: Close ends a read and a write that wait for the peer, and does not wait for
+// it itself.
+func TestCloseDuringCalls(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	ch, far := channel(t, own, peer, ChannelOptions{})
+	go ssh.DiscardRequests(far.reqs)
+	readErr, writeErr, halfErr := make(chan error, 1), make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := ch.Read(make([]byte, 1))
+		readErr <- err
+	}()
+	go func() {
+		n, err := ch.Write(make([]byte, 3<<20))
+		if n == 0 {
+			err = errors.New("a write of which x/crypto has much counts nothing")
+		}
+		writeErr <- err
+	}()
+	eventually(t, 30*time.Second, "the write waits", ch.Writing)
+	go func() { halfErr <- ch.CloseWrite() }()
+	within(t, "Close", func() {
+		_ = ch.Close()
+		_ = ch.Close()
+		for _, err := range []error{<-readErr, <-writeErr, <-halfErr} {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Error(err)
+			}
+		}
+	})
+	if n, err := ch.Write([]byte("x")); n != 0 || !errors.Is(err, net.ErrClosed) {
+		t.Errorf("%d, %v", n, err)
+	}
+	if end := ch.End(time.Hour); end.How != relay.ConnOpen {
+		t.Errorf("%+v", end)
+	}
+}
+
+// TestEnds: how each end of a channel is told.
+func TestEnds(t *testing.T) {
+	t.Parallel()
+	refusal := relay.Errorf(relay.CodeLocalRefused, "nobody is there")
+	says := func(ch *Channel, r *Request) {
+		switch r.Type {
+		case "broke-off":
+			ch.Say(relay.ConnEnd{How: relay.ConnBrokeOff})
+		case "refused":
+			ch.Say(relay.ConnEnd{How: relay.ConnRefused, Refusal: refusal})
+		case "ended":
+			ch.Say(relay.ConnEnd{How: relay.ConnEOF})
+		}
+	}
+	for name, x := range map[string]struct {
+		eof      EOFMeans
+		explains bool
+		peer     func(c *ssh.Client, ch far)
+		err      error
+		end      relay.ConnEnd
+	}{
+		"in order": {EOFUnlessLost, false, func(_ *ssh.Client, ch far) { _ = ch.CloseWrite() }, io.EOF, relay.ConnEnd{How: relay.ConnEOF}},
+		"lost":     {EOFUnlessLost, false, func(c *ssh.Client, _ far) { _ = c.Close() }, ErrLost, relay.ConnEnd{How: relay.ConnLost}},
+		"broke off": {EOFUnlessLost, true, func(_ *ssh.Client, ch far) {
+			_, _ = ch.SendRequest("broke-off", true, nil)
+			_ = ch.Close()
+		}, io.ErrUnexpectedEOF, relay.ConnEnd{How: relay.ConnBrokeOff}},
+		"refused": {EOFUnlessLost, true, func(_ *ssh.Client, ch far) {
+			_, _ = ch.SendRequest("refused", false, nil)
+			_ = ch.Close()
+		}, io.EOF, relay.ConnEnd{How: relay.ConnRefused, Refusal: refusal}},
+		"refused after EOF": {EOFUnlessLost, true, func(_ *ssh.Client, ch far) {
+			_ = ch.CloseWrite()
+			_, _ = ch.SendRequest("refused", true, nil)
+			_ = ch.Close()
+		}, io.EOF, relay.ConnEnd{How: relay.ConnRefused, Refusal: refusal}},
+		"told": {EOFLost, true, func(_ *ssh.Client, ch far) {
+			_, _ = ch.SendRequest("ended", false, nil)
+			_ = ch.CloseWrite()
+		}, io.EOF, relay.ConnEnd{How: relay.ConnEOF}},
+		"told nothing": {EOFLost, true, func(_ *ssh.Client, ch far) { _ = ch.Close() }, ErrLost, relay.ConnEnd{How: relay.ConnLost}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			own, peer := pair(t, Options{})
+			ch, far := channel(t, own, peer, ChannelOptions{EOF: x.eof, Explains: x.explains, Request: says})
+			go ssh.DiscardRequests(far.reqs)
+			go x.peer(peer, far)
+			within(t, "a read", func() {
+				if n, err := ch.Read(make([]byte, 1)); n != 0 || err != x.err {
+					t.Errorf("%d, %v; want %v", n, err, x.err)
+				}
+			})
+			if end := ch.End(30 * time.Second); end != x.end {
+				t.Errorf("%+v, want %+v", end, x.end)
+			}
+		})
+	}
+}
+
+// countedEnds counts the reads that have learned the end.
+type countedEnds struct {
+	ssh.Channel
+	ends atomic.Int64
+}
+
+func (c *countedEnds) Read(p []byte) (int, error) {
+	n, err := c.Channel.Read(p)
+	if err != nil {
+		c.ends.Add(1)
+	}
+	return n, err
+}
+
+// A channel that is closed while a read waits has two readers, of which x/crypto wakes one only: the
+// other one waited for ever.
+func TestCloseOfAWatchedChannelLeavesNoReader(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	ch, far := channel(t, own, peer, ChannelOptions{})
+	go func() {
+		ssh.DiscardRequests(far.reqs)
+		_ = far.Close()
+	}()
+	counted := &countedEnds{Channel: ch.ch.Channel}
+	ch.ch.Channel = counted
+	ch.Ready()
+	eventually(t, 30*time.Second, "the read to wait", func() bool { return !ch.ch.reading.TryLock() || tooEarly(&ch.ch.reading) })
+	_ = ch.Close()
+	eventually(t, 30*time.Second, "both readers to learn the end", func() bool { return counted.ends.Load() == 2 })
+}
+
+func tooEarly(mu *sync.Mutex) bool {
+	mu.Unlock()
+	return false
+}

@@ -1,0 +1,168 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+const (
+	// maxUnanswered is how many opens without an answer a connection may have. Each keeps a
+	// goroutine until the peer answers, and, if it was too late, closes what it opened.
+	maxUnanswered = 2048
+	// maxUnclosed is how many channels that are closed here a peer may leave open when it closes
+	// none of them for unclosedTime: many requests that end at once leave more to a slow client.
+	// The next open finds it out. maxAlive bounds those of a slow client too.
+	maxUnclosed  = 1024
+	unclosedTime = 10 * time.Second
+	maxAlive     = 8192
+)
+
+// ErrUnclosed refuses an open on a connection whose peer has yet to close the channels before it.
+var ErrUnclosed = errors.New("the peer has not closed earlier channels yet")
+
+// RefusedError is the answer of a peer that refuses a channel.
+type RefusedError struct {
+	Reason Reason
+	Text   string // of the peer, as it came
+}
+
+// Error implements error.
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("channel refused (%v): %s", e.Reason, e.Text)
+}
+
+// channels counts the channels that this side has opened.
+type channels struct {
+	mu         sync.Mutex
+	inUse      int           // not closed by either side
+	alive      int           // those and the ones that the peer has not closed yet
+	closedAt   time.Time     // when the peer closed one last, or was first seen to leave too many
+	opening    int           // opens that somebody waits for
+	unanswered int           // opens without an answer, or answered too late and not closed yet
+	drained    chan struct{} // made by Drain, closed when nothing is in use
+}
+
+// change changes the numbers, and notices that nothing is in use any more.
+func (n *channels) change(f func()) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f()
+	if n.drained != nil && n.inUse+n.opening == 0 && !over(n.drained) {
+		close(n.drained)
+	}
+}
+
+func (n *channels) opened() {
+	n.change(func() { n.inUse, n.alive = n.inUse+1, n.alive+1 })
+}
+
+func (n *channels) released() {
+	n.change(func() {
+		n.inUse--
+		if n.alive-n.inUse == maxUnclosed+1 {
+			n.closedAt = time.Now()
+		}
+	})
+}
+
+func (n *channels) closed() {
+	n.change(func() { n.alive, n.closedAt = n.alive-1, time.Now() })
+}
+
+// InUse returns how many channels that this side has opened are in use, or will be: those that
+// somebody waits for count.
+func (c *Conn) InUse() int {
+	n := &c.channels
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.inUse + n.opening
+}
+
+// Drain lets no channel be opened any more, and returns what is closed when none is in use.
+func (c *Conn) Drain() <-chan struct{} {
+	n := &c.channels
+	n.change(func() {
+		if n.drained == nil {
+			n.drained = make(chan struct{})
+		}
+	})
+	return n.drained
+}
+
+// reserveOpen counts an open without an answer, or says why there can be none. A peer that does
+// not close its channels loses the connection.
+func (c *Conn) reserveOpen() error {
+	n := &c.channels
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch unclosed := n.alive - n.inUse; {
+	case c.ctx.Err() != nil || n.drained != nil:
+		return ErrLost
+	case c.o.Unbounded:
+	case n.unanswered >= maxUnanswered:
+		return ErrLost
+	case unclosed > maxUnclosed && time.Since(n.closedAt) >= unclosedTime:
+		c.Log().Warn("the ssh peer does not close its channels; the connection is given up", "open", unclosed)
+		go func() { _ = c.Close() }()
+		return ErrLost
+	case n.alive+n.unanswered >= maxAlive:
+		return ErrUnclosed
+	}
+	n.unanswered++
+	n.opening++
+	return nil
+}
+
+// opened is the outcome of an open.
+type opened struct {
+	ch   ssh.Channel
+	reqs <-chan *ssh.Request
+	err  error
+}
+
+// OpenChannel opens a channel. Its errors are a *RefusedError, ErrUnclosed, that of ctx, or
+// ErrLost: the connection has ended, or takes no channels. A channel that the peer confirms after
+// the end of ctx is closed. It needs the handshake.
+func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o ChannelOptions) (*Channel, error) {
+	if err := c.reserveOpen(); err != nil {
+		return nil, err
+	}
+	n := &c.channels
+	defer n.change(func() { n.opening-- }) // newChannel has counted the channel by then
+	result, left := make(chan opened), make(chan struct{})
+	defer close(left) // what is opened after this is closed
+	if !c.Go("open", func() {
+		defer n.change(func() { n.unanswered-- })
+		ch, reqs, err := c.ssh.OpenChannel(kind, payload)
+		select {
+		case result <- opened{ch, reqs, err}:
+		case <-left:
+			if err == nil {
+				_ = c.newChannel(ch, reqs, o, true).Close()
+			}
+		}
+	}) {
+		n.change(func() { n.unanswered-- })
+		return nil, ErrLost
+	}
+	select {
+	case r := <-result:
+		var refused *ssh.OpenChannelError
+		switch {
+		case r.err == nil:
+			return c.newChannel(r.ch, r.reqs, o, true), nil
+		case errors.As(r.err, &refused):
+			return nil, &RefusedError{refused.Reason, refused.Message}
+		}
+		return nil, ErrLost
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-c.ctx.Done(): // x/crypto may not say so
+		return nil, ErrLost
+	}
+}

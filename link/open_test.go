@@ -1,0 +1,105 @@
+package link
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+)
+
+// unclosed is a channel of a peer that takes what it is sent and never says CLOSE.
+type unclosed struct {
+	ssh.Channel
+}
+
+func (unclosed) Read([]byte) (int, error)                       { return 0, io.EOF }
+func (unclosed) Write(p []byte) (int, error)                    { return len(p), nil }
+func (unclosed) Close() error                                   { return nil }
+func (unclosed) CloseWrite() error                              { return nil }
+func (unclosed) SendRequest(string, bool, []byte) (bool, error) { return false, nil }
+
+// TestChannelsLeftOpen: a peer that never closes the channels of ended requests loses
+// its connection before they fill the memory.
+func TestChannelsLeftOpen(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	reqs := make(chan *ssh.Request)
+	defer close(reqs)
+	for range maxUnclosed + 1 {
+		_ = own.newChannel(unclosed{}, reqs, ChannelOptions{}, true).Close()
+	}
+	own.channels.change(func() { own.channels.closedAt = own.channels.closedAt.Add(-unclosedTime) })
+	if _, err := own.OpenChannel(t.Context(), "x", nil, ChannelOptions{}); err != ErrLost {
+		t.Errorf("an open: %v", err)
+	}
+	within(t, "the connection", func() { _ = peer.Wait() })
+}
+
+// TestCrowdThatEndsAtOnce: when many requests end together their client closes the
+// channels as fast as it can. It lost its tunnel, with all that was under way.
+func TestCrowdThatEndsAtOnce(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	var all []chan *ssh.Request
+	for range 2 * maxUnclosed {
+		reqs := make(chan *ssh.Request)
+		all = append(all, reqs)
+		_ = own.newChannel(unclosed{}, reqs, ChannelOptions{}, true).Close()
+	}
+	left := func() (n int) {
+		own.channels.change(func() { n = own.channels.alive })
+		return n
+	}
+	for i, reqs := range all {
+		close(reqs)
+		if i%100 == 0 {
+			eventually(t, 30*time.Second, "it to be seen as closed", func() bool { return left() < len(all)-i })
+			if err := own.reserveOpen(); err != nil {
+				t.Errorf("an open while channels are closed: %v", err)
+			}
+		}
+	}
+	eventually(t, 30*time.Second, "all to be closed", func() bool { return left() == 0 })
+	if err := own.reserveOpen(); err != nil {
+		t.Errorf("an open: %v", err)
+	}
+	if _, _, err := peer.SendRequest("x", true, nil); err != nil {
+		t.Errorf("the connection was given up: %v", err)
+	}
+}
+
+// TestChannelsBeyondAll: a client that closes, but later than requests come, gets no
+// more of them for a while.
+func TestChannelsBeyondAll(t *testing.T) {
+	t.Parallel()
+	own, _ := pair(t, Options{})
+	n := &own.channels
+	n.change(func() { n.alive, n.closedAt = maxAlive, time.Now() })
+	if _, err := own.OpenChannel(t.Context(), "x", nil, ChannelOptions{}); !errors.Is(err, ErrUnclosed) {
+		t.Errorf("a channel beyond all: %v", err)
+	}
+	n.change(func() {
+		if n.unanswered+n.opening != 0 {
+			t.Errorf("%d opens are counted as under way", n.unanswered+n.opening)
+		}
+	})
+}
+
+// TestLeftCallsAreCounted: a call that x/crypto keeps is counted until it returns, and does not
+// hold up the end of the connection.
+func TestLeftCallsAreCounted(t *testing.T) {
+	t.Parallel()
+	workers := NewWorkers()
+	own, _ := pair(t, Options{Workers: workers})
+	over := make(chan struct{})
+	own.Go("test", func() { <-over })
+	_ = own.Close()
+	<-own.Done()
+	if n := workers.Left(); n != 1 {
+		t.Errorf("%d calls are counted as left", n)
+	}
+	close(over)
+	eventually(t, 30*time.Second, "the call has returned", func() bool { return workers.Left() == 0 })
+}

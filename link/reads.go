@@ -1,0 +1,286 @@
+package link
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"relay/budget"
+)
+
+const (
+	// PauseAfter is the time without a Read after which a channel counts as paused. What a peer
+	// can send within it is not counted.
+	PauseAfter = 100 * time.Millisecond
+	// PausedBytes is what a paused channel may hold: x/crypto's window, which is a constant, and
+	// what the exchange keeps back.
+	PausedBytes = 2<<20 + 256<<10
+	// smallPiece is the size of a read of which not much is expected, largePiece that of a read
+	// after one that was filled: x/crypto cuts packets of 32 KiB.
+	smallPiece, largePiece = 4 << 10, 32 << 10
+)
+
+var (
+	smallPieces = sync.Pool{New: func() any { return new([smallPiece]byte) }}
+	largePieces = sync.Pool{New: func() any { return new([largePiece]byte) }}
+)
+
+// reads serves the reads of a channel. x/crypto gives no way to interrupt one, so each runs in a
+// goroutine and into a buffer of its own, at most one at a time, and whoever waits for it can
+// leave: what it brings is taken by the next Read.
+//
+// x/crypto goes on taking what the peer sends between two Reads, up to its window. So a channel
+// without a Read for a while reads one piece ahead; when something came, the bytes that may
+// follow are reserved in the budget until the next Read. An idle peer reserves nothing.
+type reads struct {
+	work     *Workers
+	from     io.Reader         // the channel
+	end      func(error) error // what an error of it means; may wait
+	failed   func(any)         // told of a panic
+	over     <-chan struct{}   // closed when the connection holds nothing any more
+	deadline deadline
+	ready    chan struct{} // has an element once bytes, or the end, have come
+	run      func()        // readOnce
+
+	budget  *budget.Budget // nil = what waits is not counted, and nothing is read ahead
+	account int64
+	cut     func() // called when the budget has no space
+
+	mu       sync.Mutex
+	timer    *time.Timer
+	reading  bool // a read of x/crypto runs
+	ahead    bool // it was started by a pause
+	waiting  bool // a Read waits for it
+	large    bool // the next one may bring much
+	buf      []byte
+	data     []byte // of buf, came and not yet taken
+	err      error  // what comes after data
+	closed   bool
+	reserved bool
+}
+
+// start completes r.
+func (r *reads) start() {
+	r.ready = make(chan struct{}, 1)
+	r.run = r.readOnce
+	if r.budget == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.timer = time.AfterFunc(PauseAfter, r.paused)
+}
+
+// Read implements relay.Conn.
+func (r *reads) Read(p []byte) (int, error) {
+	passed := r.deadline.wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.resume()
+	for {
+		switch {
+		case over(passed):
+			r.pause()
+			return 0, os.ErrDeadlineExceeded
+		case len(p) == 0:
+			return 0, nil
+		case len(r.data) > 0:
+			n := copy(p, r.data)
+			if r.data = r.data[n:]; len(r.data) == 0 {
+				r.free()
+			}
+			r.pause()
+			return n, nil
+		case r.err != nil:
+			return 0, r.err
+		case r.closed:
+			return 0, net.ErrClosed
+		}
+		r.startRead()
+		r.waiting = true
+		r.mu.Unlock()
+		r.wait(passed)
+		r.mu.Lock()
+		r.waiting = false
+	}
+}
+
+// wait waits for the read of x/crypto. One that brings nothing soon after the end of the connection
+// brings nothing any more.
+func (r *reads) wait(passed <-chan struct{}) {
+	select {
+	case <-r.ready:
+		return
+	case <-passed:
+		return
+	case <-r.over:
+	}
+	late := time.NewTimer(EndTime)
+	defer late.Stop()
+	select {
+	case <-r.ready:
+	case <-passed:
+	case <-late.C:
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.reading && r.err == nil {
+			r.err = ErrLost
+		}
+	}
+}
+
+// Ready implements relay.Conn.
+func (r *reads) Ready() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.data) > 0 || r.err != nil || r.closed {
+		r.signal()
+	} else {
+		r.startRead()
+	}
+	return r.ready
+}
+
+// startRead starts a read of x/crypto, unless one runs; mu is held, and there are no data.
+func (r *reads) startRead() {
+	select {
+	case <-r.ready: // of what was taken
+	default:
+	}
+	if !r.reading {
+		r.reading, r.ahead = true, false
+		r.work.Go(r.run)
+	}
+}
+
+// readOnce reads one piece.
+func (r *reads) readOnce() {
+	buf, n, err := r.take(), 0, error(ErrLost)
+	defer func() {
+		if v := recover(); v != nil {
+			n, err = 0, ErrLost
+			r.failed(v)
+		}
+		r.came(buf, n, err)
+	}()
+	if n, err = r.from.Read(buf); err != nil {
+		err = r.end(err)
+	}
+}
+
+// take returns a buffer for the next read.
+func (r *reads) take() []byte {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.large {
+		return largePieces.Get().(*[largePiece]byte)[:]
+	}
+	return smallPieces.Get().(*[smallPiece]byte)[:]
+}
+
+// came notes the result of a read.
+func (r *reads) came(buf []byte, n int, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.reading = false
+	r.large = n == len(buf) || n > smallPiece
+	if r.err == nil {
+		r.err = err
+	}
+	r.buf, r.data = buf, buf[:n]
+	if n == 0 || r.closed {
+		r.free()
+	}
+	r.signal()
+	switch {
+	case len(r.data) == 0 || r.waiting:
+	case r.ahead:
+		r.reserve()
+	default:
+		r.pause()
+	}
+}
+
+// free gives the buffer back; mu is held.
+func (r *reads) free() {
+	switch len(r.buf) {
+	case largePiece:
+		largePieces.Put((*[largePiece]byte)(r.buf))
+	case smallPiece:
+		smallPieces.Put((*[smallPiece]byte)(r.buf))
+	}
+	r.buf, r.data = nil, nil
+}
+
+// signal makes ready receivable; mu is held.
+func (r *reads) signal() {
+	select {
+	case r.ready <- struct{}{}:
+	default:
+	}
+}
+
+// pause begins a time without a Read, resume ends it; mu is held.
+func (r *reads) pause() {
+	if r.timer != nil && !r.closed && r.err == nil {
+		r.timer.Reset(PauseAfter)
+	}
+}
+
+func (r *reads) resume() {
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.release()
+}
+
+// paused is called when the channel has had no Read for PauseAfter. A call that has waited for mu
+// while a Read ran comes too early, and another one follows it.
+func (r *reads) paused() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	switch {
+	case r.waiting || r.closed || r.reserved || len(r.data) == 0 && r.err != nil:
+	case len(r.data) > 0:
+		r.reserve()
+	case !r.reading:
+		r.startRead()
+		r.ahead = true
+	}
+}
+
+// reserve counts the bytes that may wait, or cuts the channel; mu is held, and there are data.
+func (r *reads) reserve() {
+	if r.reserved {
+		return
+	}
+	if r.reserved = r.budget.Reserve(r.account, PausedBytes); !r.reserved {
+		r.free()
+		r.err = budget.ErrOver
+		r.signal()
+		go r.cut()
+	}
+}
+
+func (r *reads) release() {
+	if r.reserved {
+		r.reserved = false
+		r.budget.Release(r.account, PausedBytes)
+	}
+}
+
+// close ends the reads. What was reserved is given back.
+func (r *reads) close() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	if r.timer != nil {
+		r.timer.Stop()
+	}
+	r.free()
+	r.release()
+	r.signal()
+	r.deadline.stop()
+}

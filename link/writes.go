@@ -1,0 +1,160 @@
+package link
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+)
+
+// writePiece is how much one write of x/crypto gets: one packet.
+const writePiece = 32 << 10
+
+var writePieces = sync.Pool{New: func() any { return new([writePiece]byte) }}
+
+// writes serves the writes of a channel. x/crypto gives no way to interrupt a write that waits for
+// the peer's window, or for its socket, so each runs in a goroutine with a copy of its bytes, which
+// can be left alone: the next write waits for it.
+type writes struct {
+	work     *Workers
+	failed   func(any)       // told of a panic
+	done     <-chan struct{} // closed when the channel is closed here
+	gone     <-chan struct{} // closed when the connection has ended
+	deadline deadline
+	run      func() // writeOnce
+	wrote    chan wrote
+
+	mu    sync.Mutex // one Write at a time
+	left  bool       // a write that nobody has waited for is under way
+	to    io.Writer  // of the write that is under way
+	piece *[writePiece]byte
+	size  int
+}
+
+type wrote struct {
+	n   int
+	err error
+}
+
+// start completes w.
+func (w *writes) start() {
+	w.wrote = make(chan wrote, 1)
+	w.run = w.writeOnce
+}
+
+// write writes to the channel or to its error output.
+func (w *writes) write(to io.Writer, p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	passed := w.deadline.wait()
+	switch { // both, where a select would take one of them by chance
+	case over(w.done):
+		return 0, net.ErrClosed
+	case over(passed):
+		return 0, os.ErrDeadlineExceeded
+	}
+	if w.left {
+		if _, err := w.await(passed); err != nil {
+			return 0, err
+		}
+	}
+	for total := 0; total < len(p); {
+		if over(w.done) {
+			return total, net.ErrClosed
+		}
+		w.piece = writePieces.Get().(*[writePiece]byte)
+		w.to, w.size = to, copy(w.piece[:], p[total:])
+		w.work.Go(w.run)
+		n, err := w.await(passed)
+		total += n
+		if err != nil {
+			return total, err
+		}
+	}
+	return len(p), nil
+}
+
+// await waits for the write that is under way. One that is left alone counts as sent: its bytes
+// may be on their way.
+func (w *writes) await(passed <-chan struct{}) (n int, err error) {
+	select {
+	case r := <-w.wrote:
+		w.left = false
+		return r.n, r.err
+	case <-w.done:
+		err = net.ErrClosed
+	case <-w.gone:
+		select {
+		case r := <-w.wrote: // of before
+			w.left = false
+			return r.n, r.err
+		default:
+		}
+		err = ErrLost
+	case <-passed:
+		err = os.ErrDeadlineExceeded
+	}
+	w.left = true
+	return w.size, err
+}
+
+// writeOnce writes one piece.
+func (w *writes) writeOnce() {
+	r := wrote{err: ErrLost}
+	defer func() {
+		if v := recover(); v != nil {
+			r.n, r.err = max(r.n, 1), ErrLost // something may be on its way
+			w.failed(v)
+		}
+		w.wrote <- r // it has space: one write runs at a time
+	}()
+	r.n, r.err = w.to.Write(w.piece[:w.size])
+	writePieces.Put(w.piece)
+}
+
+// Writing reports whether a write is under way, also one that was left alone.
+func (w *writes) Writing() bool {
+	if !w.mu.TryLock() {
+		return true
+	}
+	defer w.mu.Unlock()
+	return w.left && len(w.wrote) == 0
+}
+
+// afterWrites runs a call of the channel after the write that is under way.
+func (w *writes) afterWrites(f func() error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.left {
+		if _, err := w.await(w.deadline.wait()); err != nil {
+			return err
+		}
+	}
+	return w.call(f)
+}
+
+// call runs a call of the channel that may wait for the peer or for the socket.
+func (w *writes) call(f func() error) error {
+	passed := w.deadline.wait()
+	ended := make(chan error, 1)
+	w.work.Go(func() {
+		err := error(ErrLost)
+		defer func() {
+			if v := recover(); v != nil {
+				w.failed(v)
+			}
+			ended <- err
+		}()
+		err = f()
+	})
+	select {
+	case err := <-ended:
+		return err
+	case <-w.done:
+		return net.ErrClosed
+	case <-w.gone:
+		return ErrLost
+	case <-passed:
+		return os.ErrDeadlineExceeded
+	}
+}
