@@ -12,20 +12,17 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/caddyserver/certmagic"
 	"github.com/mholt/acmez/v3"
 	"github.com/mholt/acmez/v3/acme"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
+	"go.uber.org/zap"
 
 	"relay"
 )
@@ -128,7 +125,7 @@ func NewACME(o ACMEOptions) (*ACME, error) {
 // configure sets certmagic up without its on-demand mode, which would end an order
 // together with the handshake that asked for it.
 func (a *ACME) configure() {
-	o, log := a.opt, zapLogger(a.opt.Log.With("component", "certmagic").Handler())
+	o, log := a.opt, zap.New(slogCore{a.opt.Log.With("component", "certmagic").Handler()})
 	a.cache = certmagic.NewCache(certmagic.CacheOptions{
 		GetConfigForCert:   func(certmagic.Certificate) (*certmagic.Config, error) { return a.conf, nil },
 		RenewCheckInterval: renewInterval,
@@ -348,16 +345,3 @@ const (
 	certFailed  = "failed"
 	certRefused = "refused" // the quota of new names is used up
 )
-
-// zapLogger returns a logger for certmagic that writes to slog, with its fields as JSON in the
-// message. Level info becomes debug.
-func zapLogger(to slog.Handler) *zap.Logger {
-	core := func(level slog.Level, from ...zapcore.Level) zapcore.Core {
-		lines := slog.NewLogLogger(to, level).Writer()
-		return zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "message", ConsoleSeparator: " "}), zapcore.AddSync(lines),
-			zap.LevelEnablerFunc(func(l zapcore.Level) bool { return slices.Contains(from, l) && to.Enabled(context.Background(), level) }))
-	}
-	return zap.New(zapcore.NewTee(
-		core(slog.LevelDebug, zap.DebugLevel, zap.InfoLevel), core(slog.LevelWarn, zap.WarnLevel), core(slog.LevelError, zap.ErrorLevel),
-	))
-}
