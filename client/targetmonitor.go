@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
 	"sync"
 
 	"relay"
@@ -159,10 +158,17 @@ func speaksTLS(p []byte) bool {
 		told("speaking plain HTTP to an SSL-enabled server port")
 }
 
-// refusesHost reads the start of an HTTP response.
+// refusesHost reads the start of an HTTP response, whose body may be chunked and coded.
 func refusesHost(p []byte) bool {
-	head, body, _ := bytes.Cut(p, []byte("\r\n\r\n"))
-	_, status, _ := wire.StartLine(head)
-	n, err := strconv.Atoi(string(status))
-	return err == nil && record.HostRefusedBy(n, body) != ""
+	h, n, err := wire.Response(p, wire.Limits{}, nil)
+	if err != nil {
+		return false
+	}
+	var decoded []byte
+	body := wire.NewBody(h)
+	body.Tee = func(data, _ []byte) { decoded = append(decoded, data...) }
+	if _, _, err := body.Feed(p[n:]); err != nil {
+		return false
+	}
+	return record.RefusedHost(record.RefusedBy(h.Status, h.Raw, decoded))
 }

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"compress/gzip"
 	"io"
 	"net"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/andybalholm/brotli"
 	"golang.org/x/crypto/ssh"
 )
 
@@ -58,6 +60,17 @@ func TestMistakesOfTheSetUpAreHinted(t *testing.T) {
 			_, _ = io.WriteString(w, body)
 		}
 	}
+	// Development servers code what a caller takes, in chunks.
+	coded := func(coding string, to func(io.Writer) io.WriteCloser) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Encoding", coding)
+			w.WriteHeader(403)
+			_ = http.NewResponseController(w).Flush()
+			z := to(w)
+			_, _ = io.WriteString(z, `Blocked request. This host ("a.example") is not allowed.`)
+			_ = z.Close()
+		}
+	}
 	for name, c := range map[string]struct {
 		h          http.HandlerFunc
 		hostHeader string
@@ -68,6 +81,9 @@ func TestMistakesOfTheSetUpAreHinted(t *testing.T) {
 		"rails":         {answer(403, strings.Repeat(" ", 5000)+"<h1>Blocked hosts: a.example</h1>"), "", LocalHost},
 		"webpack":       {answer(403, "Invalid Host header"), "", LocalHost},
 		"old webpack":   {answer(200, "Invalid Host header"), "", LocalHost},
+		"vite, gzip":    {coded("gzip", func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }), "", LocalHost},
+		"vite, brotli":  {coded("br", func(w io.Writer) io.WriteCloser { return brotli.NewWriter(w) }), "", LocalHost},
+		"rails, origin": {answer(422, "HTTP Origin header (https://a.example) didn&#39;t match request.base_url (http://a.example)"), "", ""},
 		"other 403":     {answer(403, "no"), "", ""},
 		"told about it": {answer(200, "what DisallowedHost means"), "", ""},
 		"rewritten":     {answer(403, "Invalid Host header"), "rewrite", ""},

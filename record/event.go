@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record/body"
 	"relay/wire"
 )
 
@@ -232,16 +233,18 @@ const (
 
 // RefusedBy names the framework that refused a request because of the address that it was sent to, by
 // the start of its answer, as the HostRefusedBy of an event has it; "" if none did.
-func RefusedBy(status int, head, body []byte) string {
-	if status >= http.StatusBadRequest && len(body) > 0 && ContentCoding(head) != "" {
-		plain, _ := DecodeContent(head, bytes.NewReader(body))
-		body, _ = io.ReadAll(io.LimitReader(plain, refusalBytes)) // what came before a fault
+func RefusedBy(status int, head, stored []byte) string {
+	if status >= http.StatusBadRequest && len(stored) > 0 {
+		if label := body.LabelOf(head); len(label.Codings) > 0 {
+			text, _ := body.Open(label, bytes.NewReader(stored), refusalBytes)
+			stored, _ = io.ReadAll(text) // what came before a fault
+		}
 	}
-	if by := HostRefusedBy(status, body); by != "" {
+	if by := HostRefusedBy(status, stored); by != "" {
 		return by
 	}
-	body = body[:min(len(body), refusalBytes)]
-	has := func(text string) bool { return bytes.Contains(body, []byte(text)) }
+	stored = stored[:min(len(stored), refusalBytes)]
+	has := func(text string) bool { return bytes.Contains(stored, []byte(text)) }
 	switch {
 	// The page escapes the apostrophe of "didn't match request.base_url".
 	case status == http.StatusUnprocessableEntity && has("HTTP Origin header (") && has("match request.base_url"):
@@ -250,6 +253,11 @@ func RefusedBy(status int, head, body []byte) string {
 		return "Django" + originRefused
 	}
 	return ""
+}
+
+// RefusedHost reports whether what RefusedBy has named refused the Host header.
+func RefusedHost(by string) bool {
+	return by != "" && by != RedirectedToSelf && !strings.HasSuffix(by, originRefused)
 }
 
 // RedirectTo returns host and target of the https address to which an answer redirects; ok is false

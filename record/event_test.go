@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/andybalholm/brotli"
+
 	"relay"
 	"relay/record"
 )
@@ -84,8 +86,11 @@ func TestRefusedBy(t *testing.T) {
 	coded := func(coding, text string) (head, body string) {
 		var b bytes.Buffer
 		var w io.WriteCloser = gzip.NewWriter(&b)
-		if coding == "deflate" {
+		switch coding {
+		case "deflate":
 			w = zlib.NewWriter(&b)
+		case "br":
+			w = brotli.NewWriter(&b)
 		}
 		_, _ = io.WriteString(w, text)
 		_ = w.Close()
@@ -94,22 +99,28 @@ func TestRefusedBy(t *testing.T) {
 	gzipHead, gzipVite := coded("gzip", "Blocked request. This host (\"a\") is not allowed.")
 	_, gzipLong := coded("gzip", strings.Repeat("x", 32<<20)+"Invalid Host header")
 	deflateHead, deflateVite := coded("deflate", "Blocked request. This host (\"a\") is not allowed.")
+	brotliHead, brotliVite := coded("br", "Blocked request. This host (\"a\") is not allowed.")
+	_, brotliLong := coded("br", strings.Repeat("x", 32<<20)+"Invalid Host header")
 	for name, c := range map[string]struct {
 		status     int
 		head, body string
 		want       string
 	}{
-		"IIS Express":              {400, plain, iis, "IIS Express"},
-		"gzip":                     {403, gzipHead, gzipVite, "Vite"},
-		"deflate":                  {403, deflateHead, deflateVite, "Vite"},
-		"gzip that is cut":         {403, gzipHead, gzipVite[:len(gzipVite)-4], "Vite"},
-		"gzip that is none":        {403, gzipHead, "Invalid Host header", "webpack-dev-server"},
-		"gzip of very many bytes":  {403, gzipHead, gzipLong, ""},
-		"Origin at Rails":          {422, plain, rails, "Rails (Origin)"},
-		"Origin at Django":         {403, plain, django, "Django (Origin)"},
-		"another 422":              {422, plain, "InvalidAuthenticityToken", ""},
-		"another 403 of Django":    {403, plain, "CSRF verification failed. Request aborted.", ""},
-		"a page about the refusal": {200, plain, rails + django, ""},
+		"IIS Express":               {400, plain, iis, "IIS Express"},
+		"gzip":                      {403, gzipHead, gzipVite, "Vite"},
+		"deflate":                   {403, deflateHead, deflateVite, "Vite"},
+		"brotli":                    {403, brotliHead, brotliVite, "Vite"},
+		"brotli that is cut":        {403, brotliHead, brotliVite[:len(brotliVite)-4], "Vite"},
+		"brotli that is none":       {403, brotliHead, "Invalid Host header", "webpack-dev-server"},
+		"brotli of very many bytes": {403, brotliHead, brotliLong, ""},
+		"gzip that is cut":          {403, gzipHead, gzipVite[:len(gzipVite)-4], "Vite"},
+		"gzip that is none":         {403, gzipHead, "Invalid Host header", "webpack-dev-server"},
+		"gzip of very many bytes":   {403, gzipHead, gzipLong, ""},
+		"Origin at Rails":           {422, plain, rails, "Rails (Origin)"},
+		"Origin at Django":          {403, plain, django, "Django (Origin)"},
+		"another 422":               {422, plain, "InvalidAuthenticityToken", ""},
+		"another 403 of Django":     {403, plain, "CSRF verification failed. Request aborted.", ""},
+		"a page about the refusal":  {200, plain, rails + django, ""},
 	} {
 		if got := record.RefusedBy(c.status, []byte(c.head), []byte(c.body)); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
