@@ -159,3 +159,10 @@ func TestBatchIsWrittenTwice(t *testing.T) {
 		t.Errorf("%d attempts are in the queue, want the one under way", n)
 	}
 }
+
+func settle(t *testing.T, ticket *relay.Ticket) {
+	t.Helper()
+	if <-ticket.Done(); ticket.Err() != nil {
+		t.Fatal(ticket.Err())
+	}
+}

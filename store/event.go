@@ -11,6 +11,7 @@ import (
 	"relay"
 	"relay/record"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
@@ -269,7 +270,7 @@ func pageOf(count, ended int) (numbers []int) {
 
 // findEvent reads the row of an event that the actor may see.
 func findEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
-	may, args := aliasAccess(who)
+	may, args := people.AliasAccess(who)
 	if who.Kind == relay.ActorShare {
 		may = `e.id = ? AND EXISTS (SELECT 1 FROM shares sh WHERE sh.id = ? AND sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?))`
 		args = []any{who.Shared, who.Credential, db.Micros(q.Now())}
@@ -290,6 +291,22 @@ func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 		err = relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", e.Alias)
 	}
 	return e, err
+}
+
+// ownEventForUpdate is ownEvent of an event that the transaction changes. It locks the alias too,
+// so that the actor owns it until the transaction ends.
+func ownEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, error) {
+	e, err := ownEvent(c.Query, who, id)
+	if err != nil {
+		return e, err
+	}
+	if err := people.LockAlias(c, e.AliasID); err != nil {
+		return e, err
+	}
+	if err := lockEvents(c, []relay.ID{id}); err != nil { // replays, retention and others wait
+		return e, err
+	}
+	return ownEvent(c.Query, who, id)
 }
 
 // receivingTime is how long after its answer a request is said to be still received.

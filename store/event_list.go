@@ -11,6 +11,7 @@ import (
 	"relay"
 	"relay/record"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 const (
@@ -78,7 +79,7 @@ const (
 // labels that people gave its events.
 func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c relay.Choices, err error) {
 	err = s.db.View(ctx, "read choices", func(q db.Query) error {
-		a, err := findAlias(q, who, alias)
+		a, err := people.FindAlias(q, who, alias)
 		if err != nil {
 			return err
 		}
@@ -128,7 +129,7 @@ func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
 	}
 	switch {
 	case f.Alias != "":
-		a, err := findAlias(l.Query, who, f.Alias)
+		a, err := people.FindAlias(l.Query, who, f.Alias)
 		if err != nil {
 			return nil, err
 		}
@@ -136,7 +137,7 @@ func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
 	case who.Kind == relay.ActorSystem:
 		l.byID = true
 	default:
-		may, args := aliasesAccess(who)
+		may, args := people.AliasesAccess(who)
 		if err := l.All(&l.aliases, `SELECT al.id FROM aliases al WHERE `+may+` LIMIT ?`, append(args, manyAliases+1)...); err != nil {
 			return nil, err
 		}
@@ -358,7 +359,7 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 func (l *listing) oldest() (time.Time, error) {
 	first := int64(0)
 	if l.byID && l.who.Kind != relay.ActorSystem {
-		may, args := aliasesAccess(l.who)
+		may, args := people.AliasesAccess(l.who)
 		err := l.Get(&first, `SELECT COALESCE(MIN(al.created_at), 0) FROM aliases al WHERE `+may, args...)
 		if l.floor != (relay.ID{}) {
 			first = max(first, db.Micros(l.floor.Time()))
@@ -390,7 +391,7 @@ func (l *listing) oldest() (time.Time, error) {
 func (l *listing) page(page *relay.Page, bound relay.ID) (full bool, reached relay.ID, err error) {
 	// The plus keeps the engine from looking up the events of each alias by its index.
 	alias := `+e.alias_id`
-	may, args := aliasAccess(l.who)
+	may, args := people.AliasAccess(l.who)
 	if !l.byID {
 		may, args = db.ColumnIn(`e.alias_id`, l.aliases)
 		alias = `e.alias_id`

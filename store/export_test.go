@@ -64,16 +64,6 @@ func (s *Store) WriterPragma(ctx context.Context, name string) (value string, er
 	return value, err
 }
 
-// MaxRefusedWaiting is how many changes of refused forwards wait to be written.
-const MaxRefusedWaiting = maxRefusedWaiting
-
-// RefusedWaiting is how many of them wait.
-func (s *Store) RefusedWaiting() int {
-	s.refusedQueue.mu.Lock()
-	defer s.refusedQueue.mu.Unlock()
-	return len(s.refusedQueue.waiting)
-}
-
 // WriteFile durably makes or replaces a file.
 var WriteFile = file.Write
 

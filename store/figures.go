@@ -7,6 +7,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // Bounds of one call of Figures.
@@ -32,7 +33,7 @@ func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, sinc
 	defer release()
 	c := newCounting(since, now, buckets)
 	err = s.db.View(ctx, "count events", func(q db.Query) error {
-		a, err := findAlias(q, who, alias)
+		a, err := people.FindAlias(q, who, alias)
 		if err != nil {
 			return err
 		}

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/binary"
 	"strconv"
 	"sync"
@@ -98,24 +96,4 @@ func lowestID(t time.Time) (id relay.ID) {
 	binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))
 	binary.BigEndian.PutUint16(id[4:], uint16(ms))
 	return id
-}
-
-// newSecret makes prefix and 43 characters of 32 random bytes.
-func newSecret(prefix string) string {
-	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
-}
-
-// newName makes a short id of a row, such as tok_….
-func newName(prefix string) string {
-	var b [12]byte
-	_, _ = rand.Read(b[:]) // never fails; a clash would violate the primary key
-	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
-}
-
-// hash is what is stored of a secret.
-func hash(secret string) []byte {
-	h := sha256.Sum256([]byte(secret))
-	return h[:]
 }

@@ -9,26 +9,6 @@ import (
 	"relay/store/spool"
 )
 
-// A login is judged while every other reader of SQLite is busy with long reads.
-func TestLoginsDoNotWaitForReaders(t *testing.T) {
-	t.Parallel()
-	s := openMigrated(t, Options{DataDir: t.TempDir()})
-	for range s.db.Readers() {
-		conn, err := s.db.Read.Conn(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-	}
-	began := time.Now()
-	if _, err := s.TokenOwner(t.Context(), "none"); !errors.Is(err, relay.ErrNotFound) {
-		t.Errorf("after %v: %v", time.Since(began), err)
-	}
-	if err := s.StillValid(t.Context(), relay.Actor{Kind: relay.ActorUser, Credential: "none"}); !errors.Is(err, relay.ErrNotFound) {
-		t.Errorf("after %v: %v", time.Since(began), err)
-	}
-}
-
 // A feed that takes no change does not hold an operation longer than one may take: the change is
 // committed.
 func TestOperationsDoNotWaitForTheFeed(t *testing.T) {

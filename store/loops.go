@@ -59,7 +59,7 @@ func (s *Store) loops(last revisionMark) []loop {
 			return nil
 		}},
 		{name: "free space of the disk", who: everyNode, every: time.Second, round: func(context.Context) error { s.db.Disk.Refresh(); return nil }},
-		{name: "results written late", who: everyNode, every: time.Second, when: withDatabase, round: s.writeLate},
+		{name: "results written late", who: everyNode, every: time.Second, when: withDatabase, round: s.writeBehind},
 		{name: "claims that nobody runs", who: everyNode, every: reconcileInterval, when: withDatabase, round: func(ctx context.Context) error {
 			return s.reconcile(ctx, s.db.Now().Add(-reconcileAge))
 		}},
@@ -164,12 +164,10 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 	return err == nil, err
 }
 
-// writeLate writes what could not be written before, or need not be written at once.
-func (s *Store) writeLate(ctx context.Context) error {
-	s.flushWriteBehind(ctx)
-	s.flushRefused(ctx)
+// writeBehind writes what could not be written before, or need not be written at once.
+func (s *Store) writeBehind(ctx context.Context) error {
+	s.WriteLate(ctx)
 	s.tellStorage(ctx)
-	_ = s.endLateCalls(ctx) // tried again in a second
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"relay"
 	"relay/record"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // Bounds of what people note.
@@ -22,7 +23,7 @@ const (
 // MarkEvent changes what the owner of its alias noted about an event: retention keeps it while
 // it is pinned. change gets the present mark. conflict when the alias has maxMarks already.
 func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error {
-	if err := allow(who, relay.ScopeEventsWrite); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
 	return s.db.Update(ctx, "mark event", func(c *db.Tx) error {
@@ -47,20 +48,20 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 		if mark.Label != "" {
 			text += ", label " + mark.Label
 		}
-		return auditOfAlias(c, who, e.AliasID, "event.mark", id.String(), text+" of "+e.Alias)
+		return people.AuditOfAlias(c, who, e.AliasID, "event.mark", id.String(), text+" of "+e.Alias)
 	})
 }
 
 func checkMark(m relay.Mark) error {
 	switch {
 	case utf8.RuneCountInString(m.Label) > maxLabel:
-		return invalid("label", nil, fmt.Sprintf("must have at most %d characters", maxLabel))
+		return people.Invalid("label", nil, fmt.Sprintf("must have at most %d characters", maxLabel))
 	case !record.IsSafeText(m.Label) || !utf8.ValidString(m.Label):
-		return invalid("label", nil, "must be one line of text without control characters")
+		return people.Invalid("label", nil, "must be one line of text without control characters")
 	case strings.Contains(m.Label, "*"):
-		return invalid("label", nil, "must not contain *, which stands for any rest in a filter")
+		return people.Invalid("label", nil, "must not contain *, which stands for any rest in a filter")
 	case utf8.RuneCountInString(m.Note) > maxNote:
-		return invalid("note", nil, fmt.Sprintf("must have at most %d characters", maxNote))
+		return people.Invalid("note", nil, fmt.Sprintf("must have at most %d characters", maxNote))
 	}
 	return nil
 }
@@ -83,11 +84,11 @@ func setMark(c *db.Tx, e *relay.Event, m relay.Mark) error {
 
 // SavedSearches lists the searches that the actor's account keeps for an alias, by name.
 func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error) {
-	if err := allow(who, relay.ScopeEventsRead); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsRead); err != nil {
 		return nil, err
 	}
 	return db.Read(ctx, s.db, "read saved searches", func(q db.Query) ([]relay.SavedSearch, error) {
-		a, err := findAlias(q, who, alias)
+		a, err := people.FindAlias(q, who, alias)
 		if err != nil {
 			return nil, err
 		}
@@ -99,24 +100,24 @@ func (s *Store) SavedSearches(ctx context.Context, who relay.Actor, alias string
 // SaveSearch keeps a search of an alias for the actor's account; one of the same name is
 // replaced. Without words the name is forgotten.
 func (s *Store) SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error {
-	if err := allow(who, relay.ScopeEventsRead); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsRead); err != nil {
 		return err
 	}
 	search.Name, search.Words = strings.TrimSpace(search.Name), strings.TrimSpace(search.Words)
 	switch {
 	case search.Name == "" || utf8.RuneCountInString(search.Name) > maxLabel || !record.IsSafeText(search.Name) || !utf8.ValidString(search.Name):
-		return invalid("name", nil, fmt.Sprintf("must be one line of 1 to %d characters", maxLabel))
+		return people.Invalid("name", nil, fmt.Sprintf("must be one line of 1 to %d characters", maxLabel))
 	case len(search.Words) > maxNote:
-		return invalid("words", nil, fmt.Sprintf("must have at most %d bytes", maxNote))
+		return people.Invalid("words", nil, fmt.Sprintf("must have at most %d bytes", maxNote))
 	}
 	if _, err := record.ParseFilterWords(search.Words); err != nil {
 		return err
 	}
 	return s.db.Update(ctx, "save search", func(c *db.Tx) error {
-		if err := lockAccount(c, who.Account); err != nil { // its searches are counted
+		if err := people.LockAccount(c, who.Account); err != nil { // its searches are counted
 			return err
 		}
-		a, err := aliasForUpdate(c, func() (*relay.Alias, error) { return findAlias(c.Query, who, alias) })
+		a, err := people.AliasForUpdate(c, func() (*relay.Alias, error) { return people.FindAlias(c.Query, who, alias) })
 		if err != nil {
 			return err
 		}

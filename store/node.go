@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // nodeRow is a row of nodes, with what was read beside it.
@@ -83,7 +84,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 		if err != nil || n == 0 { // it is in that state already
 			return err
 		}
-		return audit(c, who, 0, action, name, "")
+		return people.Audit(c, who, 0, action, name, "")
 	})
 }
 

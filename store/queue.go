@@ -9,11 +9,12 @@ import (
 	"relay"
 	"relay/record"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // BeginReplay appends a replay attempt; see delivery.Queue.
 func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
-	if err := allow(who, relay.ScopeEventsReplay); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return nil, err
 	}
 	if err := s.caughtUp(); err != nil {
@@ -52,7 +53,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		if claim, err = db.RowOf(c.Query, claimFields, claimedSQL, id, id, n); err != nil {
 			return err
 		}
-		return auditOfAlias(c, who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
+		return people.AuditOfAlias(c, who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
 	})
 	if err != nil {
 		return nil, err
@@ -95,14 +96,14 @@ const releaseSlice = 1000
 // alias was offline; see delivery.Queue. It releases the oldest first, in several
 // transactions: when it fails, some events may have been released.
 func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
-	if err := allow(who, relay.ScopeEventsReplay); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return 0, err
 	}
 	until := int64(-1)
 	for more := true; more; {
 		n := 0
 		err := s.db.Update(ctx, "release queued events", func(c *db.Tx) error {
-			a, err := findAlias(c.Query, who, alias)
+			a, err := people.FindAlias(c.Query, who, alias)
 			if err != nil {
 				return err
 			}
@@ -117,7 +118,7 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 			if n == releaseSlice || released+n == 0 {
 				return nil
 			}
-			return audit(c, who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released+n)+" events")
+			return people.Audit(c, who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released+n)+" events")
 		})
 		if err != nil {
 			return released, err
@@ -154,7 +155,7 @@ const cancelSlice = 1000
 // Cancel cancels the queued attempts of an event, the oldest first, in several transactions: when
 // it fails, some may be canceled. It returns conflict when none is queued.
 func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
-	if err := allow(who, relay.ScopeEventsReplay); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
 	}
 	until := 0 // what is asked for later is not canceled
@@ -180,7 +181,7 @@ func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error 
 			case n == 0:
 				return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
 			}
-			return auditOfAlias(c, who, e.AliasID, "cancel", id.String(), "")
+			return people.AuditOfAlias(c, who, e.AliasID, "cancel", id.String(), "")
 		})
 		if err != nil {
 			return err

@@ -71,15 +71,3 @@ func TestRefusedForwardsAtAnotherNode(t *testing.T) {
 		}
 	})
 }
-
-func TestRefusedForwardsInMemoryAreBounded(t *testing.T) {
-	t.Parallel()
-	s := mustOpen(t, store.Options{DataDir: t.TempDir()}) // not served, so nothing is written
-	for i := range 2 * store.MaxRefusedWaiting {
-		s.NoteRefusedForward(1, relay.RefusedForward{Bind: fmt.Sprint(i)})
-		s.NoteAllowedForward(2, fmt.Sprint(i))
-	}
-	if n := s.RefusedWaiting(); n != store.MaxRefusedWaiting {
-		t.Errorf("%d wait", n)
-	}
-}

@@ -12,6 +12,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // Bounds of one transaction that deletes rows. On SQLite such a transaction holds the
@@ -292,7 +293,7 @@ func removeEvents(c *db.Tx, alias int64, list []removalCandidate, now time.Time,
 // deleted too. The event is invisible at once; many or large bodies are deleted in further
 // short transactions before DeleteEvent returns.
 func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error {
-	if err := allow(who, relay.ScopeEventsWrite); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
 	if err := s.caughtUp(); err != nil {
@@ -323,7 +324,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		if slices.Contains(states, queued) {
 			c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
-		return auditOfAlias(c, who, e.AliasID, "event.remove", id.String(), "of "+e.Alias)
+		return people.AuditOfAlias(c, who, e.AliasID, "event.remove", id.String(), "of "+e.Alias)
 	})
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // Intervals of retention. Each alias is checked often enough that an event is deleted at
@@ -102,11 +103,11 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		limit          int
 	}{
 		{`revisions`, `id`, `id < (SELECT MAX(id) FROM revisions) AND at`, now.Add(-revisionLife), expiredRows}, // the newest shows that none is lost
-		{`idempotency`, `credential, key`, `created_at`, now.Add(-idempotencyLife), 10},                         // they hold answers
+		{`idempotency`, `credential, key`, `created_at`, now.Add(-people.IdempotencyLife), 10},                  // they hold answers
 		{`links`, `hash`, `expires_at`, now, expiredRows},
 		{`sessions`, `id`, `expires_at`, now, expiredRows},
 		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},
-		{`refused_forwards`, `account_id, bind, code`, `refused_at`, now.Add(-refusedLife), expiredRows},
+		{`refused_forwards`, `account_id, bind, code`, `refused_at`, now.Add(-people.RefusedLife), expiredRows},
 		{`kept_names`, `name`, `until`, now, expiredRows},
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
 	} {

@@ -6,6 +6,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // shareRow is a share with the alias of its event.
@@ -29,12 +30,12 @@ func shareFields(r *shareRow) []any {
 // the owner of the alias can create shares. The secret is returned once.
 // event-not-replayable when the event could neither be replayed nor be seen.
 func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error) {
-	may := allow(who, relay.ScopeEventsShare)
+	may := people.Allow(who, relay.ScopeEventsShare)
 	if may == nil && !want.ExpiresAt.IsZero() && !want.ExpiresAt.After(s.db.Now()) {
-		may = invalid("expiresIn", nil, "must be in the future")
+		may = people.Invalid("expiresIn", nil, "must be in the future")
 	}
 	var made shareRow
-	secret := newSecret("")
+	secret := people.NewSecret("")
 	err := s.db.UpdateIf(ctx, may, "create share", func(c *db.Tx) error {
 		e, err := ownEvent(c.Query, who, id)
 		if err != nil {
@@ -44,7 +45,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		if err != nil {
 			return err
 		}
-		if err := holdAccount(c, account); err != nil { // accounts before events: the order of locks
+		if err := people.HoldAccount(c, account); err != nil { // accounts before events: the order of locks
 			return err
 		}
 		if e, err = ownEventForUpdate(c, who, id); err != nil {
@@ -52,7 +53,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		}
 		before := account
 		if account, err = ownerOf(c.Query, e.AliasID); err == nil && account != before { // the operator shares for the owner, who has just given the alias away
-			err = holdAccount(c, account)
+			err = people.HoldAccount(c, account)
 		}
 		if err != nil {
 			return err
@@ -60,13 +61,13 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		if e.Blocker != "" && !want.View {
 			return notReplayable(&e)
 		}
-		name := newName("shr_")
+		name := people.NewName("shr_")
 		c.Do(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, one_use, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			name, hash(secret), id, e.AliasID, account, db.BoolToInt(want.View), db.BoolToInt(want.OneUse), db.Micros(s.db.Now()), db.Micros(want.ExpiresAt))
+			name, people.Hash(secret), id, e.AliasID, account, db.BoolToInt(want.View), db.BoolToInt(want.OneUse), db.Micros(s.db.Now()), db.Micros(want.ExpiresAt))
 		if made, err = db.RowOf(c.Query, shareFields, shareQuery+`sh.id = ?`, name); err != nil {
 			return err
 		}
-		return audit(c, who, account, "share.add", name, id.String())
+		return people.Audit(c, who, account, "share.add", name, id.String())
 	})
 	return made.Share, secret, err
 }
@@ -79,7 +80,7 @@ func ownerOf(q db.Query, alias int64) (account int64, err error) {
 
 // Shares lists the shares of an event, for the owner of its alias.
 func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list []relay.Share, err error) {
-	if err := allow(who, relay.ScopeEventsShare); err != nil {
+	if err := people.Allow(who, relay.ScopeEventsShare); err != nil {
 		return nil, err
 	}
 	err = s.db.View(ctx, "read shares", func(q db.Query) error {
@@ -97,7 +98,7 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 
 // RemoveShare revokes one share of an event.
 func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, share string) error {
-	return s.db.UpdateIf(ctx, allow(who, relay.ScopeEventsShare), "remove share", func(c *db.Tx) error {
+	return s.db.UpdateIf(ctx, people.Allow(who, relay.ScopeEventsShare), "remove share", func(c *db.Tx) error {
 		if _, err := ownEventForUpdate(c, who, id); err != nil {
 			return err
 		}
@@ -107,7 +108,7 @@ func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, s
 			return err
 		}
 		c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: owner, Credential: share})
-		return audit(c, who, owner, "share.remove", share, id.String())
+		return people.Audit(c, who, owner, "share.remove", share, id.String())
 	})
 }
 
@@ -122,7 +123,7 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 	const valid = `(sh.expires_at = 0 OR sh.expires_at > ?) AND (sh.one_use = 0 OR sh.uses = 0)`
 	now := s.db.Now()
 	row, err := db.Read(ctx, s.db, "read share", func(q db.Query) (shareRow, error) {
-		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND `+valid, hash(secret), db.Micros(now))
+		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND `+valid, people.Hash(secret), db.Micros(now))
 	})
 	if err == nil && use {
 		err = s.db.Update(ctx, "count use of a share", func(c *db.Tx) error {
@@ -136,7 +137,7 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 				return err
 			}
 			who := relay.Actor{Kind: relay.ActorShare, Name: row.ID, Account: row.Owner}
-			return audit(c, who, row.Owner, "share.use", row.ID, row.Event.String())
+			return people.Audit(c, who, row.Owner, "share.use", row.ID, row.Event.String())
 		})
 	}
 	if err != nil {
@@ -152,7 +153,7 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 // use. It has no rights. ErrNotFound for every other token.
 func (s *Store) UsedShare(ctx context.Context, secret string) (relay.Actor, error) {
 	row, err := db.Read(ctx, s.db, "read share", func(q db.Query) (shareRow, error) {
-		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND sh.one_use = 1 AND sh.uses > 0 AND sh.expires_at > ?`, hash(secret), db.Micros(s.db.Now()))
+		return db.RowOf(q, shareFields, shareQuery+`sh.hash = ? AND sh.one_use = 1 AND sh.uses > 0 AND sh.expires_at > ?`, people.Hash(secret), db.Micros(s.db.Now()))
 	})
 	return relay.Actor{Kind: relay.ActorShare, Name: row.ID, Credential: row.ID}, err
 }

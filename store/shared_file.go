@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // SharedFile returns a file that all nodes of the store share, such as the SSH host key, and
@@ -72,7 +73,7 @@ func folderPrefix(folder string) (prefix string, length int) {
 // ctx ends. A lock that was taken is renewed until unlock is called; after a process has
 // ended without unlocking, it is free after 30 s.
 func (s *Store) LockShared(ctx context.Context, name string) (unlock func(), err error) {
-	holder := newSecret("")
+	holder := people.NewSecret("")
 	for wait := time.Duration(0); ; wait = leaseLife / 60 {
 		if err := db.Pause(ctx, wait); err != nil {
 			return nil, err

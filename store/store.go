@@ -26,6 +26,7 @@ import (
 	"relay"
 	"relay/store/db"
 	"relay/store/file"
+	"relay/store/people"
 	"relay/store/spool"
 )
 
@@ -71,9 +72,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
+// peopleStore is embedded for its operations, by a name that callers do not see.
+type peopleStore = people.Store
+
 // Store keeps everything that has to outlive the process. All methods are safe for
 // concurrent use.
 type Store struct {
+	*peopleStore
+
 	opt   Options
 	log   *slog.Logger
 	db    *db.DB
@@ -89,12 +95,9 @@ type Store struct {
 	outbox          outbox
 	notices         notices
 	noticeChannel   string // of NOTIFY; set by Serve
-	later           writeBehind
-	refusedQueue    refusedQueue
 	heavyReads      *heavyReads
 	meter           meter
 	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
-	lateEnds        lateEnds
 	remover         remover
 	storage         storageUsage
 	jumps           jumpWatch
@@ -139,8 +142,11 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err == nil {
 		s.heavyReads = newHeavyReads(s.db.Readers())
 	}
+	s.peopleStore = people.New(s.db, people.Options{
+		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
+	})
 	if err == nil {
-		s.origin = newSecret("")
+		s.origin = people.NewSecret("")
 		s.spoolID, err = s.loadSpoolID()
 	}
 	if err != nil && spooling && spool.Left(o.DataDir) {
@@ -155,7 +161,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // loadSpoolID reads the id of the data dir, and creates it when absent.
 func (s *Store) loadSpoolID() (string, error) {
 	if s.opt.DataDir == "" {
-		return newSecret("node_"), nil
+		return people.NewSecret("node_"), nil
 	}
 	path := filepath.Join(s.opt.DataDir, "node-id")
 	b, err := os.ReadFile(path)
@@ -165,7 +171,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("read the id of the data dir: %w", err)
 	}
-	id := newSecret("node_")
+	id := people.NewSecret("node_")
 	if s.opt.NoCreate {
 		return id, nil // an operator command claims nothing under this id
 	}
@@ -188,7 +194,7 @@ func (s *Store) Close() error {
 		}
 		s.drainLast()
 		if s.committer != nil && s.committer.down() == nil && !s.spool.Active.Load() {
-			s.flushWriteBehind(context.Background())
+			s.WriteLate(context.Background())
 		}
 		if s.stop != nil {
 			s.stop()

@@ -9,6 +9,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // tunnelSlice is how many aliases one transaction of StoreTunnels changes: SQLite has one
@@ -213,7 +214,7 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 		at    time.Time
 	}
 	out := make(map[int64]time.Time, len(aliases))
-	for some := range slices.Chunk(aliases, aliasSlice) {
+	for some := range slices.Chunk(aliases, people.AliasSlice) {
 		in, args := db.ColumnIn(`id`, some)
 		rows, err := db.ReadRows(ctx, s.db, "read times of tunnels", func(r *row) []any { return []any{&r.alias, (*db.Time)(&r.at)} },
 			`SELECT id, last_online_at FROM aliases WHERE `+in+` AND last_online_at > 0`, args...)
@@ -298,12 +299,12 @@ func setLastOnline(c *db.Tx, times map[int64]time.Time) {
 func (s *Store) AllTunnels(ctx context.Context) (list []relay.TunnelRecord, err error) {
 	for after := int64(0); ; after = list[len(list)-1].Alias {
 		some, err := db.ReadRows(ctx, s.db, "read tunnels", tunnelFields,
-			`SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, aliasSlice)
+			`SELECT `+tunnelColumns+` FROM tunnels WHERE alias_id > ? ORDER BY alias_id LIMIT ?`, after, people.AliasSlice)
 		if err != nil {
 			return nil, err
 		}
 		list = append(list, some...)
-		if len(some) < aliasSlice {
+		if len(some) < people.AliasSlice {
 			return list, nil
 		}
 	}
@@ -319,13 +320,13 @@ func tunnelAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem || who.Admin && who.Alias == 0 && who.Kind != relay.ActorShare {
 		return `1 = 1`, nil
 	}
-	may, args := aliasAccess(who)
+	may, args := people.AliasAccess(who)
 	return `(` + may + `) AND (al.owner_id = ? OR t.account_id = ?)`, append(args, who.Account, who.Account)
 }
 
 // Tunnels lists the tunnels of all nodes that the actor may see, sorted by alias.
 func (s *Store) Tunnels(ctx context.Context, who relay.Actor) (list []relay.TunnelRecord, err error) {
-	if err := allow(who, relay.ScopeAliasesRead); err != nil {
+	if err := people.Allow(who, relay.ScopeAliasesRead); err != nil {
 		return nil, err
 	}
 	may, args := tunnelAccess(who)
@@ -340,7 +341,7 @@ func namedTunnelFields(r *relay.TunnelRecord) []any {
 // CloseTunnel asks the node of a tunnel to close it. The node does so within a second;
 // ErrNotFound when there is no such tunnel, or it was closed already.
 func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) error {
-	if err := allow(who, relay.ScopeAliasesWrite); err != nil {
+	if err := people.Allow(who, relay.ScopeAliasesWrite); err != nil {
 		return err
 	}
 	return s.db.Update(ctx, "close tunnel", func(c *db.Tx) error {
@@ -351,7 +352,7 @@ func (s *Store) CloseTunnel(ctx context.Context, who relay.Actor, id string) err
 		}
 		c.Do(`UPDATE tunnels SET state = 'closing' WHERE tunnel_id = ?`, r.ID)
 		c.Announce(relay.Change{Kind: relay.ChangeTunnel, Alias: r.Alias})
-		return auditOfAlias(c, who, r.Alias, "tunnel.close", r.AliasName, r.ID)
+		return people.AuditOfAlias(c, who, r.Alias, "tunnel.close", r.AliasName, r.ID)
 	})
 }
 

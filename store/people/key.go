@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"cmp"
@@ -54,17 +54,17 @@ func newKey(name, authorizedKey string) (relay.Key, error) {
 	if name == "" {
 		name = record.SafeText(comment)
 	} else if fault := record.NameFault(name); fault != "" {
-		return relay.Key{}, invalid("name", nil, fault)
+		return relay.Key{}, Invalid("name", nil, fault)
 	}
 	return relay.Key{
-		ID: newName("key_"), Name: truncateName(name), Fingerprint: ssh.FingerprintSHA256(public), Type: public.Type(),
+		ID: NewName("key_"), Name: truncateName(name), Fingerprint: ssh.FingerprintSHA256(public), Type: public.Type(),
 		AuthorizedKey: strings.TrimSpace(string(ssh.MarshalAuthorizedKey(public))), CreatedAt: time.Now().UTC().Truncate(time.Microsecond),
 	}, nil
 }
 
 // insertKey registers a key for an account; conflict when anybody has it.
 func insertKey(c *db.Tx, who relay.Actor, account relay.Account, k *relay.Key) error {
-	if err := holdAccount(c, account.ID); err != nil {
+	if err := HoldAccount(c, account.ID); err != nil {
 		return err
 	}
 	k.Account, k.AccountName = account.ID, account.Name
@@ -74,7 +74,7 @@ func insertKey(c *db.Tx, who relay.Actor, account relay.Account, k *relay.Key) e
 		k.ID, k.Account, k.Name, k.Fingerprint, k.Type, k.AuthorizedKey, db.Micros(k.CreatedAt)); err != nil {
 		return err
 	}
-	return audit(c, who, k.Account, "key.add", k.Fingerprint, k.Name)
+	return Audit(c, who, k.Account, "key.add", k.Fingerprint, k.Name)
 }
 
 // parseKey reads one authorized_keys line and accepts the kinds of key that are
@@ -83,11 +83,11 @@ func parseKey(line string) (ssh.PublicKey, string, error) {
 	public, comment, options, rest, err := ssh.ParseAuthorizedKey(record.DecodeText([]byte(line)))
 	switch {
 	case err != nil:
-		return nil, "", invalid("key", nil, "this is not an SSH public key; give the line of a .pub file, such as ssh-ed25519 AAAA…")
+		return nil, "", Invalid("key", nil, "this is not an SSH public key; give the line of a .pub file, such as ssh-ed25519 AAAA…")
 	case len(options) > 0:
-		return nil, "", invalid("key", nil, "options before the key are not supported")
+		return nil, "", Invalid("key", nil, "options before the key are not supported")
 	case strings.TrimSpace(string(rest)) != "":
-		return nil, "", invalid("key", nil, "one key at a time")
+		return nil, "", Invalid("key", nil, "one key at a time")
 	}
 	switch public.Type() {
 	case ssh.KeyAlgoED25519, ssh.KeyAlgoSKED25519, ssh.KeyAlgoECDSA256, ssh.KeyAlgoECDSA384, ssh.KeyAlgoECDSA521, ssh.KeyAlgoSKECDSA256:
@@ -96,9 +96,9 @@ func parseKey(line string) (ssh.PublicKey, string, error) {
 		if k, ok := public.(ssh.CryptoPublicKey).CryptoPublicKey().(*rsa.PublicKey); ok && k.N.BitLen() >= 2048 && k.N.BitLen() <= 8192 {
 			return public, comment, nil
 		}
-		return nil, "", invalid("key", nil, "RSA keys need 2048 to 8192 bits; make a new one: ssh-keygen -t ed25519")
+		return nil, "", Invalid("key", nil, "RSA keys need 2048 to 8192 bits; make a new one: ssh-keygen -t ed25519")
 	}
-	return nil, "", invalid("key", public.Type(), "this kind of key is not accepted; make one by ssh-keygen -t ed25519")
+	return nil, "", Invalid("key", public.Type(), "this kind of key is not accepted; make one by ssh-keygen -t ed25519")
 }
 
 // truncateName makes a name that people gave fit for lists.

@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"cmp"
@@ -27,7 +27,7 @@ func waitingEnrolment(q db.Query, link, lock string) (enrolmentRow, error) {
 		return []any{&e.Proof, &e.Tries, &e.Fingerprint, &e.AuthorizedKey, &e.Remote, &e.Client, (*db.Time)(&e.RequestedAt), (*db.Time)(&e.ExpiresAt)}
 	}
 	e, err := db.RowOf(q, fields, `SELECT proof, tries, fingerprint, authorized_key, remote, client, requested_at, expires_at
-		FROM enrolments WHERE hash = ? AND ended = '' AND expires_at > ?`+lock, hash(link), db.Micros(q.Now()))
+		FROM enrolments WHERE hash = ? AND ended = '' AND expires_at > ?`+lock, Hash(link), db.Micros(q.Now()))
 	e.Link = link
 	e.KeyType, _, _ = strings.Cut(e.AuthorizedKey, " ")
 	return e, err
@@ -53,7 +53,7 @@ func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code
 			c.Announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: key.Fingerprint})
 		}
 		c.Do(`INSERT INTO enrolments (hash, proof, fingerprint, authorized_key, remote, client, requested_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			hash(link), proof(link, code), key.Fingerprint, key.AuthorizedKey, db.StorableText(e.Remote), db.StorableText(e.Client),
+			Hash(link), proof(link, code), key.Fingerprint, key.AuthorizedKey, db.StorableText(e.Remote), db.StorableText(e.Client),
 			db.Micros(e.RequestedAt), db.Micros(e.ExpiresAt))
 		return nil
 	})
@@ -101,7 +101,7 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 				return err
 			}
 		}
-		c.Do(`UPDATE enrolments SET ended = ?, tries = tries + 1 WHERE hash = ?`, ended, hash(link))
+		c.Do(`UPDATE enrolments SET ended = ?, tries = tries + 1 WHERE hash = ?`, ended, Hash(link))
 		if ended != "" {
 			c.Announce(relay.Change{Kind: relay.ChangeEnrolment, Credential: e.Fingerprint})
 		}
@@ -118,19 +118,19 @@ func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, cod
 func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended string, err error) {
 	const query = `SELECT ended FROM enrolments WHERE hash = ?`
 	if how == "" {
-		err = s.db.View(ctx, "read enrolment", func(q db.Query) error { return q.Get(&ended, query, hash(link)) })
+		err = s.db.View(ctx, "read enrolment", func(q db.Query) error { return q.Get(&ended, query, Hash(link)) })
 		return ended, err
 	}
 	err = s.db.Update(ctx, "end enrolment", func(c *db.Tx) error {
-		c.Do(`UPDATE enrolments SET ended = ? WHERE hash = ? AND ended = ''`, how, hash(link))
-		return c.Get(&ended, query, hash(link))
+		c.Do(`UPDATE enrolments SET ended = ? WHERE hash = ? AND ended = ''`, how, Hash(link))
+		return c.Get(&ended, query, Hash(link))
 	})
 	return ended, err
 }
 
 // proof is the hash by which a code is recognized. It cannot be guessed from the database,
 // because the link is not in there.
-func proof(link, code string) []byte { return hash(link + " " + code) }
+func proof(link, code string) []byte { return Hash(link + " " + code) }
 
 // codeLetters are 32 that nobody takes for one another: no 0 1 I O.
 const codeLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"

@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"context"
@@ -16,7 +16,7 @@ const sessionLife = 30 * 24 * time.Hour
 // expired ones.
 func (s *Store) SessionOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorUser, "sessions", allOfAccount+`, x.expires_at, x.created_at`,
-		`x.hash = ? AND x.expires_at > ?`, hash(secret), db.Micros(s.db.Now()))
+		`x.hash = ? AND x.expires_at > ?`, Hash(secret), db.Micros(s.db.Now()))
 }
 
 // Sessions lists the dashboard logins of the actor's account.
@@ -74,19 +74,19 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 	if ttl <= 0 || ttl > most {
 		ttl = most
 	}
-	secret := newSecret("")
+	secret := NewSecret("")
 	err := s.db.UpdateIf(ctx, may, "create "+kind+" link", func(c *db.Tx) error {
 		account, err := subjectOf(c.Query, who, user)
 		if err != nil {
 			return err
 		}
-		if err := holdAccount(c, account.ID); err != nil {
+		if err := HoldAccount(c, account.ID); err != nil {
 			return err
 		}
 		now := s.db.Now()
 		c.Do(`INSERT INTO links (hash, account_id, kind, created_at, expires_at) VALUES (?, ?, ?, ?, ?)`,
-			hash(secret), account.ID, kind, db.Micros(now), db.Micros(now.Add(ttl)))
-		return audit(c, who, account.ID, kind+".add", account.Name, "")
+			Hash(secret), account.ID, kind, db.Micros(now), db.Micros(now.Add(ttl)))
+		return Audit(c, who, account.ID, kind+".add", account.Name, "")
 	})
 	return secret, err
 }
@@ -110,7 +110,7 @@ func (s *Store) Invite(ctx context.Context, secret string) (relay.Account, error
 // linkAccount reads the account of a link of the kind, or of an invite.
 func (s *Store) linkAccount(ctx context.Context, secret, kind string) (relay.Account, error) {
 	return db.Read(ctx, s.db, "read link", func(q db.Query) (relay.Account, error) {
-		return db.RowOf(q, accountFields, linkQuery, hash(secret), db.Micros(s.db.Now()), kind, linkInvite)
+		return db.RowOf(q, accountFields, linkQuery, Hash(secret), db.Micros(s.db.Now()), kind, linkInvite)
 	})
 }
 
@@ -123,16 +123,16 @@ func (s *Store) UseLoginLink(ctx context.Context, secret, remote, userAgent stri
 // useLink uses a link of the kind, or an invite, up and opens a dashboard session for its
 // account. It first registers the key, unless that is nil.
 func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent string, key *relay.Key) (sessionSecret string, acc relay.Account, err error) {
-	sessionSecret = newSecret("")
+	sessionSecret = NewSecret("")
 	err = s.db.Update(ctx, "use link", func(c *db.Tx) (err error) {
-		id, now := newName("ses_"), c.Now()
-		if acc, err = db.RowOf(c.Query, accountFields, linkQuery, hash(secret), db.Micros(now), kind, linkInvite); err != nil {
+		id, now := NewName("ses_"), c.Now()
+		if acc, err = db.RowOf(c.Query, accountFields, linkQuery, Hash(secret), db.Micros(now), kind, linkInvite); err != nil {
 			return err
 		}
-		if err := holdAccount(c, acc.ID); err != nil {
+		if err := HoldAccount(c, acc.ID); err != nil {
 			return err
 		}
-		if err := c.RequireRow(relay.ErrNotFound, `DELETE FROM links WHERE hash = ?`, hash(secret)); err != nil {
+		if err := c.RequireRow(relay.ErrNotFound, `DELETE FROM links WHERE hash = ?`, Hash(secret)); err != nil {
 			return err
 		}
 		who := relay.Actor{Kind: relay.ActorUser, Account: acc.ID, Name: acc.Name}
@@ -145,8 +145,8 @@ func (s *Store) useLink(ctx context.Context, kind, secret, remote, userAgent str
 			}
 		}
 		c.Do(`INSERT INTO sessions (id, hash, account_id, created_at, last_used_at, expires_at, remote, user_agent) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(sessionSecret), acc.ID, db.Micros(now), db.Micros(now), db.Micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent))
-		return audit(c, who, acc.ID, "session.add", id, truncateName(remote))
+			id, Hash(sessionSecret), acc.ID, db.Micros(now), db.Micros(now), db.Micros(now.Add(sessionLife)), truncateName(remote), truncateName(userAgent))
+		return Audit(c, who, acc.ID, "session.add", id, truncateName(remote))
 	})
 	return sessionSecret, acc, err
 }

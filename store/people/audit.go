@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"context"
@@ -10,9 +10,9 @@ import (
 	"relay/store/db"
 )
 
-// audit stores an audit row in the transaction of the operation. subject is the account
+// Audit stores an audit row in the transaction of the operation. subject is the account
 // that it is about, which may read the entry too.
-func audit(c *db.Tx, who relay.Actor, subject int64, action, target, detail string) error {
+func Audit(c *db.Tx, who relay.Actor, subject int64, action, target, detail string) error {
 	return auditAt(c, c.Now(), who, subject, action, target, detail)
 }
 
@@ -22,8 +22,8 @@ func auditAt(c *db.Tx, at time.Time, who relay.Actor, subject int64, action, tar
 	return c.Err
 }
 
-// auditOfAlias is audit for what concerns the owner of an alias.
-func auditOfAlias(c *db.Tx, who relay.Actor, alias int64, action, target, detail string) error {
+// AuditOfAlias is audit for what concerns the owner of an alias.
+func AuditOfAlias(c *db.Tx, who relay.Actor, alias int64, action, target, detail string) error {
 	c.Do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
 		SELECT CAST(? AS BIGINT), ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
 		db.Micros(c.Now()), db.StorableText(who.String()), who.Account, action, db.StorableText(target), db.StorableText(detail), alias)
@@ -40,7 +40,7 @@ const (
 // source address.
 func (s *Store) NoteLogin(who relay.Actor, remote string) {
 	at := s.db.Now()
-	s.later.add("login "+who.Credential, loginInterval, func(c *db.Tx) error {
+	s.late.putOnce("login "+who.Credential, loginInterval, func(c *db.Tx) error {
 		return auditAt(c, at, who, who.Account, "login.ssh", who.Credential, "from "+truncateName(remote))
 	})
 }
@@ -49,7 +49,7 @@ func (s *Store) NoteLogin(who relay.Actor, remote string) {
 // for the same keys. It does not block; the entry is written within seconds.
 func (s *Store) NoteRefusedLogin(keys, detail string) {
 	at := s.db.Now()
-	s.later.add("refused "+keys, loginInterval, func(c *db.Tx) error {
+	s.late.putOnce("refused "+keys, loginInterval, func(c *db.Tx) error {
 		return auditAt(c, at, relay.Actor{Kind: relay.ActorSSH, Name: "unknown"}, 0, "login.refused", keys, detail)
 	})
 }
@@ -59,7 +59,7 @@ func (s *Store) NoteRefusedLogin(keys, detail string) {
 // seconds.
 func (s *Store) NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo) {
 	at, who := s.db.Now(), relay.Actor{Kind: relay.ActorSSH, Account: by.Account, Name: by.User}
-	s.later.add("takeover "+alias.Name, takeoverInterval, func(c *db.Tx) error {
+	s.late.putOnce("takeover "+alias.Name, takeoverInterval, func(c *db.Tx) error {
 		return auditAt(c, at, who, alias.Owner, "alias.takeover", alias.Name,
 			fmt.Sprintf("from %s at %s, by %s at %s", from.User, from.Remote, by.User, by.Remote))
 	})

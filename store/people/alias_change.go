@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"cmp"
@@ -16,7 +16,7 @@ import (
 // SetAlias replaces the settings of an alias by what edit made of them; for its
 // owner. It returns the error of edit unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
-	err = s.db.UpdateIf(ctx, allow(who, relay.ScopeAliasesWrite), "set alias", func(c *db.Tx) error {
+	err = s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "set alias", func(c *db.Tx) error {
 		if a, err = ownAliasForUpdate(c, who, name); err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 		}
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
-			_ = audit(c, who, a.Owner, "alias.set", name, what) // the transaction keeps its error
+			_ = Audit(c, who, a.Owner, "alias.set", name, what) // the transaction keeps its error
 		}
 		a, err = oneAlias(c.Query, `al.id = ?`, a.ID)
 		return err
@@ -48,15 +48,15 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 func checkSettings(set *relay.Settings) error {
 	switch {
 	case set.OfflineStatus < 200 || set.OfflineStatus > 599:
-		return invalid("offlineStatus", set.OfflineStatus, "must be 200 to 599")
+		return Invalid("offlineStatus", set.OfflineStatus, "must be 200 to 599")
 	case set.HostHeader == "" || len(set.HostHeader) > 255 || db.StorableText(set.HostHeader) != set.HostHeader:
-		return invalid("hostHeader", set.HostHeader, "must be preserve, rewrite or a host")
+		return Invalid("hostHeader", set.HostHeader, "must be preserve, rewrite or a host")
 	case set.ResponseTimeout != nil && (*set.ResponseTimeout <= 0 || *set.ResponseTimeout > time.Hour):
-		return invalid("responseTimeout", set.ResponseTimeout.String(), "must be more than 0 and at most 1h")
+		return Invalid("responseTimeout", set.ResponseTimeout.String(), "must be more than 0 and at most 1h")
 	case set.Retention != nil && *set.Retention <= 0:
-		return invalid("retention", set.Retention.String(), "must be more than 0")
+		return Invalid("retention", set.Retention.String(), "must be more than 0")
 	case strings.ContainsFunc(set.HostHeader, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return invalid("hostHeader", set.HostHeader, "must not contain spaces or control characters")
+		return Invalid("hostHeader", set.HostHeader, "must not contain spaces or control characters")
 	}
 	return nil
 }
@@ -72,12 +72,12 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		}
 		to, err := accountForUpdate(c, user) // accounts before aliases: the order of locks
 		if errors.Is(err, sql.ErrNoRows) {
-			return invalid("user", user, "there is no such account")
+			return Invalid("user", user, "there is no such account")
 		}
 		if err != nil {
 			return err
 		}
-		if a, err = aliasForUpdate(c, find); err != nil {
+		if a, err = AliasForUpdate(c, find); err != nil {
 			return err
 		}
 		if to.ID == a.Owner {
@@ -90,7 +90,7 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		c.Do(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, to.ID)
 		dropAccess(c, a, a.Owner)
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: a.Owner})
-		if err := audit(c, who, to.ID, "alias.transfer", name, "from "+a.OwnerName+" to "+to.Name); err != nil {
+		if err := Audit(c, who, to.ID, "alias.transfer", name, "from "+a.OwnerName+" to "+to.Name); err != nil {
 			return err
 		}
 		a, err = oneAlias(c.Query, `al.id = ?`, a.ID)
@@ -134,7 +134,7 @@ func dropAccess(c *db.Tx, a *relay.Alias, account int64) {
 // answer at once and are deleted in small batches, behind it where this process
 // serves.
 func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) error {
-	may := cmp.Or(allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
+	may := cmp.Or(Allow(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err := s.db.UpdateIf(ctx, may, "remove alias", func(c *db.Tx) error {
 		a, err := ownAlias(c.Query, who, name)
 		if err != nil {
@@ -158,47 +158,12 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		}
 		c.Do(`DELETE FROM aliases WHERE id = ?`, a.ID) // members, shares and its tokens go with it
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
-		return audit(c, who, a.Owner, "alias.remove", name, "")
+		return Audit(c, who, a.Owner, "alias.remove", name, "")
 	})
 	if err != nil {
 		return err
 	}
-	if s.stop == nil {
-		return s.deleteRemovedAliases(ctx)
-	}
-	db.Signal(s.wakeCleaner)
-	return nil
-}
-
-// clearAgain is how long after the removal of an alias a request that was under way may still
-// bring an event.
-const clearAgain = time.Hour
-
-// deleteRemovedAliases deletes what removed aliases left, and forgets those that leave nothing more.
-func (s *Store) deleteRemovedAliases(ctx context.Context) error {
-	var aliases []struct {
-		ID int64 `db:"alias_id"`
-		At int64 `db:"removed_at"`
-	}
-	err := s.db.View(ctx, "read removed aliases", func(q db.Query) error {
-		return q.All(&aliases, `SELECT alias_id, removed_at FROM removed_aliases`)
-	})
-	if err != nil {
-		return err
-	}
-	for _, a := range aliases {
-		if _, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, nil, nil); err != nil {
-			return err
-		}
-		if s.db.Now().Sub(db.FromMicros(a.At)) <= clearAgain {
-			continue
-		}
-		if err := s.db.Execute(ctx, "forget a removed alias", `DELETE FROM removed_aliases WHERE alias_id = ?
-			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.alias_id = removed_aliases.alias_id)`, a.ID); err != nil {
-			return err
-		}
-	}
-	return nil
+	return s.opt.AliasRemoved(ctx)
 }
 
 // UnownedAliases lists the aliases whose owner was removed, for admins to transfer.

@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"relay"
@@ -11,24 +11,24 @@ import (
 // then reads. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events,
 // attempts, queue.
 
-// lockAlias locks an alias: its settings and owner, and who else may use it, stay as they are.
-func lockAlias(c *db.Tx, id int64) error {
+// LockAlias locks an alias: its settings and owner, and who else may use it, stay as they are.
+func LockAlias(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM aliases WHERE id = ?`, id)
 }
 
-// lockAccount locks an account that was not removed: what it has is counted by one operation
+// LockAccount locks an account that was not removed: what it has is counted by one operation
 // at a time.
-func lockAccount(c *db.Tx, id int64) error {
+func LockAccount(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
 
-// aliasForUpdate locks the alias that find returns, and returns what find makes of it then.
-func aliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, error) {
+// AliasForUpdate locks the alias that find returns, and returns what find makes of it then.
+func AliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, error) {
 	before, err := find()
 	if err != nil {
 		return nil, err
 	}
-	if err := lockAlias(c, before.ID); err != nil {
+	if err := LockAlias(c, before.ID); err != nil {
 		return nil, err
 	}
 	a, err := find()
@@ -40,23 +40,7 @@ func aliasForUpdate(c *db.Tx, find func() (*relay.Alias, error)) (*relay.Alias, 
 
 // ownAliasForUpdate is ownAlias of an alias that the transaction changes.
 func ownAliasForUpdate(c *db.Tx, who relay.Actor, name string) (*relay.Alias, error) {
-	return aliasForUpdate(c, func() (*relay.Alias, error) { return ownAlias(c.Query, who, name) })
-}
-
-// ownEventForUpdate is ownEvent of an event that the transaction changes. It locks the alias too,
-// so that the actor owns it until the transaction ends.
-func ownEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, error) {
-	e, err := ownEvent(c.Query, who, id)
-	if err != nil {
-		return e, err
-	}
-	if err := lockAlias(c, e.AliasID); err != nil {
-		return e, err
-	}
-	if err := lockEvents(c, []relay.ID{id}); err != nil { // replays, retention and others wait
-		return e, err
-	}
-	return ownEvent(c.Query, who, id)
+	return AliasForUpdate(c, func() (*relay.Alias, error) { return ownAlias(c.Query, who, name) })
 }
 
 // accountForUpdate is account of an account of which the transaction counts what it has.
@@ -65,7 +49,7 @@ func accountForUpdate(c *db.Tx, name string) (relay.Account, error) {
 	if err != nil {
 		return a, err
 	}
-	if err := lockAccount(c, a.ID); err != nil {
+	if err := LockAccount(c, a.ID); err != nil {
 		return a, err
 	}
 	return findAccount(c.Query, name)

@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"cmp"
@@ -25,7 +25,7 @@ func tokenFields(t *relay.Token) []any {
 func (s *Store) TokenOwner(ctx context.Context, secret string) (relay.Actor, error) {
 	return s.credentialOwner(ctx, relay.ActorToken, "tokens", `CASE x.name WHEN '' THEN x.id ELSE x.name END, x.scopes, COALESCE(x.alias_id, 0),
 		COALESCE((SELECT al.name FROM aliases al WHERE al.id = x.alias_id), ''), x.expires_at, 0`,
-		`x.hash = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, hash(secret), db.Micros(s.db.Now()))
+		`x.hash = ? AND (x.expires_at = 0 OR x.expires_at > ?)`, Hash(secret), db.Micros(s.db.Now()))
 }
 
 // CreateToken makes an API token from t's AccountName ("" = the actor's own), Name,
@@ -41,31 +41,31 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 			return made, "", err
 		}
 	}
-	secret = newSecret("rly_")
+	secret = NewSecret("rly_")
 	err = s.db.Update(ctx, "create token", func(c *db.Tx) error {
 		account, err := subjectOf(c.Query, who, t.AccountName)
 		if err != nil {
 			return err
 		}
-		if err := holdAccount(c, account.ID); err != nil {
+		if err := HoldAccount(c, account.ID); err != nil {
 			return err
 		}
 		var alias any
 		if t.Alias != "" {
 			holder := relay.Actor{Kind: relay.ActorUser, Account: account.ID}
-			a, err := aliasForUpdate(c, func() (*relay.Alias, error) { return findAlias(c.Query, holder, t.Alias) })
+			a, err := AliasForUpdate(c, func() (*relay.Alias, error) { return FindAlias(c.Query, holder, t.Alias) })
 			if err != nil {
 				return err
 			}
 			alias = a.ID
 		}
-		id := newName("tok_")
+		id := NewName("tok_")
 		c.Do(`INSERT INTO tokens (id, hash, account_id, name, scopes, alias_id, created_at, expires_at, renewal) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-			id, hash(secret), account.ID, truncateName(t.Name), int64(t.Scopes), alias, db.Micros(s.db.Now()), db.Micros(t.ExpiresAt), t.Renewal.Microseconds())
+			id, Hash(secret), account.ID, truncateName(t.Name), int64(t.Scopes), alias, db.Micros(s.db.Now()), db.Micros(t.ExpiresAt), t.Renewal.Microseconds())
 		if made, err = db.RowOf(c.Query, tokenFields, tokenQuery+`x.id = ?`, id); err != nil {
 			return err
 		}
-		return audit(c, who, account.ID, "token.add", id, made.Name)
+		return Audit(c, who, account.ID, "token.add", id, made.Name)
 	})
 	return made, secret, err
 }
@@ -73,10 +73,10 @@ func (s *Store) CreateToken(ctx context.Context, who relay.Actor, t relay.Token)
 // narrow checks a new token, and holds it within the one that makes it.
 func narrow(who relay.Actor, t *relay.Token) error {
 	if fault := record.NameFault(t.Name); fault != "" {
-		return invalid("name", nil, fault)
+		return Invalid("name", nil, fault)
 	}
 	if !t.ExpiresAt.IsZero() && !t.ExpiresAt.After(time.Now()) {
-		return invalid("expiresIn", nil, "must be in the future")
+		return Invalid("expiresIn", nil, "must be in the future")
 	}
 	if t.Scopes == 0 {
 		t.Scopes = relay.AllScopes

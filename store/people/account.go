@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"context"
@@ -23,7 +23,7 @@ func findAccount(q db.Query, name string) (relay.Account, error) {
 // own if user is "". Only admins and the operator may act for another account.
 func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) {
 	if user == "" && who.Kind == relay.ActorSystem {
-		return relay.Account{}, invalid("user", user, "say which account")
+		return relay.Account{}, Invalid("user", user, "say which account")
 	}
 	if user == "" || user == who.AccountName && who.Account != 0 {
 		return db.RowOf(q, accountFields, accountQuery+`id = ?`, who.Account)
@@ -34,10 +34,10 @@ func subjectOf(q db.Query, who relay.Actor, user string) (relay.Account, error) 
 	return findAccount(q, user)
 }
 
-// holdAccount keeps an account from being removed until the transaction ends, so that its removal
+// HoldAccount keeps an account from being removed until the transaction ends, so that its removal
 // finds what the transaction adds. It fails when the account was removed since it was read. It
 // comes before locks of rows that RemoveAccount deletes.
-func holdAccount(c *db.Tx, id int64) error {
+func HoldAccount(c *db.Tx, id int64) error {
 	return c.Hold(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
 
@@ -55,7 +55,7 @@ var accountName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (a relay.Account, err error) {
 	may := allowAdmin(who)
 	if may == nil && !accountName.MatchString(name) {
-		may = invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
+		may = Invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
 	}
 	err = s.db.UpdateIf(ctx, may, "create account", func(c *db.Tx) (err error) {
 		taken := relay.Errorf(relay.CodeConflict, "there is an account %s already", name)
@@ -66,7 +66,7 @@ func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string,
 		if a, err = findAccount(c.Query, name); err != nil {
 			return err
 		}
-		return audit(c, who, a.ID, "user.add", name, map[bool]string{true: "admin"}[admin])
+		return Audit(c, who, a.ID, "user.add", name, map[bool]string{true: "admin"}[admin])
 	})
 	return a, err
 }
@@ -100,14 +100,14 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 		for _, id := range aliases {
 			c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: id})
 		}
-		return audit(c, who, a.ID, "user.remove", name, "")
+		return Audit(c, who, a.ID, "user.remove", name, "")
 	})
 }
 
 // Members lists the accounts that may use an alias besides its owner.
 func (s *Store) Members(ctx context.Context, who relay.Actor, alias string) (names []string, err error) {
 	err = s.db.View(ctx, "read members", func(q db.Query) error {
-		a, err := findAlias(q, who, alias)
+		a, err := FindAlias(q, who, alias)
 		if err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (s *Store) Members(ctx context.Context, who relay.Actor, alias string) (nam
 // AddMember lets another account attach to an alias, see its events and replay them. Only the
 // owner may do this. Adding a member twice is no error.
 func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user string) error {
-	return s.db.UpdateIf(ctx, allow(who, relay.ScopeAliasesWrite), "add member", func(c *db.Tx) error {
+	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "add member", func(c *db.Tx) error {
 		if _, err := ownAlias(c.Query, who, alias); err != nil {
 			return err
 		}
@@ -128,7 +128,7 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 		if err != nil {
 			return err
 		}
-		if err := holdAccount(c, m.ID); err != nil {
+		if err := HoldAccount(c, m.ID); err != nil {
 			return err
 		}
 		a, err := ownAliasForUpdate(c, who, alias)
@@ -143,7 +143,7 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 			return err
 		}
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID, Account: m.ID})
-		return audit(c, who, m.ID, "member.add", alias, user)
+		return Audit(c, who, m.ID, "member.add", alias, user)
 	})
 }
 
@@ -151,10 +151,10 @@ func (s *Store) AddMember(ctx context.Context, who relay.Actor, alias, user stri
 // that alias. The owner or the member itself may do this. It returns ErrNotFound if the account
 // is no member.
 func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user string) error {
-	return s.db.UpdateIf(ctx, allow(who, relay.ScopeAliasesWrite), "remove member", func(c *db.Tx) error {
-		a, err := aliasForUpdate(c, func() (*relay.Alias, error) {
+	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "remove member", func(c *db.Tx) error {
+		a, err := AliasForUpdate(c, func() (*relay.Alias, error) {
 			if user == who.AccountName { // a member may leave
-				return findAlias(c.Query, who, alias)
+				return FindAlias(c.Query, who, alias)
 			}
 			return ownAlias(c.Query, who, alias)
 		})
@@ -170,6 +170,6 @@ func (s *Store) RemoveMember(ctx context.Context, who relay.Actor, alias, user s
 		}
 		dropAccess(c, a, m.ID)
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: m.ID})
-		return audit(c, who, m.ID, "member.remove", alias, user)
+		return Audit(c, who, m.ID, "member.remove", alias, user)
 	})
 }

@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"cmp"
@@ -46,32 +46,32 @@ func oneAlias(q db.Query, where string, args ...any) (*relay.Alias, error) {
 	return &a, err
 }
 
-// findAlias finds an alias that the actor owns or is a member of.
-func findAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
-	may, args := aliasAccess(who)
+// FindAlias finds an alias that the actor owns or is a member of.
+func FindAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
+	may, args := AliasAccess(who)
 	return oneAlias(q, `al.name = ? AND `+may, append([]any{db.StorableText(name)}, args...)...)
 }
 
 // ownAlias finds an alias that the actor owns.
 func ownAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
-	a, err := findAlias(q, who, name)
+	a, err := FindAlias(q, who, name)
 	if err == nil && who.Kind != relay.ActorSystem && a.Owner != who.Account {
 		return nil, relay.Errorf(relay.CodeForbidden, "only the owner of %s may do this", name)
 	}
 	return a, err
 }
 
-// aliasSlice is how many aliases AllAliases reads in one statement.
-const aliasSlice = 5000
+// AliasSlice is how many aliases AllAliases reads in one statement.
+const AliasSlice = 5000
 
 // AllAliases reads every alias, for the registry, in the order of their ids.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
 	for after := int64(0); ; after = list[len(list)-1].ID {
-		some, err := db.ReadRows(ctx, s.db, "read aliases", aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, aliasSlice)
+		some, err := db.ReadRows(ctx, s.db, "read aliases", aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, AliasSlice)
 		if err != nil {
 			return nil, err
 		}
-		if list = append(list, some...); len(some) < aliasSlice {
+		if list = append(list, some...); len(some) < AliasSlice {
 			return list, nil
 		}
 	}
@@ -84,13 +84,13 @@ func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
 
 // Aliases returns the aliases that the actor owns or is a member of, sorted by name.
 func (s *Store) Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
-	may, args := aliasesAccess(who)
+	may, args := AliasesAccess(who)
 	return db.ReadRows(ctx, s.db, "read aliases", aliasFields, aliasQuery+may+` ORDER BY al.name`, args...)
 }
 
 // Alias reads an alias that the actor owns or is a member of.
 func (s *Store) Alias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error) {
-	return db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return findAlias(q, who, name) })
+	return db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return FindAlias(q, who, name) })
 }
 
 // CreateAlias creates an alias of the account owner; "" is the account of the actor. Only
@@ -120,7 +120,7 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 	if !s.opt.AliasClaim || who.Alias != 0 || who.Account == 0 {
 		return nil, relay.ErrNotFound
 	}
-	err = s.db.UpdateIf(ctx, allow(who, relay.ScopeAliasesWrite), "claim alias", func(c *db.Tx) error {
+	err = s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "claim alias", func(c *db.Tx) error {
 		account, err := subjectOf(c.Query, who, "")
 		if err != nil {
 			return err
@@ -128,7 +128,7 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 		if a, err = s.makeAlias(c, who, account, name); err == nil {
 			return nil
 		}
-		if claimed, again := findAlias(c.Query, who, name); again == nil { // another connection of the account was first
+		if claimed, again := FindAlias(c.Query, who, name); again == nil { // another connection of the account was first
 			a = claimed
 			return nil
 		}
@@ -143,15 +143,15 @@ func (s *Store) ClaimAlias(ctx context.Context, who relay.Actor, name string) (a
 func checkAliasName(name string) error {
 	switch {
 	case !relay.ValidLabel(name):
-		return invalid("name", name, "an alias is 1 to 63 lower-case letters, digits and inner hyphens")
+		return Invalid("name", name, "an alias is 1 to 63 lower-case letters, digits and inner hyphens")
 	case relay.ReservedLabel(name):
-		return invalid("name", name, "this name is reserved; choose another one")
+		return Invalid("name", name, "this name is reserved; choose another one")
 	}
 	return nil
 }
 
-// invalid returns the error validation-failed for one field.
-func invalid(field string, value any, message string) *relay.Error {
+// Invalid returns the error validation-failed for one field.
+func Invalid(field string, value any, message string) *relay.Error {
 	e := relay.Errorf(relay.CodeValidationFailed, "%s: %s", field, message)
 	e.Fields = []relay.FieldError{{Location: "body." + field, Message: message, Value: value}}
 	return e
@@ -176,7 +176,7 @@ func (s *Store) checkChurn(c *db.Tx, owner relay.Account, now time.Time) error {
 // makeAlias creates an alias with a free name, within the quota of the account.
 func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name string) (*relay.Alias, error) {
 	now := s.db.Now()
-	if err := lockAccount(c, owner.ID); err != nil { // one claim of an account at a time
+	if err := LockAccount(c, owner.ID); err != nil { // one claim of an account at a time
 		return nil, err
 	}
 	c.LockText("alias name", name) // it may be let go just now
@@ -208,7 +208,7 @@ func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name s
 	}
 	c.Do(`DELETE FROM kept_names WHERE name = ?`, name)
 	c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: ids[0], Account: owner.ID})
-	if err := audit(c, who, owner.ID, "alias.add", name, "owner "+owner.Name); err != nil {
+	if err := Audit(c, who, owner.ID, "alias.add", name, "owner "+owner.Name); err != nil {
 		return nil, err
 	}
 	return oneAlias(c.Query, `al.id = ?`, ids[0])

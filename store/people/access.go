@@ -1,4 +1,4 @@
-package store
+package people
 
 import (
 	"context"
@@ -11,8 +11,8 @@ import (
 	"relay/store/db"
 )
 
-// allow fails unless the actor's scopes, where it has any limit, hold want.
-func allow(who relay.Actor, want relay.Scope) error {
+// Allow fails unless the actor's scopes, where it has any limit, hold want.
+func Allow(who relay.Actor, want relay.Scope) error {
 	switch {
 	case who.Kind == relay.ActorSystem, who.Kind == relay.ActorUser, who.Kind == relay.ActorSSH,
 		who.Kind == relay.ActorShare && want == relay.ScopeEventsReplay,
@@ -24,7 +24,7 @@ func allow(who relay.Actor, want relay.Scope) error {
 
 // allowAccount is allow for what belongs to an account and not to one alias.
 func allowAccount(who relay.Actor, want relay.Scope) error {
-	if err := allow(who, want); err != nil {
+	if err := Allow(who, want); err != nil {
 		return err
 	}
 	if who.Alias != 0 {
@@ -58,9 +58,9 @@ func allowAdmin(who relay.Actor) error {
 	return nil
 }
 
-// aliasAccess is a condition on al (aliases): the actor may see it as owner or
+// AliasAccess is a condition on al (aliases): the actor may see it as owner or
 // member. A removed account sees nothing.
-func aliasAccess(who relay.Actor) (string, []any) {
+func AliasAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem {
 		return `1 = 1`, nil
 	}
@@ -76,10 +76,10 @@ func aliasAccess(who relay.Actor) (string, []any) {
 	return may, args
 }
 
-// aliasesAccess is aliasAccess for statements that list aliases: the engine finds them by the
+// AliasesAccess is AliasAccess for statements that list aliases: the engine finds them by the
 // indexes on owners and members instead of looking at every alias.
-func aliasesAccess(who relay.Actor) (string, []any) {
-	may, args := aliasAccess(who)
+func AliasesAccess(who relay.Actor) (string, []any) {
+	may, args := AliasAccess(who)
 	if who.Kind == relay.ActorSystem {
 		return may, args
 	}
@@ -109,7 +109,7 @@ func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table
 		return relay.Actor{}, err
 	}
 	if now := s.db.Now(); now.Sub(used) >= credentialUseInterval {
-		s.later.add(table+" "+who.Credential, credentialUseInterval, func(c *db.Tx) error {
+		s.late.putOnce(table+" "+who.Credential, credentialUseInterval, func(c *db.Tx) error {
 			c.Do(`UPDATE `+table+` SET last_used_at = ? WHERE id = ?`, db.Micros(now), who.Credential)
 			if kind == relay.ActorToken {
 				c.Do(`UPDATE tokens SET expires_at = last_used_at + renewal WHERE id = ? AND renewal > 0`, who.Credential)
@@ -123,7 +123,7 @@ func (s *Store) credentialOwner(ctx context.Context, kind relay.ActorKind, table
 // credentials lists what the query selects, of the account user; "" is the actor's own
 // account, and every account for the operator.
 func credentials[T any](ctx context.Context, s *Store, who relay.Actor, user string, fields func(*T) []any, query string, args ...any) ([]T, error) {
-	if err := allow(who, relay.ScopeAccount); err != nil {
+	if err := Allow(who, relay.ScopeAccount); err != nil {
 		return nil, err
 	}
 	return db.Read(ctx, s.db, "read credentials", func(q db.Query) ([]T, error) {
@@ -153,7 +153,7 @@ func (s *Store) removeCredential(ctx context.Context, who relay.Actor, may error
 			return err
 		}
 		c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: account, Credential: gone})
-		return audit(c, who, account, kind+".remove", gone, about)
+		return Audit(c, who, account, kind+".remove", gone, about)
 	})
 }
 

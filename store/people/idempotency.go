@@ -1,0 +1,103 @@
+package people
+
+import (
+	"context"
+	"time"
+
+	"relay"
+	"relay/store/db"
+)
+
+const IdempotencyLife = 24 * time.Hour // how long an answer is kept
+
+// callEnd is the answer of a call; status 0 = none, the call may be made again.
+type callEnd struct {
+	node            string // that writes it
+	credential, key string
+	status          int
+	body            []byte
+	begun           int64 // not 0: only of the call that was begun then, whose commit was not answered
+}
+
+// endLater remembers an end that failed for err, unless it would fail again: without it the key would
+// say until the next start that its call still runs.
+func (s *Store) endLater(e callEnd, err error) {
+	if temporary(err) {
+		s.late.put(e.late(), func(lateWrite) lateWrite { return e })
+	}
+}
+
+func (e callEnd) late() lateKey { return lateKey{&lateEnds, e.credential + " " + e.key} }
+
+// BeginIdempotent remembers an Idempotency-Key; see api.Accounts. A call that a dead node
+// began and never ended counts as never made.
+func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
+	call := callEnd{node: s.opt.NodeID(), credential: who.Credential, key: db.StorableText(key)}
+	// An end must not meet the next call of its key, so no call may begin before it is written.
+	if err := s.writeLate(ctx, []lateKey{call.late()}); temporary(err) {
+		return 0, nil, err
+	}
+	err = s.db.Update(ctx, "begin idempotent call", func(c *db.Tx) error {
+		status, body, call.begun = 0, nil, 0
+		now := s.db.Now()
+		target := db.StorableText(target)
+		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?
+			OR status = 0 AND NOT EXISTS (SELECT 1 FROM nodes WHERE id = idempotency.node AND state <> 'dead'))`,
+			call.credential, call.key, db.Micros(now.Add(-IdempotencyLife)))
+		n, err := c.Exec(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING`,
+			call.credential, call.key, target, call.node, db.Micros(now))
+		if err != nil {
+			return err
+		}
+		if n == 1 {
+			call.begun = db.Micros(now)
+			return nil
+		}
+		status, body, err = earlierAnswer(c, call.credential, call.key, target)
+		return err
+	})
+	if call.begun != 0 {
+		s.endLater(call, err)
+	}
+	return status, body, err
+}
+
+// earlierAnswer returns the answer of an earlier call with the key and the same target.
+func earlierAnswer(c *db.Tx, credential, key, target string) (status int, body []byte, err error) {
+	var before string
+	query := `SELECT target, status, body FROM idempotency WHERE credential = ? AND key = ?`
+	if err := c.Row(query, credential, key).Scan(&before, &status, &body); err != nil {
+		return 0, nil, err
+	}
+	switch {
+	case before != target:
+		return 0, nil, relay.Errorf(relay.CodeValidationFailed, "this Idempotency-Key was used for another request")
+	case status == 0:
+		return 0, nil, relay.Errorf(relay.CodeConflict, "the first request with this Idempotency-Key is still running")
+	}
+	return status, body, nil
+}
+
+// EndIdempotent keeps the answer of a call; status 0 forgets the key, so that the
+// call may be made again. While the database is away the answer waits for it.
+func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, status int, body []byte) error {
+	e := callEnd{node: s.opt.NodeID(), credential: who.Credential, key: db.StorableText(key), status: status, body: body}
+	err := s.db.Update(ctx, "end idempotent call", e.write)
+	s.endLater(e, err)
+	return err
+}
+
+func (e callEnd) write(c *db.Tx) error {
+	switch {
+	case e.begun != 0:
+		// Its commit may still be under way: an equal row waits for that.
+		c.Do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
+			e.credential, e.key, e.node, e.begun)
+		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)
+	case e.status == 0:
+		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0`, e.credential, e.key)
+	default:
+		c.Do(`UPDATE idempotency SET status = ?, body = ? WHERE credential = ? AND key = ?`, e.status, db.NonNil(e.body), e.credential, e.key)
+	}
+	return c.Err
+}

@@ -1,0 +1,192 @@
+package people
+
+import (
+	"cmp"
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"relay"
+	"relay/store/db"
+)
+
+// lateKind is a kind of late writes, with how many of it may wait.
+type lateKind struct {
+	name string
+	most int
+}
+
+var (
+	lateNotes   = lateKind{"note", 10_000}    // uses of credentials, and entries of the audit log
+	lateRefused = lateKind{"refused", 10_000} // forwards that were refused, or allowed after all
+	lateEnds    = lateKind{"end", 1000}       // answers of calls with an Idempotency-Key that could not be written at once
+)
+
+// lateKey names a late write: of two with the same key that wait, the later one counts.
+type lateKey struct {
+	kind *lateKind
+	text string
+}
+
+// lateWrite is a small write that nobody waits for.
+type lateWrite interface {
+	write(*db.Tx) error
+}
+
+type lateFunc func(*db.Tx) error
+
+func (f lateFunc) write(c *db.Tx) error { return f(c) }
+
+const (
+	lateBatch    = 200    // writes in one transaction
+	lateInterval = 10_000 // keys for which the time of the last write is remembered
+)
+
+// lateWrites holds late writes until they are written, which happens each second. A bounded number
+// waits, and what does not fit is lost. Safe for concurrent use.
+type lateWrites struct {
+	writing sync.Mutex // held by who writes some of them
+
+	mu      sync.Mutex
+	waiting map[lateKey]lateWrite
+	count   map[*lateKind]int
+	last    map[lateKey]time.Time // when a write of each key was put last, for putOnce
+	lost    int
+}
+
+// put makes a write wait. merge gets the one of this key that waits already, or nil.
+func (l *lateWrites) put(key lateKey, merge func(before lateWrite) lateWrite) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.putLocked(key, merge)
+}
+
+func (l *lateWrites) putLocked(key lateKey, merge func(before lateWrite) lateWrite) {
+	before, known := l.waiting[key]
+	if !known && l.count[key.kind] >= key.kind.most {
+		l.lost++
+		return
+	}
+	if l.waiting == nil {
+		l.waiting, l.count = map[lateKey]lateWrite{}, map[*lateKind]int{}
+	}
+	if !known {
+		l.count[key.kind]++
+	}
+	l.waiting[key] = merge(before)
+}
+
+// putOnce makes a write wait, unless one of the same key was put within interval: a client that
+// reconnects each minute would fill the audit log.
+func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc) {
+	now, of := time.Now(), lateKey{&lateNotes, key}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if last, known := l.last[of]; known && now.Sub(last) < interval {
+		return
+	}
+	if l.last == nil || len(l.last) >= lateInterval {
+		l.last = map[lateKey]time.Time{}
+	}
+	l.last[of] = now
+	of.text += now.Format(" " + time.RFC3339Nano) // each one counts
+	l.putLocked(of, func(lateWrite) lateWrite { return write })
+}
+
+// keys lists the keys of what waits, in the order in which all nodes write, and so lock rows.
+func (l *lateWrites) keys() []lateKey {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(l.waiting), func(a, b lateKey) int {
+		return cmp.Or(strings.Compare(a.kind.name, b.kind.name), strings.Compare(a.text, b.text))
+	})
+}
+
+// take removes those of some writes that wait, and returns them in the order of the keys.
+func (l *lateWrites) take(keys []lateKey) (taken []lateKey, writes []lateWrite) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		if w, waits := l.waiting[key]; waits {
+			taken, writes = append(taken, key), append(writes, w)
+			delete(l.waiting, key)
+			l.count[key.kind]--
+		}
+	}
+	return taken, writes
+}
+
+// temporary reports whether what failed may succeed later.
+func temporary(err error) bool {
+	if err == nil {
+		return false
+	}
+	code := relay.AsError(err).Code
+	return code == relay.CodeStoreUnavailable || code == relay.CodeStorageFull
+}
+
+// WriteLate writes what waits: small writes that nobody waited for, such as the last use of a
+// credential, and those that failed when their caller waited. What fails while the database is away
+// waits for the next call.
+func (s *Store) WriteLate(ctx context.Context) {
+	l := &s.late
+	l.mu.Lock()
+	lost := l.lost
+	l.lost = 0
+	l.mu.Unlock()
+	if lost > 0 {
+		s.log.Warn("some logins and takeovers are not in the audit log, or uses of credentials not stored: too many came at once", "lost", lost)
+	}
+	for keys := range slices.Chunk(l.keys(), lateBatch) {
+		err := s.writeLate(ctx, keys)
+		if err != nil && !temporary(err) { // one of them is refused for good
+			for i := range keys {
+				err = s.writeLate(ctx, keys[i:i+1])
+				if temporary(err) {
+					return
+				}
+			}
+		} else if err != nil {
+			return
+		}
+	}
+}
+
+// writeLate writes those of some writes that wait, in one transaction. When that fails they wait still,
+// but for a single one that the database refuses for good.
+func (s *Store) writeLate(ctx context.Context, keys []lateKey) error {
+	l := &s.late
+	l.writing.Lock()
+	defer l.writing.Unlock()
+	keys, writes := l.take(keys)
+	if len(keys) == 0 {
+		return nil
+	}
+	err := s.db.Update(context.WithoutCancel(ctx), "write what waits", func(c *db.Tx) error {
+		for _, w := range writes {
+			if err := w.write(c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		return nil
+	}
+	if len(keys) == 1 && !temporary(err) {
+		s.log.Warn("a late write cannot be stored", "kind", keys[0].kind.name, "err", err)
+		return err
+	}
+	for i, key := range keys {
+		l.put(key, func(newer lateWrite) lateWrite {
+			if newer != nil {
+				return newer
+			}
+			return writes[i]
+		})
+	}
+	return err
+}

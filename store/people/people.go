@@ -1,0 +1,38 @@
+// Package people keeps accounts and what belongs to them: aliases, members, keys, tokens,
+// logins, invitations, waiting keys, and the audit log of what they did. Each operation is one
+// transaction of rule, change, audit row and revision, with the asking actor in every WHERE, so
+// that a forgotten check finds no rows.
+package people
+
+import (
+	"context"
+	"log/slog"
+
+	"relay/store/db"
+)
+
+// Options say which rules apply, and what the rest of the store does.
+type Options struct {
+	Log *slog.Logger
+	// AliasClaim makes an account that forwards a free name its owner. MaxAliases bounds the aliases
+	// of an account; 0 = no bound.
+	AliasClaim bool
+	MaxAliases int
+	// AliasRemoved is called after an alias was removed: its events are left.
+	AliasRemoved func(context.Context) error
+	// NodeID is the id of this node.
+	NodeID func() string
+}
+
+// Store keeps accounts and what belongs to them. All methods are safe for concurrent use.
+type Store struct {
+	db   *db.DB
+	log  *slog.Logger
+	opt  Options
+	late lateWrites
+}
+
+// New keeps people in a database.
+func New(db *db.DB, o Options) *Store {
+	return &Store{db: db, log: o.Log, opt: o}
+}

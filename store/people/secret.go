@@ -1,0 +1,27 @@
+package people
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+)
+
+// NewSecret makes prefix and 43 characters of 32 random bytes.
+func NewSecret(prefix string) string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// NewName makes a short id of a row, such as tok_….
+func NewName(prefix string) string {
+	var b [12]byte
+	_, _ = rand.Read(b[:]) // never fails; a clash would violate the primary key
+	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
+}
+
+// Hash is what is stored of a secret.
+func Hash(secret string) []byte {
+	h := sha256.Sum256([]byte(secret))
+	return h[:]
+}
