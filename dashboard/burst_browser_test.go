@@ -229,6 +229,18 @@ func TestBrowserLargeJSON(t *testing.T) {
 	if first := value[string](b, `document.querySelector("#request pre.json .literal").textContent`); first != "1.0" {
 		t.Errorf("a number was changed to %q", first)
 	}
+	// What is printed, or searched with the browser, is all of it.
+	b.open("/events/" + r.send(post("/list", "["+strings.Repeat("1,", 399)+"1]")).String())
+	const lines = `document.querySelectorAll("#request pre.json .ln").length`
+	b.until(lines + ` > 300`)
+	for _, event := range []string{`new Event("beforeprint")`, `new KeyboardEvent("keydown", { key: "f", ctrlKey: true })`} {
+		value[any](b, `showJSON(Object.assign(document.querySelector("#request pre.json"), { jsonSource: undefined }), document.querySelector("#request pre.json").json.lines.join("\n")); 0`)
+		before := value[int](b, lines)
+		value[any](b, `dispatchEvent(`+event+`); 0`)
+		if after := value[int](b, lines); before >= 402 || after != 402 {
+			t.Errorf("%s: %d lines, then %d of 402", event, before, after)
+		}
+	}
 }
 
 // enter logs in by a link, as a person does.

@@ -53,7 +53,7 @@ func TestDiffMarksWithinLines(t *testing.T) {
 	contains(t, "diff", page, `id="diff"`, "1 line changed", "<mark>brown</mark>", "<mark>red</mark>", "\tthe quick", "&lt;script&gt;")
 }
 
-// Parts that are left out of the page are told, and how much of one is shown.
+// Parts that are left out of the page are told, and how much of one that is no text is shown.
 func TestPartsSayWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -62,9 +62,11 @@ func TestPartsSayWhatIsLeftOut(t *testing.T) {
 		request := fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: multipart/form-data; boundary=b\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 		return r.get("/events/"+r.send(request).String(), 200)
 	}
-	if whole := page(strings.Repeat(part, 50) + "--b--\r\n"); strings.Contains(whole, "Only the first") || !strings.Contains(whole, "4.9 KiB, of which the first 4.0 KiB are shown") {
-		t.Error("50 parts are not shown as all of them, each with how much of it is shown")
+	if whole := page(strings.Repeat(part, 50) + "--b--\r\n"); strings.Contains(whole, "Only the first") || strings.Count(whole, strings.Repeat("x", 5000)) != 50 {
+		t.Error("50 parts are not shown as all of them, each of them whole")
 	}
+	binary := strings.Replace(part, "xxx", "x\x00x", 1)
+	contains(t, "a part that is no text", page(binary+"--b--\r\n"), "4.9 KiB, of which the first 512 B are shown")
 	contains(t, "51 parts", page(strings.Repeat(part, 51)+"--b--\r\n"), "Only the first 50 parts are shown.")
 	contains(t, "a part without its end", page(part), "at least 4.9 KiB")
 }

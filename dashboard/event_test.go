@@ -109,6 +109,8 @@ func TestBodies(t *testing.T) {
 	} {
 		contains(t, c.name, r.get("/events/"+c.id, 200), c.wants...)
 	}
+	long := strings.Repeat("h", 6000)
+	contains(t, "a long header", r.get("/events/"+body("text/plain", "x", "X-Long: "+long), 200), "<code>"+long+"</code>")
 	res, err := r.client.Get(r.base + "/events/" + body("image/png", png) + "/image/0")
 	must(t, err)
 	_ = res.Body.Close()

@@ -74,7 +74,7 @@ func TestPagesStayLight(t *testing.T) {
 	if total > 160_000 {
 		t.Errorf("the stream weighs %d bytes", total)
 	}
-	if n := strings.Count(script, "\n"); n > 772 {
+	if n := strings.Count(script, "\n"); n > 776 {
 		t.Errorf("the script has %d lines", n)
 	}
 }

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	reading "relay/record/body"
 )
 
 // Line is one line about an event or an attempt. Its texts are safe to print.
@@ -175,15 +177,36 @@ func writeMessage(b *strings.Builder, mark string, headers []Header, body *Body)
 		return
 	}
 	b.WriteString("\n")
-	if body.Encoding != EncodingUTF8 {
+	writeBody(b, headers, body)
+}
+
+// writeBody writes a body as a person reads it: without content coding, forms and parts by their
+// fields. What could not be read, and what is left out, is said behind it.
+func writeBody(b *strings.Builder, headers []Header, body *Body) {
+	r, err := body.Read(headers)
+	if err != nil || r.Form == reading.Binary {
 		fmt.Fprintf(b, "(%d bytes of binary data, sha256 %s)\n", body.Size, SafeText(body.SHA256))
 		return
 	}
-	for line := range strings.Lines(body.Data) {
-		b.WriteString(SafeText(strings.ReplaceAll(strings.TrimRight(line, "\r\n"), "\t", "    ")) + "\n")
+	text := r.Text
+	if r.Form == reading.URLEncoded || r.Form == reading.Multipart {
+		text, _ = r.Plain()
 	}
-	if int64(len(body.Data)) < body.Size {
-		fmt.Fprintf(b, "(%d of %d bytes)\n", len(body.Data), body.Size)
+	for line := range bytes.Lines(text) {
+		b.WriteString(SafeText(strings.ReplaceAll(string(bytes.TrimRight(line, "\r\n")), "\t", "    ")) + "\n")
+	}
+	if how := r.How(); how != "" {
+		fmt.Fprintf(b, "(%s)\n", how)
+	}
+	for _, f := range r.Faults {
+		fmt.Fprintf(b, "(%s)\n", SafeText(f.Text))
+	}
+	switch {
+	case body.Truncated:
+		p, _ := body.Bytes()
+		fmt.Fprintf(b, "(%d of %d bytes)\n", len(p), body.Size)
+	case r.Cut:
+		fmt.Fprintf(b, "(only the first %d bytes of what it unpacks to)\n", len(r.Text))
 	}
 }
 

@@ -4,9 +4,11 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"relay"
+	reading "relay/record/body"
 	"relay/wire"
 )
 
@@ -53,6 +55,25 @@ func (b *Body) Bytes() ([]byte, error) {
 		return base64.StdEncoding.DecodeString(b.Data)
 	}
 	return []byte(b.Data), nil
+}
+
+// Read reads what the body says, by the header lines of its message.
+func (b *Body) Read(headers []Header) (*reading.Reading, error) {
+	p, err := b.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	var kind string
+	var codings []string
+	for _, h := range headers {
+		switch {
+		case kind == "" && strings.EqualFold(h.Name(), "content-type"):
+			kind = h.Value()
+		case strings.EqualFold(h.Name(), "content-encoding"):
+			codings = append(codings, h.Value())
+		}
+	}
+	return reading.Read(reading.NewLabel(kind, codings...), p, b.Truncated, MaxBody), nil
 }
 
 // Message is a captured request.

@@ -12,10 +12,14 @@ function showJSON(pre, text = pre.textContent) {
 		if (/^\s*[}\]]/.test(line) && open.length) ends.set(open.pop(), i);
 		if (/[{[]$/.test(line)) open.push(i);
 	});
-	pre.json = { lines, ends, left: 2 * linesAtOnce };
-	pre.replaceChildren();
-	addLines(pre, pre.json, 0, lines.length);
+	pre.json = { lines, ends };
+	build(pre, linesAtOnce);
 }
+// build shows the lines anew. Print and the search of the browser see what is built: then all is, or of a very long text what says how much is left.
+const build = (pre, atOnce) => { Object.assign(pre.json, { atOnce, left: 2 * atOnce }); pre.replaceChildren(); addLines(pre, pre.json, 0, pre.json.lines.length); };
+const buildAll = () => { for (const pre of $$("pre.json")) if (pre.json?.atOnce === linesAtOnce) build(pre, 20000); };
+addEventListener("beforeprint", buildAll);
+addEventListener("keydown", e => { if ((e.ctrlKey || e.metaKey) && e.key === "f") buildAll(); });
 
 // A text of which the server sent only the start is fetched whole when asked for.
 document.addEventListener("click", async e => {
@@ -32,7 +36,7 @@ document.addEventListener("click", async e => {
 function addLines(parent, json, from, to) {
 	let count = 0;
 	for (let i = from; i < to; i++, count++) {
-		if (count === linesAtOnce) {
+		if (count === json.atOnce) {
 			const more = make("button", { textContent: `${(to - i).toLocaleString("en")} more lines`, onclick: () => { more.remove(); addLines(parent, json, i, to); } });
 			return parent.append(more);
 		}

@@ -15,17 +15,20 @@ import (
 
 	"relay"
 	"relay/record"
+	reading "relay/record/body"
 )
 
 // Bounds of what is shown.
 const (
 	Shown      = 256 << 10 // bytes of one body
 	ShownLines = 300       // header lines, query and form fields of one table
-	ShownValue = 4 << 10   // runes of a value in a table
 )
 
 // Pair is a name and a value, both safe to show.
-type Pair struct{ Name, Value string }
+type Pair struct {
+	Name, Value string
+	JSON        bool // Value is indented JSON
+}
 
 // shownHex is how many bytes a hex dump has.
 const shownHex = 16 << 10
@@ -105,7 +108,7 @@ func Show(s Source) View {
 		}
 	}
 	c.show(&v, s.Image)
-	if v.JSON && c.cut && b.Size <= WholeJSON {
+	if v.JSON && c.Cut && b.Size <= WholeJSON {
 		v.Whole = s.Whole
 	}
 	return v
@@ -127,60 +130,59 @@ func (c *content) show(v *View, image string) {
 		}
 		return note + "; the download has all of it."
 	}
-	if c.cut {
-		v.Note = firstOf(len(c.plain))
+	if c.Cut {
+		v.Note = firstOf(len(c.Text))
 	}
+	v.Fault = record.SafeText(c.FaultText())
 	switch v.View {
 	case viewImage:
-		v.Image, v.Note = image, ""
+		v.Image, v.Note, v.Fault = image, "", ""
 	case viewHex:
-		if len(c.raw) > shownHex || int64(len(c.raw)) < c.size {
+		if v.Note = ""; len(c.raw) > shownHex || int64(len(c.raw)) < c.size {
 			v.Note = firstOf(min(len(c.raw), shownHex))
-		} else {
-			v.Note = ""
 		}
 		v.Text = hexDump(c.raw[:min(len(c.raw), shownHex)])
 	case viewRaw:
+		if v.Note = ""; int64(len(c.raw)) < c.size {
+			v.Note = firstOf(len(c.raw))
+		}
 		v.Text = Visible(c.raw)
 	case viewParts:
-		parts, more := partsOf(c.plain, c.params["boundary"])
-		if v.Parts = parts; len(parts) == 0 {
-			v.Fault = "no part of a multipart body was found; see raw"
-		} else if more {
+		if v.Parts = c.partsOf(); len(c.Parts) > shownParts {
 			v.Note = strings.TrimSpace(v.Note + fmt.Sprintf(" Only the first %d parts are shown.", shownParts))
 		}
 	default:
 		c.pretty(v)
 	}
-	if c.problem != "" {
-		v.Fault = strings.TrimPrefix(v.Fault+"; "+c.problem, "; ")
-	} else if c.coding != "" && (v.View == viewPretty || v.View == viewParts) {
-		v.Note = strings.TrimSpace("Unpacked from " + c.coding + " for this view. " + v.Note)
+	if how := c.How(); how != "" && (v.View == viewPretty || v.View == viewParts) {
+		v.Note = strings.TrimSpace(strings.ToUpper(how[:1]) + how[1:] + " for this view. " + v.Note)
 	}
 }
 
 func (c *content) pretty(v *View) {
-	switch {
-	case c.isForm():
-		v.Form = formPairs(string(c.plain))
-	case c.isJSON():
-		out, fault := Indented(c.plain, c.cut)
-		if fault == nil {
-			v.Text, v.JSON = Visible(out), true
-			return
-		}
-		at := min(fault.Offset, len(c.plain))
-		before := c.plain[:at]
-		v.Fault = fmt.Sprintf("Not JSON: line %d, column %d (byte %d): %s",
-			1+bytes.Count(before, []byte("\n")), at-bytes.LastIndexByte(before, '\n'), fault.Offset, fault.Why)
-		end := min(at+1, len(c.plain))
-		for end < len(c.plain) && !utf8.RuneStart(c.plain[end]) {
-			end++
-		}
-		v.Text, v.Mark, v.Rest = Visible(before), Visible(c.plain[at:end]), Visible(c.plain[end:])
-	default:
-		v.Text = Visible(c.plain)
+	if c.Form == reading.URLEncoded {
+		v.Form = pairsOf(c.Fields)
+		return
 	}
+	if c.Form == reading.JSON {
+		for _, f := range c.Faults {
+			if f.At >= 0 && f.At <= len(c.Text) {
+				c.marked(v, f.At)
+				return
+			}
+		}
+	}
+	text, _ := c.Plain()
+	v.Text, v.JSON = Visible(text), c.Form == reading.JSON
+}
+
+// marked shows a text whose byte at at is marked.
+func (c *content) marked(v *View, at int) {
+	end := min(at+1, len(c.Text))
+	for end < len(c.Text) && !utf8.RuneStart(c.Text[end]) {
+		end++
+	}
+	v.Text, v.Mark, v.Rest = Visible(c.Text[:at]), Visible(c.Text[at:end]), Visible(c.Text[end:])
 }
 
 // Visible is text with its lines and tabs as they are and everything that hides or

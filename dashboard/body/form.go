@@ -1,84 +1,66 @@
 package body
 
 import (
-	"bytes"
 	"fmt"
-	"io"
-	"mime/multipart"
-	"net/url"
-	"strings"
 
 	"relay/record"
+	reading "relay/record/body"
 )
 
-// Bounds of forms and multipart bodies.
+// Bounds of multipart bodies.
 const (
-	shownParts    = 50      // parts of a multipart body
-	shownPartText = 4 << 10 // bytes of one part
-	shownPartHex  = 512     // of one that is no text
+	shownParts   = 50  // parts
+	shownPartHex = 512 // bytes of one that is no text
 )
 
 // partView is one part of a multipart body.
 type partView struct {
-	Name, File, Type, Size, Text string
+	Name, File, Type, Size, Fault, Text string
+	JSON                                bool // Text is indented JSON
 }
 
-// formPairs are the fields of a form or query in their order; what cannot be read
-// stays as it is.
-func formPairs(s string) []Pair {
+// pairsOf are the fields of a form or query in their order.
+func pairsOf(fields []reading.Field) []Pair {
 	var list []Pair
-	for part := range strings.SplitSeq(s, "&") {
-		if part == "" {
-			continue
-		}
+	for _, f := range fields {
 		if len(list) == ShownLines {
-			return append(list, Pair{"…", fmt.Sprintf("%d more fields; the download has them", strings.Count(s, "&")+1-ShownLines)})
+			return append(list, Pair{Name: "…", Value: fmt.Sprintf("%d more fields; the download has them", len(fields)-ShownLines)})
 		}
-		name, value, _ := strings.Cut(part, "=")
-		list = append(list, Pair{unescaped(name), unescaped(value)})
+		p := Pair{Name: record.SafeText(f.Name), JSON: f.JSON}
+		if f.JSON {
+			p.Value = Visible(reading.Indent([]byte(f.Value)))
+		} else {
+			p.Value = record.SafeText(f.Value)
+		}
+		list = append(list, p)
 	}
 	return list
 }
 
-func unescaped(s string) string {
-	if plain, err := url.QueryUnescape(s); err == nil {
-		s = plain
-	}
-	return record.SafeTextMax(s, ShownValue)
-}
+// QueryPairs are the fields of the query of a request-target.
+func QueryPairs(target []byte) []Pair { return pairsOf(reading.Query(target)) }
 
-func QueryPairs(target []byte) []Pair {
-	_, query, ok := bytes.Cut(target, []byte("?"))
-	if !ok {
-		return nil
-	}
-	return formPairs(string(query))
-}
-
-// partsOf reads a multipart body as far as it is at hand; more tells that it has parts
-// beyond those that are shown.
-func partsOf(p []byte, boundary string) (list []partView, more bool) {
-	r := multipart.NewReader(bytes.NewReader(p), boundary)
-	for {
-		part, err := r.NextRawPart()
-		if err != nil || len(list) == shownParts {
-			return list, err == nil
-		}
-		data, err := io.ReadAll(part)
+// partsOf shows the parts of a multipart body.
+func (c *content) partsOf() []partView {
+	var list []partView
+	for i := range c.Parts[:min(len(c.Parts), shownParts)] {
+		p := &c.Parts[i]
 		v := partView{
-			Name: record.SafeTextMax(part.FormName(), 200), File: record.SafeTextMax(part.FileName(), 200),
-			Type: record.SafeTextMax(part.Header.Get("Content-Type"), 200), Size: SizeText(int64(len(data))),
+			Name: record.SafeText(p.Name), File: record.SafeText(p.File), Type: record.SafeTextMax(p.Label.Kind, 200), Size: SizeText(int64(len(p.Raw))),
+			Fault: record.SafeText(p.FaultText()), JSON: p.Form == reading.JSON,
 		}
-		if err != nil {
+		if p.Cut {
 			v.Size = "at least " + v.Size
 		}
-		most, text := shownPartHex, hexDump
-		if record.IsReadable(data, err != nil) {
-			most, text = shownPartText, Visible
-		}
-		if v.Text = text(data[:min(len(data), most)]); len(data) > most {
-			v.Size += ", of which the first " + SizeText(int64(most)) + " are shown"
+		if text, ok := p.Plain(); ok {
+			v.Text = Visible(text)
+		} else {
+			v.Text = hexDump(p.Text[:min(len(p.Text), shownPartHex)])
+			if len(p.Text) > shownPartHex {
+				v.Size += ", of which the first " + SizeText(shownPartHex) + " are shown"
+			}
 		}
 		list = append(list, v)
 	}
+	return list
 }

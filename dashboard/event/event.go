@@ -2,7 +2,6 @@ package event
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -17,6 +16,7 @@ import (
 	"relay/dashboard/body"
 	"relay/dashboard/page"
 	"relay/record"
+	reading "relay/record/body"
 	"relay/wire"
 )
 
@@ -191,7 +191,7 @@ func pairsOf(fields []wire.Field) []body.Pair {
 		if i == body.ShownLines {
 			return append(list, body.Pair{Name: "…", Value: fmt.Sprintf("%d more lines; the raw download has them", len(fields)-i)})
 		}
-		list = append(list, body.Pair{Name: record.SafeTextMax(string(f.Name), 300), Value: record.SafeTextMax(string(f.Value), body.ShownValue)})
+		list = append(list, body.Pair{Name: record.SafeTextMax(string(f.Name), 300), Value: record.SafeText(string(f.Value))})
 	}
 	return list
 }
@@ -229,15 +229,20 @@ func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor
 	if err != nil {
 		return nil, err
 	}
-	plain, _ := record.DecodeContent(m.Head, stored)
-	text, err := io.ReadAll(io.LimitReader(plain, body.WholeJSON+1))
-	if e, fails := errors.AsType[*relay.Error](err); fails { // of the store, not of what was decoded
-		return nil, e
+	done, err := reading.Turn(r.Context(), int(min(m.Body.Stored, body.WholeJSON)))
+	if err != nil {
+		return nil, err
 	}
-	out, fault := body.Indented(text, len(text) > body.WholeJSON)
-	if err != nil || fault != nil {
-		return nil, relay.Errorf(relay.CodeConflict, "this body is not JSON to its end; the download has it")
+	defer done()
+	data, err := io.ReadAll(io.LimitReader(stored, body.WholeJSON+1))
+	if err != nil {
+		return nil, err
 	}
+	said := reading.Read(reading.LabelOf(m.Head), data, int64(len(data)) < m.Body.Size, body.WholeJSON)
+	if said.Form != reading.JSON || said.Cut || len(said.Faults) > 0 {
+		return nil, relay.Errorf(relay.CodeConflict, "this body is too long to be shown, or not JSON to its end; the download has it")
+	}
+	out, _ := said.Plain()
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, body.Visible(out))
 	return nil, nil

@@ -238,7 +238,7 @@ func (r *Reading) How() string {
 		steps = append(steps, "decoded from "+r.Charset)
 	}
 	if r.Mark && r.Charset == "" {
-		steps = append(steps, "without its byte order mark")
+		steps = append(steps, "stripped of its byte order mark")
 	}
 	return strings.Join(steps, ", ")
 }

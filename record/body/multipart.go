@@ -93,7 +93,7 @@ func (r *reader) multipart(out *Reading, p []byte, depth int) bool {
 		}
 		from := d.after
 		if d, ok = nextDelimiter(p, from, dash); !ok {
-			out.Parts = append(out.Parts, r.part(p[from:], r.cut, depth))
+			out.Parts = append(out.Parts, r.part(p[from:], true, depth))
 			if !r.cut {
 				out.fault(len(p), "the last part has no end")
 			}
