@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"net"
@@ -11,10 +12,10 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// Options say how a connection behaves. Workers and Log are required.
+// Options say how a connection behaves. Workers is required.
 type Options struct {
 	Workers *Workers
-	Log     *slog.Logger
+	Log     *slog.Logger // nil = silent
 	// Stall ends a connection whose peer takes nothing of what is written for so long, and
 	// UserTimeout one whose peer's kernel acknowledges nothing. 0 = no limit.
 	Stall, UserTimeout time.Duration
@@ -37,6 +38,8 @@ type Options struct {
 	// reads nothing more of the connection while 16 wait. nil refuses all.
 	Channel func(*Offer)
 	Request func(*Request)
+	// RequestsEnded is called after the last call of Request, which may come after Closed.
+	RequestsEnded func()
 }
 
 // Conn is one SSH connection, from before its handshake until nothing of it runs any more. Its
@@ -66,7 +69,7 @@ func New(tcp net.Conn, o Options) *Conn {
 		}
 	}
 	c := &Conn{Sock: newSocket(tcp, o.Stall, o.UserTimeout), o: o, work: o.Workers, done: make(chan struct{}), calls: calls{left: &o.Workers.left}}
-	c.logger.Store(o.Log)
+	c.logger.Store(cmp.Or(o.Log, slog.New(slog.DiscardHandler)))
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.Sock.onHeard, c.Sock.onLost, c.Sock.onClose, c.Sock.onFlood = c.noteByte, o.Lost, c.end, o.Flood
 	return c
@@ -91,6 +94,16 @@ func (c *Conn) Close() error {
 	_ = c.Sock.Close()
 	return nil
 }
+
+// CloseSent is Close, but returns only once what was written before has left, at the latest after
+// flushTime.
+func (c *Conn) CloseSent() {
+	_ = c.Sock.Close()
+	c.Sock.out.Wait()
+}
+
+// ServerVersion returns the version line of the server. It needs the handshake.
+func (c *Conn) ServerVersion() string { return string(c.ssh.ServerVersion()) }
 
 // SetLog replaces the logger of the connection.
 func (c *Conn) SetLog(l *slog.Logger) { c.logger.Store(l) }

@@ -40,9 +40,9 @@ func (c *Conn) handshake(ctx context.Context, shake func() (ssh.Conn, <-chan ssh
 			return
 		}
 		c.Use(conn)
+		c.take("requests", func() { c.takeRequests(requests) })
+		c.take("channels", func() { c.takeChannels(channels) })
 		result <- nil
-		go c.takeRequests(requests)
-		go c.takeChannels(channels)
 	}) {
 		return ErrLost
 	}
@@ -55,24 +55,39 @@ func (c *Conn) handshake(ctx context.Context, shake func() (ssh.Conn, <-chan ssh
 	}
 }
 
-// takeRequests takes all global requests of the peer, to the last one: x/crypto waits until it is
-// taken.
-func (c *Conn) takeRequests(requests <-chan *ssh.Request) {
-	for req := range requests {
-		r := NewRequest(req)
-		if c.o.Request == nil || !c.Run("request", func() { c.o.Request(r) }) {
-			_ = r.Reply(false, nil)
-		}
+// take takes what x/crypto gives, to the last one: x/crypto waits until it is taken.
+func (c *Conn) take(what string, loop func()) {
+	if !c.Go(what, loop) {
+		go loop() // the connection has just ended, and with it what comes
 	}
 }
 
-// takeChannels takes all channels that the peer opens. They end with x/crypto's mux, and the
+// takeRequests takes the global requests of the peer. The last ones may come together with the end
+// of the connection.
+func (c *Conn) takeRequests(requests <-chan *ssh.Request) {
+	if c.o.RequestsEnded != nil {
+		defer c.o.RequestsEnded()
+	}
+	for req := range requests {
+		r := NewRequest(req)
+		if c.o.Request == nil {
+			_ = r.Reply(false, nil)
+			continue
+		}
+		func() {
+			defer c.recovered("request")
+			c.o.Request(r)
+		}()
+	}
+}
+
+// takeChannels takes the channels that the peer opens. They end with x/crypto's mux, and the
 // connection with them.
 func (c *Conn) takeChannels(channels <-chan ssh.NewChannel) {
+	defer c.Close()
 	for open := range channels {
 		if c.o.Channel == nil || !c.Run("channel", func() { c.o.Channel(c.Offer(open)) }) {
-			_ = open.Reject(Prohibited, "")
+			_ = open.Reject(UnknownType, "")
 		}
 	}
-	_ = c.Close()
 }

@@ -1,0 +1,136 @@
+package link
+
+import (
+	"context"
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"io"
+	"net"
+	"testing"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+)
+
+// TestHandshakeEndsWithItsContext: a server that says nothing holds up nobody.
+func TestHandshakeEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	met := make(chan struct{})
+	go func() {
+		_, _ = theirs.Read(make([]byte, 1)) // of the version
+		close(met)
+		_, _ = io.Copy(io.Discard, theirs)
+	}()
+	workers := NewWorkers()
+	defer workers.Close()
+	c := New(ours, Options{Workers: workers})
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-met
+		cancel()
+	}()
+	within(t, "the handshake", func() {
+		if err := c.Connect(ctx, "", &ssh.ClientConfig{HostKeyCallback: ssh.InsecureIgnoreHostKey()}); !errors.Is(err, context.Canceled) { // nobody is there
+			t.Error(err)
+		}
+	})
+	within(t, "the connection", func() { <-c.Done() })
+}
+
+// TestClient: a client takes what the server begins, the last requests also where they come together
+// with the end, and a direct channel is read and written without deadlines.
+func TestClient(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	_, key, _ := ed25519.GenerateKey(rand.Reader)
+	signer, err := ssh.NewSignerFromKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &ssh.ServerConfig{NoClientAuth: true}
+	config.AddHostKey(signer)
+	served := make(chan *ssh.ServerConn, 1)
+	go func() {
+		server, channels, requests, err := ssh.NewServerConn(theirs, config)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		go ssh.DiscardRequests(requests)
+		go func() {
+			for open := range channels {
+				_ = open.Reject(ssh.Prohibited, "no")
+			}
+		}()
+		served <- server
+	}()
+	workers := NewWorkers()
+	defer workers.Close()
+	told, last, ends := make(chan string, 100), make(chan struct{}), make(chan relay.ConnEnd, 1)
+	var c *Conn
+	c = New(ours, Options{
+		Workers: workers,
+		Request: func(r *Request) {
+			told <- r.Type
+			_ = r.Reply(r.Type == "a", nil)
+		},
+		RequestsEnded: func() { close(last) },
+		Channel: func(o *Offer) {
+			c.Go("echo", func() {
+				ch, err := o.Accept(ChannelOptions{Direct: true})
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				_, _ = io.Copy(ch, ch)
+				_ = ch.CloseWrite()
+				ends <- ch.End(0)
+				<-ch.Ended()
+			})
+		},
+	})
+	if err := c.Connect(t.Context(), "", &ssh.ClientConfig{HostKeyCallback: ssh.FixedHostKey(signer.PublicKey())}); err != nil {
+		t.Fatal(err)
+	}
+	server := <-served
+	if ok, _, err := server.SendRequest("a", true, nil); !ok || err != nil {
+		t.Error(ok, err)
+	}
+	ch, reqs, err := server.OpenChannel("x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(reqs)
+	_, _ = ch.Write([]byte("hello"))
+	_ = ch.CloseWrite()
+	if got, err := io.ReadAll(ch); string(got) != "hello" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if end := <-ends; end.How != relay.ConnEOF {
+		t.Errorf("%+v", end)
+	}
+	_ = ch.Close()
+	var refused *RefusedError
+	if _, err := c.OpenChannel(t.Context(), "x", nil, ChannelOptions{}); !errors.As(err, &refused) || refused.Reason != Prohibited || refused.Text != "no" {
+		t.Errorf("an open that is refused: %v", err)
+	}
+	for range 10 {
+		_, _, _ = server.SendRequest("notice", false, nil)
+	}
+	_ = server.Close()
+	within(t, "the requests", func() { <-last })
+	if n := len(told); n != 11 {
+		t.Errorf("%d requests were taken", n)
+	}
+	within(t, "the connection", func() { <-c.Done() })
+	if _, _, err := c.SendRequest(t.Context(), "x", true, nil); err != ErrLost {
+		t.Errorf("a request after the end: %v", err)
+	}
+	if _, err := c.OpenChannel(t.Context(), "x", nil, ChannelOptions{}); err != ErrLost {
+		t.Errorf("an open after the end: %v", err)
+	}
+}
