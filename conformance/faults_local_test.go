@@ -21,6 +21,7 @@ type localFault struct {
 	code   string                             // Relay-Error and the event's error
 	state  string                             // of the event
 	broken bool                               // the transfer breaks off
+	says   string                             // what is part of the answer
 	within time.Duration
 	came   chan struct{} // closed when the caller has got a byte; nil where nobody waits for that
 	upOnly bool          // SSH alone has no words for it
@@ -43,6 +44,8 @@ func localFaults() []localFault {
 		f.name, f.script = name, script
 		return f
 	}
+	isTLS := garbage
+	isTLS.says = "it speaks TLS; use --target https://… of relay up, or forward the port where it speaks plain HTTP"
 	cut := localFault{status: "HTTP/1.1 200 ", state: "delivered", broken: true, within: 2 * time.Second}
 	// What is behind begin comes when the caller has that: a reset may throw away what an
 	// SSH client has not read yet.
@@ -67,7 +70,6 @@ func localFaults() []localFault {
 			name: "F10 hangs", script: after(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }),
 			status: "HTTP/1.1 504 ", code: "local-timeout", state: "failed", within: 3 * time.Second,
 		},
-		{name: "F9 closes without a word", script: text(""), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
 		{name: "F11 closes inside its head", script: text("HTTP/1.1 200 OK\r\nContent-"), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second},
 		{
 			name: "F11 closes behind an interim answer", script: text("HTTP/1.1 102 Processing\r\n\r\n"),
@@ -83,6 +85,19 @@ func localFaults() []localFault {
 		as(garbage, "F12 head of 10 MiB", text("HTTP/1.1 200 OK\r\nX-Big: "+strings.Repeat("x", 10<<20)+"\r\n\r\n")),
 		as(garbage, "F12 endless interim answers", text(strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 100)+ok)),
 		as(garbage, "F12 SSH instead of HTTP", text("SSH-2.0-OpenSSH_9.2\r\n")),
+		as(isTLS, "F12 TLS alert", text("\x15\x03\x01\x00\x02\x02\x46")), // as Node, Python and Java
+		as(isTLS, "F12 TLS alert in pieces", after(func(c net.Conn) { // and behind a slow line
+			_, _ = io.WriteString(c, "\x15")
+			_, _ = io.WriteString(c, "\x03\x03\x00\x02\x02\x46")
+		})),
+		{
+			name: "F12 TLS server of Go", script: text("HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"),
+			status: "HTTP/1.0 400 ", state: "delivered", within: 2 * time.Second, says: "HTTP request to an HTTPS server",
+		},
+		{
+			name: "F9 closes without a word, as a TLS server may", script: text(""), status: bad502, code: "local-closed", state: "failed", within: 2 * time.Second,
+			says: "if it speaks TLS, use --target https://",
+		},
 		as(garbage, "F12 two lengths", text("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\nok")),
 		as(garbage, "F12 length and chunks", text("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")),
 		as(garbage, "F12 chunks in HTTP 1.0", text("HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")),
@@ -177,8 +192,10 @@ func (f localFault) check(t *testing.T, r *relayServer, alias string) {
 	if rec.Error != nil {
 		code = rec.Error.Code
 	}
-	_, final, _ := strings.Cut("\r\n"+string(answer), "\r\nHTTP/1.1 "+strings.TrimPrefix(f.status, "HTTP/1.1 "))
+	_, final, _ := strings.Cut("\r\n"+string(answer), "\r\n"+f.status)
 	switch {
+	case !strings.Contains(string(answer), f.says):
+		t.Errorf("answer %.500q, want it to say %s", answer, f.says)
 	case final == "":
 		t.Errorf("answer %.200q, want %s", answer, f.status)
 	case f.broken != (err != nil):

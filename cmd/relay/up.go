@@ -183,6 +183,10 @@ func forwards(conf *client.Config, names []string, fixed *client.Target, hostHea
 func aliasNames(names []string) ([]string, error) {
 	var list []string
 	for _, typed := range names {
+		if _, err := client.ParseTarget(typed); err == nil {
+			return nil, cli.Usage("%q is an address and no alias name", typed).
+				WithHint("a local server is named by --target: relay up --target %s --alias NAME", typed)
+		}
 		name := cli.NormalAlias(typed)
 		if !relay.ValidLabel(cli.AliasLabel(name)) {
 			return nil, cli.Usage("%q is no alias name; it has 1 to 63 letters, digits and inner hyphens", typed)
