@@ -21,6 +21,9 @@ type attemptKey struct {
 	number int
 }
 
+// Has reports whether an attempt of an event was taken.
+func (l *RequestLog) Has(event string, number int) bool { return l.taken[attemptKey{event, number}] }
+
 // Take takes an item, and returns an attempt that has ended, with its event, as much of both as
 // their line needs; nil unless the item is one, and is new.
 func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.Attempt) {

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +43,7 @@ type tunnel struct {
 	ended         error           // why none come; valid then
 	attached      chan struct{}   // closed when the first alias is online
 	logged        chan struct{}   // closed when the request log has begun, or cannot
+	announced     chan struct{}   // closed when the message of that alias was posted: requests come after it
 	online        map[string]bool // by label; used by the goroutine of run alone
 	noRetryBefore time.Time       // a stopping relay asked not to be dialed before; zero if none did
 	readyCalled   bool            // Ready was called
@@ -203,6 +203,7 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 		return
 	}
 	attached := sync.OnceFunc(func() { close(t.attached) })
+	announced := sync.OnceFunc(func() { close(t.announced) })
 	for n := range t.conn.notices {
 		t.ended = cli.LostConnection(io.EOF)
 		m := &Message{Type: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message, RetryAfterMs: n.RetryAfterMs}
@@ -220,6 +221,9 @@ func (t *tunnel) hear(ctx, lost context.Context) {
 		}
 		if !t.post(ctx, m) {
 			return
+		}
+		if n.Kind == relay.NoticeOnline {
+			announced()
 		}
 	}
 }
@@ -252,26 +256,32 @@ func (t *tunnel) followLog(ctx context.Context) {
 		return
 	}
 	begin := sync.OnceFunc(func() { close(t.logged) })
-	query := "" // several aliases: one stream of all that the account may see
+	query := url.Values{} // several aliases: one stream of all that the account may see
 	if list := *t.up.active.Load(); len(list) == 1 {
-		query = "?" + url.Values{"alias": {cli.AliasLabel(list[0].Alias)}}.Encode()
+		query.Set("alias", cli.AliasLabel(list[0].Alias))
 	}
 	var tries cli.Backoff
-	for resumed := false; ; {
-		err := t.api.Stream(ctx, query, t.up.lastItem, func() error {
-			begin()
+	for {
+		resumed := false
+		err := t.api.Stream(ctx, "?"+query.Encode(), t.up.lastItem, func() error {
+			if begin(); t.up.followed.IsZero() {
+				t.up.followed = time.Now()
+			}
 			tries.Reset()
 			return nil
 		}, func(id, name string, data []byte) error {
-			// The first item of a connection may be a resync only because the relay was
-			// restarted meanwhile.
-			if name == "resync" && resumed {
+			select {
+			case <-t.announced:
+			case <-ctx.Done():
+			}
+			switch {
+			case name == "resync" && resumed:
 				t.post(ctx, &Message{Type: TypeMissed})
+			case name == "resync": // the answer to the id of an item before the loss
+				t.readMissed(ctx, query)
 			}
-			if e, a := t.up.log.Take(name, data); a != nil { // it has ended, and is new
-				t.post(ctx, &Message{Type: TypeRequest, item: bytes.Clone(data), Event: e, Attempt: a})
-			}
-			t.up.lastItem, resumed = id, resumed || name != ""
+			t.logItem(ctx, name, data)
+			t.up.lastItem, t.up.heard, resumed = id, time.Now(), resumed || name != ""
 			return ctx.Err()
 		})
 		begin()

@@ -47,6 +47,8 @@ type Up struct {
 	monitor  *targetMonitor
 	log      cli.RequestLog
 	lastItem string         // id, of the stream
+	heard    time.Time      // when that item came
+	followed time.Time      // when the first stream began
 	leaving  sync.WaitGroup // connections to nodes that this program has left, with their last requests
 
 	active atomic.Pointer[[]Forward] // without those removed for good
@@ -122,7 +124,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	t := &tunnel{
 		up: u, conn: conn, api: cli.NewSSHAPI(u.Dialer.Version, conn.Addr, conn.openAPI, nil),
 		work: link.NewWorkers(), online: map[string]bool{},
-		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}),
+		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}), announced: make(chan struct{}),
 	}
 	err = t.run(ctx)
 	return max(1, time.Since(begun)), max(0, time.Until(t.noRetryBefore)), err

@@ -196,9 +196,9 @@ func TestLiveRowsArrive(t *testing.T) {
 	r.hear(messages, "event: alias", `data-state="offline"`, "ssh -N -R hook")
 
 	// What happened between the page and its live updates is not missed.
-	r.hear(r.listen(live), "event: row", "/live")
+	r.hear(r.listen(live), "event: resync")
 	id, _, _ := strings.Cut(strings.TrimPrefix(m, "id: "), "\n")
-	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(id)), "event: row", first.String())
+	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(id)), "event: resync")
 	r.hear(r.listen("/aliases/hook/live"), "event: resync") // it is not known since when
 
 	filtered := r.listen("/aliases/hook/live?path=%2Fother")
@@ -252,7 +252,7 @@ func TestLiveBeginsWithWhatIs(t *testing.T) {
 }
 
 // Live updates tell their id at once, so that a browser that is cut off before the first
-// of them gets what happened meanwhile.
+// of them reads what happened meanwhile.
 func TestLiveGoesOnFromItsStart(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t)
@@ -260,7 +260,7 @@ func TestLiveGoesOnFromItsStart(t *testing.T) {
 	start := r.hear(r.listen("/aliases/hook/live"), ": connected", "\nid: ")
 	r.send(post("/missed", "{}"))
 	_, id, _ := strings.Cut(start, "\nid: ")
-	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(strings.TrimSpace(id))), "event: row", "/missed")
+	r.hear(r.listen("/aliases/hook/live?after="+url.QueryEscape(strings.TrimSpace(id))), "event: resync")
 }
 
 // The live updates of a page are two feeds, of the sidebar and of the alias. A browser that went

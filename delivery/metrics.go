@@ -128,7 +128,7 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 	gauge("running", "Captures, replays and queued deliveries under way.", nil, d.countRunning)
 	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, d.registry.Channels)
 	gauge("viewers", "Subscribers of the live feed.", nil, d.feed.Viewers)
-	gauge("feed_bytes", "Bytes of the changes kept for subscribers of the live feed that come back.", nil, d.feed.Bytes)
+	gauge("feed_bytes", "Bytes of the changes that wait for subscribers of the live feed.", nil, d.feed.Bytes)
 	gauge("queued", "Attempts that wait in queues.", nil, func() int { return d.Stats().Queued })
 	for _, state := range []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale} {
 		gauge("tunnels", "Aliases with a tunnel, by its state.", prometheus.Labels{"state": string(state)}, func() int {

@@ -6,27 +6,18 @@ import (
 	"relay"
 )
 
-// However many aliases come and go, the feed remembers of a bounded number that items
-// were left out. Who was there before reads again, who had everything need not.
+// However many aliases come and go, the feed remembers of a bounded number that nobody saw a change.
 func TestFeedForgetsWhatItLeftOut(t *testing.T) {
 	f := New(Options{})
-	v := &viewer{f: f, all: true}
-	for alias := range int64(3*missedAliases + 5) {
+	for alias := range int64(3*unseenAliases + 5) {
+		before := f.LastID()
 		f.Put(relay.Change{Kind: relay.ChangeEvent, Alias: alias})
-		if alias == missedAliases-2 {
-			if _, ok := f.since(f.id(f.seq-1), v); ok {
-				t.Error("an item that was left out is not missed")
-			}
+		if f.LastID() == before {
+			t.Fatal("who comes back does not learn of a change that nobody saw")
 		}
 	}
-	if len(f.missed) > missedAliases {
-		t.Errorf("%d aliases are remembered", len(f.missed))
-	}
-	if _, ok := f.since(f.id(1), v); ok {
-		t.Error("nobody can know what came since the first one")
-	}
-	if _, ok := f.since(f.id(f.seq), v); !ok {
-		t.Error("one that had everything has to read again")
+	if len(f.unseen) > unseenAliases || len(f.waiting) > 0 {
+		t.Errorf("%d aliases are remembered, %d wait", len(f.unseen), len(f.waiting))
 	}
 }
 
@@ -34,8 +25,7 @@ func TestFeedForgetsWhatItLeftOut(t *testing.T) {
 // everything again, and each change beyond it was told to each viewer.
 func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 	f := New(Options{})
-	busy, quiet := &viewer{f: f, all: true, alias: 1, ready: make(chan struct{}, 1)}, &viewer{f: f, all: true, alias: 2, ready: make(chan struct{}, 1)}
-	f.viewers[busy], f.viewers[quiet] = true, true
+	busy, quiet := newViewer(f, 1), newViewer(f, 2)
 	snapshots := 0
 	put := func(alias int64) {
 		f.Put(relay.Change{Kind: relay.ChangeEvent, Alias: alias, Snapshot: func() (*relay.Event, *relay.Attempt) {
@@ -47,36 +37,34 @@ func TestManyChangesOfOneAliasLeaveRoomForOthers(t *testing.T) {
 		put(1)
 	}
 	put(2)
-	if len(f.changes) != pendingItems+1 || snapshots != len(f.changes) || len(busy.pending) > 0 {
-		t.Errorf("%d changes wait, %d were read, %d items wait", len(f.changes), snapshots, len(busy.pending))
+	if f.count != pendingItems+1 || snapshots != f.count || len(busy.pending) > 0 {
+		t.Errorf("%d changes wait, %d were read, %d items wait", f.count, snapshots, len(busy.pending))
 	}
-	changes := leaveOut(coalesce(f.changes), f.left)
-	for alias := range f.left {
-		f.miss(alias)
-	}
-	if len(changes) != 1 || changes[0].Alias != 2 || !isResync(busy.pending) || len(quiet.pending) > 0 {
-		t.Errorf("%d changes are told, resync %v, of the other alias %d", len(changes), isResync(busy.pending), len(quiet.pending))
+	f.round(t.Context(), 1, f.take(1))
+	if q := f.take(2); len(q.changes) != 1 || q.missed || !busy.behind || quiet.behind {
+		t.Errorf("%d changes are told, of the busy alias again %v, of the other %v", len(q.changes), busy.behind, quiet.behind)
 	}
 }
 
-// However many changes of rights come while a round reads for up to ten seconds, a bounded number
-// waits. What is left out is told as one change of all, and the viewers of its aliases read again.
+// However many aliases change while the goroutines that tell wait, a bounded number of changes does, and
+// a change of who may see an alias is told of each.
 func TestChangesOfRightsAreBounded(t *testing.T) {
 	f := New(Options{})
-	v := &viewer{f: f, all: true, ready: make(chan struct{}, 1)}
-	f.viewers[v] = true
+	v := newViewer(f, 0)
 	for i := range int64(20_000) {
 		f.Put(relay.Change{Kind: relay.ChangeAlias, Alias: i + 1}, relay.Change{Kind: relay.ChangeAccount, Account: i + 1})
 	}
-	if len(f.changes) > roundChanges+2 {
-		t.Errorf("%d changes wait", len(f.changes))
+	if f.count > waitingChanges {
+		t.Errorf("%d changes wait", f.count)
 	}
-	var all, any bool
-	for _, c := range f.changes {
-		any = any || c.Kind == relay.ChangeAccount && c.Account == 0
-		all = all || c.Kind == relay.ChangeAlias && c.Alias == 0
+	if q := f.waiting[20_000]; !q.rights || !q.missed || v.changed != 0 {
+		t.Errorf("of the last alias %+v, changes of the viewer's account %d", *q, v.changed)
 	}
-	if !all || !any || !f.left[20_000] {
-		t.Errorf("rights of all aliases %v, of all accounts %v, of the last alias %v", all, any, f.left[20_000])
-	}
+}
+
+// newViewer adds a viewer of an alias that nothing has to be read for.
+func newViewer(f *Feed, alias int64) *viewer {
+	v := &viewer{f: f, who: relay.System(), alias: alias, ready: make(chan struct{}, 1)}
+	f.viewers[v] = true
+	return v
 }

@@ -3,6 +3,7 @@ package feed
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"time"
 
@@ -10,203 +11,120 @@ import (
 	"relay/record"
 )
 
-// events reads the events that have changed, as far as the changes do not have them.
-func (f *Feed) events(ctx context.Context, changes []change) (map[relay.ID]*relay.Event, error) {
-	var ids []relay.ID
-	events := map[relay.ID]*relay.Event{}
-	for _, c := range changes {
-		switch {
-		case c.Kind != relay.ChangeEvent:
-		case c.event != nil:
-			events[c.Event] = c.event
-		default:
-			ids = append(ids, c.Event)
-		}
-	}
-	if len(ids) == 0 {
-		return events, nil
-	}
-	list, err := f.Store.Summaries(ctx, ids)
-	if err != nil {
-		f.Log.Warn("changes not read for the live feed", "error", err)
-		return nil, err
-	}
-	for i := range list {
-		events[list[i].ID] = &list[i]
-	}
-	return events, nil
-}
-
-// items reads and encodes each changed event, attempt, tunnel or alias of one alias once, ordered by
-// its last change. all is false where a change could not be read, or came after more bytes than
-// wait for a viewer.
-func (f *Feed) items(ctx context.Context, changes []change, events map[relay.ID]*relay.Event) (items []relay.FeedItem, all bool) {
-	r, size := reading{f: f, changes: changes, events: events}, 0
-	for i := range changes {
-		item, err := r.item(ctx, i)
-		if err != nil || size > pendingBytes {
-			return items, false
-		}
-		if item.Data != nil {
-			items = append(items, item)
-		}
-		size += len(item.Data)
-	}
-	return items, true
-}
-
-// leaveOut takes out the changes of the aliases in left, and of those, which it adds, that have
-// more of them than may wait for a viewer: each viewer of such an alias gets a resync item in
-// place of them all.
-func leaveOut(changes []change, left map[int64]bool) []change {
-	count := map[int64]int{}
-	for i := range changes {
-		alias := changes[i].Alias
-		if count[alias]++; count[alias] > pendingItems {
-			left[alias] = true
-		}
-	}
-	if len(left) == 0 {
-		return changes
-	}
-	return slices.DeleteFunc(changes, func(c change) bool { return left[c.Alias] })
-}
-
-// headsAtOnce is how many attempts the feed reads together: each may have 128 KiB of
-// response head.
-const headsAtOnce = 4
-
-// reading makes items of the changes of one alias.
-type reading struct {
-	f         *Feed
-	changes   []change
-	events    map[relay.ID]*relay.Event
-	positions map[relay.AttemptRef]int // in the queue of the alias, read once for all changes
-}
-
-// readAttempts reads the attempt of change i and those of the next changes.
-func (r *reading) readAttempts(ctx context.Context, i int) error {
-	var read []*change
-	var refs []relay.AttemptRef
-	for ; i < len(r.changes) && len(refs) < headsAtOnce; i++ {
-		if c := &r.changes[i]; c.Kind == relay.ChangeAttempt && c.attempt == nil {
-			read, refs = append(read, c), append(refs, c.ref())
-		}
-	}
-	attempts, err := r.f.Store.AttemptHeads(ctx, refs)
-	if err != nil {
-		return err
-	}
-	for _, c := range read {
-		c.attempt, c.read = attempts[c.ref()], true
-	}
-	return nil
-}
-
-// position returns the position of a changed attempt in the queue of its alias, which is
-// numbered once for all attempts that have changed.
-func (r *reading) position(ctx context.Context, changed *change) (int, error) {
-	if r.positions == nil {
-		var refs []relay.AttemptRef
-		for i := range r.changes {
-			if c := &r.changes[i]; c.Kind == relay.ChangeAttempt {
-				refs = append(refs, c.ref())
-			}
-		}
-		positions, err := r.f.Store.QueuePositions(ctx, changed.Alias, refs)
-		if err != nil {
-			return 0, err
-		}
-		r.positions = positions
-	}
-	return r.positions[changed.ref()], nil
-}
-
-// summary returns the summary of an event that has changed, nil if the event is gone.
-func (r *reading) summary(id relay.ID) *record.Summary {
-	if e := r.events[id]; e != nil {
-		return record.Summarise(e, r.f.Site, time.Now())
-	}
-	return nil
-}
+// readAtOnce is of how many changes events and attempts are read and held together: an attempt may have
+// 128 KiB of response head, and as much of interim ones.
+const readAtOnce = 16
 
 // coalesce keeps the last of equal changes. A changed attempt changes its event too.
-func coalesce(changes []change) []change {
+func coalesce(changes []change) (out []change) {
 	type key struct {
-		kind  relay.ChangeKind
-		alias int64
-		event relay.ID
-		n     int
+		kind relay.ChangeKind
+		ref  relay.AttemptRef
 	}
 	seen := map[key]bool{}
-	var out []change
 	add := func(c change) {
-		k := key{kind: c.Kind, event: c.Event, n: c.N}
-		if c.Kind == relay.ChangeQueue || c.Kind == relay.ChangeAlias {
-			k = key{kind: relay.ChangeQueue, alias: c.Alias}
-		}
-		if !seen[k] {
+		if k := (key{c.Kind, c.ref()}); !seen[k] {
 			seen[k] = true
 			out = append(out, c)
 		}
 	}
 	for _, c := range slices.Backward(changes) {
-		if c.Kind == relay.ChangeAttempt {
-			e := c
-			e.Kind, e.N = relay.ChangeEvent, 0
-			add(c)
-			add(e)
-			continue
-		}
 		add(c)
+		if c.Kind == relay.ChangeAttempt {
+			c.Kind, c.N = relay.ChangeEvent, 0
+			add(c)
+		}
 	}
 	slices.Reverse(out)
 	return out
 }
 
-// item encodes one change. The item has no Data when viewers do not need the change.
-func (r *reading) item(ctx context.Context, i int) (item relay.FeedItem, err error) {
-	f, c := r.f, &r.changes[i]
-	item.Alias = c.Alias
-	alias := f.Alias(c.Alias)
-	var value any
-	switch c.Kind {
-	case relay.ChangeEvent:
-		summary := r.summary(c.Event)
-		if summary == nil {
-			return item, nil
-		}
-		item.Name, value = itemEvent, summary
-	case relay.ChangeAttempt:
-		if c.attempt == nil && !c.read {
-			if err := r.readAttempts(ctx, i); err != nil {
-				return item, err
-			}
-		}
-		a := c.attempt
-		if a == nil {
-			return item, nil
-		}
-		if c.read && a.State == relay.StateQueued {
-			if a.Position, err = r.position(ctx, c); err != nil {
-				return item, err
-			}
-		}
-		message := &record.AttemptMessage{EventID: c.Event.String(), Event: r.summary(c.Event), Attempt: record.OfAttempt(a, false)}
-		if alias != nil {
-			message.Alias = alias.Name
-		}
-		item.Name, value = itemAttempt, message
-	default:
-		if alias == nil {
-			return item, nil
-		}
-		status, err := f.Status(ctx, []relay.Alias{*alias})
-		if err != nil {
-			return item, err
-		}
-		item.Name, value = itemTunnel, record.OfAlias(alias, status[0], f.Site)
+func (c *change) ref() relay.AttemptRef { return relay.AttemptRef{Event: c.Event, N: c.N} }
+
+// items reads and encodes changes of one alias, in order. What is gone has no item.
+func (f *Feed) items(ctx context.Context, alias int64, changes []change) (items []relay.FeedItem, err error) {
+	if err := f.read(ctx, alias, changes); err != nil {
+		return nil, err
 	}
-	item.Data, err = json.Marshal(value)
-	return item, err
+	a, summaries := f.Alias(alias), map[relay.ID]*record.Summary{}
+	for i := range changes {
+		c, item := &changes[i], relay.FeedItem{Alias: alias}
+		if c.event != nil && summaries[c.Event] == nil {
+			summaries[c.Event] = record.Summarise(c.event, f.Site, time.Now())
+		}
+		var value any
+		switch {
+		case c.Kind == relay.ChangeEvent && c.event != nil:
+			item.Name, value = "event", summaries[c.Event]
+		case c.Kind == relay.ChangeAttempt && c.attempt != nil:
+			message := &record.AttemptMessage{EventID: c.Event.String(), Event: summaries[c.Event], Attempt: record.OfAttempt(c.attempt, false)}
+			if a != nil {
+				message.Alias = a.Name
+			}
+			item.Name, value = "attempt", message
+		case c.Kind == relay.ChangeQueue && a != nil:
+			status, err := f.Status(ctx, []relay.Alias{*a})
+			if err != nil {
+				return items, err
+			}
+			item.Name, value = "tunnel", record.OfAlias(a, status[0], f.Site)
+		default:
+			continue
+		}
+		if item.Data, err = json.Marshal(value); err != nil {
+			return items, err
+		}
+		items = append(items, item)
+	}
+	return items, nil
+}
+
+// read reads the events and attempts that changes of one alias do not have.
+func (f *Feed) read(ctx context.Context, alias int64, changes []change) error {
+	events, attempts := map[relay.ID]*relay.Event{}, map[relay.AttemptRef]*relay.Attempt{}
+	for i := range changes {
+		c := &changes[i]
+		if c.event == nil && c.Kind != relay.ChangeQueue {
+			events[c.Event] = nil
+		}
+		if c.attempt == nil && c.Kind == relay.ChangeAttempt {
+			attempts[c.ref()] = nil
+		}
+	}
+	if len(events) > 0 {
+		list, err := f.Store.Summaries(ctx, slices.Collect(maps.Keys(events)))
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			events[list[i].ID] = &list[i]
+		}
+	}
+	if len(attempts) > 0 {
+		var err error
+		if attempts, err = f.Store.AttemptHeads(ctx, slices.Collect(maps.Keys(attempts))); err != nil {
+			return err
+		}
+	}
+	var queued []relay.AttemptRef
+	for i := range changes {
+		c := &changes[i]
+		if c.event == nil {
+			c.event = events[c.Event]
+		}
+		if c.attempt != nil || c.Kind != relay.ChangeAttempt {
+			continue
+		}
+		if c.attempt = attempts[c.ref()]; c.attempt != nil && c.attempt.State == relay.StateQueued {
+			queued = append(queued, c.ref())
+		}
+	}
+	if len(queued) == 0 {
+		return nil
+	}
+	positions, err := f.Store.QueuePositions(ctx, alias, queued)
+	for ref, position := range positions {
+		attempts[ref].Position = position
+	}
+	return err
 }

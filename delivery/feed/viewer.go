@@ -1,193 +1,158 @@
 package feed
 
 import (
+	"cmp"
 	"context"
-	"maps"
+	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"relay"
 	"relay/record"
 )
 
-// viewer is one subscriber of the live feed. It implements relay.Subscription.
+// viewer is one subscriber of the live feed. It implements relay.Subscription. The fields below ready
+// are guarded by the mu of the feed.
 type viewer struct {
 	f     *Feed
 	who   relay.Actor
-	alias int64  // 0 = all that the actor may see
-	start string // see Start
+	alias int64         // 0 = all that the actor may see
+	start string        // see Start
+	ready chan struct{} // has an element when Next has something to do
 
-	unsure bool // its rights could not be read; only the goroutine of Run uses it
-
-	mu      sync.Mutex
-	all     bool
-	may     map[int64]bool
-	pending []relay.FeedItem
-	size    int           // bytes of the items in pending
-	ready   chan struct{} // has an element while items wait
-	ended   error
-	last    time.Time // of the last result of Next
-	again   bool      // that was a resync item
+	may             map[int64]bool // aliases that the actor may see
+	changed, learnt int            // changes of its rights, and how many of them may has
+	pending         []relay.FeedItem
+	size            int  // bytes of the items in pending
+	behind          bool // it gets a resync item in place of pending
+	ended           error
+	expiry          *time.Timer // of the credential; nil = never
+	last            time.Time   // of the last result of Next
+	again           bool        // that was a resync item
 }
 
 // Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may
-// see. lastID is the id of the last item that the viewer received, or "". Errors: ErrNotFound
-// for an alias that the actor may not see, rate-limited when the account has too many viewers.
+// see. lastID is the id of the last item that the viewer received, or "": the viewer gets a resync item
+// if anything came since. Errors: ErrNotFound for an alias that the actor may not see, rate-limited when
+// the account has too many viewers.
 func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, lastID string) (relay.Subscription, error) {
-	v := &viewer{f: f, who: who, alias: alias, ready: make(chan struct{}, 1)}
-	f.mu.Lock()
-	rights := f.rights
-	f.mu.Unlock()
-	if err := f.Store.StillValid(ctx, who); err != nil { // its end may have been told before
-		return nil, err
-	}
-	if err := v.learn(ctx); err != nil {
-		return nil, err
+	v := &viewer{f: f, who: who, alias: alias, ready: make(chan struct{}, 1), changed: 1}
+	err := f.add(v)
+	if err == nil {
+		err = v.learn(ctx)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.closed != nil {
-		return nil, f.closed
+	if err = cmp.Or(err, v.ended); err != nil {
+		f.remove(v)
+		return nil, err
 	}
+	v.pending, v.size = nil, 0 // what came until now the viewer has not read yet
+	if v.behind = lastID != "" && lastID != f.id(); lastID == "" {
+		v.start = f.id()
+	}
+	v.signal()
+	return v, nil
+}
+
+// add adds a viewer, which gets what comes from now on.
+func (f *Feed) add(v *viewer) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	others := 0
 	for o := range f.viewers {
-		if who.Kind != relay.ActorSystem && o.who.Kind != relay.ActorSystem && o.who.Account == who.Account {
+		if v.who.Kind != relay.ActorSystem && o.who.Kind != relay.ActorSystem && o.who.Account == v.who.Account {
 			others++
 		}
 	}
-	if others >= accountViewers {
-		return nil, &relay.Error{
-			Code: relay.CodeRateLimited, Detail: "the account has too many live views open; close some", RetryAfter: 5 * time.Second,
-		}
+	switch {
+	case f.closed != nil:
+		return f.closed
+	case others >= accountViewers:
+		return &relay.Error{Code: relay.CodeRateLimited, Detail: "the account has too many live views open; close some", RetryAfter: 5 * time.Second}
 	}
 	f.viewers[v] = true
-	if f.rights != rights { // what was learnt may be outdated, and only viewers are looked at again
-		f.putRights(relay.Change{Kind: relay.ChangeAccount, Account: who.Account})
-		f.wakeRun()
+	if !v.who.ExpiresAt.IsZero() {
+		v.expiry = time.AfterFunc(time.Until(v.who.ExpiresAt), func() {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			v.cut(relay.ErrNotFound)
+		})
 	}
-	items, known := f.since(lastID, v)
-	switch {
-	case lastID == "":
-		v.start = f.id(f.seq)
-	case known:
-		v.give(items)
-	default:
-		v.resync(f.id(f.seq))
-	}
-	return v, nil
+	return nil
 }
 
 // Start implements relay.Subscription.
 func (v *viewer) Start() string { return v.start }
 
-// learn reads which aliases the actor may see. It returns ErrNotFound for a viewer of one
-// alias that the actor may not see (any more).
-func (v *viewer) learn(ctx context.Context) error {
-	may, all := map[int64]bool{}, v.who.Kind == relay.ActorSystem
-	if !all {
-		list, err := v.f.Store.Aliases(ctx, v.who)
-		if err != nil {
-			return err
-		}
-		for i := range list {
-			if id := list[i].ID; v.who.Alias == 0 || v.who.Alias == id {
-				may[id] = true
-			}
-		}
-	}
-	v.mu.Lock()
-	v.may, v.all = may, all
-	v.mu.Unlock()
-	if v.alias != 0 && !v.sees(v.alias) {
-		return relay.ErrNotFound
-	}
-	return nil
+// outdate notes that the rights of the viewer may have changed.
+func (v *viewer) outdate() {
+	v.changed++
+	v.signal()
 }
 
-// apply applies which accounts may see aliases that have changed. It returns ErrNotFound as
-// learn does.
-func (v *viewer) apply(aliases []int64, seenBy map[int64][]int64) error {
-	if v.all {
+// learn reads what the actor may see, where that is outdated. A viewer that has lost its rights ends.
+func (v *viewer) learn(ctx context.Context) error {
+	v.f.mu.Lock()
+	changed, before := v.changed, v.may
+	done := changed == v.learnt || v.ended != nil
+	v.f.mu.Unlock()
+	if done {
 		return nil
 	}
-	may := maps.Clone(v.may)
-	person := v.who.Kind != relay.ActorShare && v.who.Kind != relay.ActorQueue
-	for _, alias := range aliases {
-		delete(may, alias)
-		if person && (v.who.Alias == 0 || v.who.Alias == alias) && slices.Contains(seenBy[alias], v.who.Account) {
-			may[alias] = true
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	var list []relay.Alias
+	err := v.f.Store.StillValid(ctx, v.who)
+	if err == nil && v.who.Kind != relay.ActorSystem {
+		list, err = v.f.Store.Aliases(ctx, v.who)
+	}
+	if err != nil && !errors.Is(err, relay.ErrNotFound) {
+		return err
+	}
+	v.f.mu.Lock()
+	defer v.f.mu.Unlock()
+	v.may, v.learnt = map[int64]bool{}, changed
+	for i := range list {
+		id := list[i].ID
+		if v.may[id] = v.who.Alias == 0 || v.who.Alias == id; before != nil && !before[id] && v.f.unseen[id] && v.sees(id) {
+			v.fallBehind() // as when another node tells of an event before the alias
 		}
 	}
-	v.mu.Lock()
-	v.may = may
-	v.mu.Unlock()
-	if v.alias != 0 && !v.sees(v.alias) {
-		return relay.ErrNotFound
+	if err != nil || v.alias != 0 && !v.sees(v.alias) {
+		v.cut(relay.ErrNotFound)
 	}
 	return nil
 }
 
-// sees reports whether the viewer shows the alias.
+// sees reports whether the viewer shows the alias. While its rights are outdated, it may be any; Next
+// leaves out what it does not show then.
 func (v *viewer) sees(alias int64) bool {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	return v.shows(alias)
+	return (v.alias == 0 || v.alias == alias) && (v.may[alias] || v.who.Kind == relay.ActorSystem || v.changed != v.learnt)
 }
 
-// shows does what sees does. The caller holds mu.
-func (v *viewer) shows(alias int64) bool {
-	return (v.alias == 0 || v.alias == alias) && (v.all || v.may[alias])
-}
-
-// give adds the items that the viewer may see. A viewer that falls behind gets one
-// resync item instead.
-func (v *viewer) give(items []relay.FeedItem) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	behind := "" // the last item that a resync item stands for
+// give adds items. A viewer that falls behind gets a resync item instead, and give returns false.
+func (v *viewer) give(items []relay.FeedItem) (taken bool) {
 	for i := range items {
-		item, n := &items[i], len(v.pending)
-		switch {
-		case !v.shows(item.Alias):
-		// Behind a resync item the viewer reads the changes up to this item with the earlier ones.
-		case behind != "", isResync(v.pending), n >= pendingItems, n > 0 && v.size+len(item.Data) > pendingBytes:
-			behind = item.ID
-		default:
-			v.pending = append(v.pending, *item)
-			v.size += len(item.Data)
+		if n := len(v.pending); v.behind || n >= pendingItems || n > 0 && v.size+len(items[i].Data) > pendingBytes {
+			v.fallBehind()
+			return false
 		}
+		v.pending = append(v.pending, items[i])
+		v.size += len(items[i].Data)
 	}
-	if behind != "" {
-		v.replace(behind)
-	}
+	v.signal()
+	return true
+}
+
+// fallBehind makes the viewer read its data again.
+func (v *viewer) fallBehind() {
+	v.pending, v.size, v.behind = nil, 0, true
 	v.signal()
 }
 
-// isResync reports whether items are one resync item.
-func isResync(items []relay.FeedItem) bool { return len(items) == 1 && items[0].Name == itemResync }
-
-// resync makes the viewer read its data again.
-func (v *viewer) resync(id string) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	v.replace(id)
-	v.signal()
-}
-
-// replace puts one resync item in place of the items that wait. The caller holds mu.
-func (v *viewer) replace(id string) {
-	clear(v.pending)
-	item := relay.FeedItem{Name: itemResync, Data: []byte("{}")}
-	record.CompleteItem(&item, id)
-	v.pending, v.size = append(v.pending[:0], item), 0
-}
-
-// signal wakes Next. The caller holds mu.
+// signal wakes Next.
 func (v *viewer) signal() {
-	if len(v.pending) == 0 && v.ended == nil {
-		return
-	}
 	select {
 	case v.ready <- struct{}{}:
 	default:
@@ -196,65 +161,75 @@ func (v *viewer) signal() {
 
 // cut ends the subscription with the error why.
 func (v *viewer) cut(why error) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	if v.ended == nil {
-		v.ended = why
-	}
+	v.ended = cmp.Or(v.ended, why)
 	v.signal()
 }
 
 // Next waits for at least one item and returns all items that wait. It returns at most
 // 20 times a second, and twice a second while the viewer cannot keep up.
 func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
-	var expiry <-chan time.Time
-	if !v.who.ExpiresAt.IsZero() {
-		t := time.NewTimer(time.Until(v.who.ExpiresAt))
-		defer t.Stop()
-		expiry = t.C
-	}
 	for {
 		select {
 		case <-v.ready:
-		case <-expiry:
-			return nil, relay.ErrNotFound
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		v.mu.Lock()
-		pause := roundPause
-		if v.again && isResync(v.pending) {
-			pause = resyncPause
+		wait := retryPause // for rights that could not be read; nobody is cut off meanwhile
+		if err := v.learn(ctx); err != nil {
+			v.signal()
+		} else if items, early, err := v.take(); err != nil || len(items) > 0 {
+			return items, err
+		} else {
+			wait = early
 		}
-		wait := pause - time.Since(v.last)
-		if v.ended == nil && len(v.pending) > 0 && wait > 0 {
-			v.mu.Unlock()
-			select {
-			case <-time.After(wait):
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-			v.mu.Lock()
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
-		items, ended := v.pending, v.ended
-		v.pending, v.size = nil, 0
-		switch {
-		case ended != nil:
-			v.signal() // for the next call
-			v.mu.Unlock()
-			return nil, ended
-		case len(items) > 0:
-			v.last, v.again = time.Now(), isResync(items)
-			v.mu.Unlock()
-			return items, nil
-		}
-		v.mu.Unlock() // ready told of items that the call before returned
 	}
+}
+
+// take takes the items that wait, but for those that the viewer does not show. Where it is too early for
+// the next result, it returns how long to wait.
+func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) {
+	v.f.mu.Lock()
+	defer v.f.mu.Unlock()
+	pause := roundPause
+	if v.again && v.behind {
+		pause = resyncPause
+	}
+	switch wait = pause - time.Since(v.last); {
+	case v.ended != nil:
+		v.signal() // for the next call
+		return nil, 0, v.ended
+	case len(v.pending) == 0 && !v.behind:
+		return nil, 0, nil
+	case wait > 0, v.changed != v.learnt:
+		v.signal()
+		return nil, wait, nil
+	}
+	items = slices.DeleteFunc(v.pending, func(item relay.FeedItem) bool { return !v.sees(item.Alias) })
+	if v.behind { // it reads all that came until now
+		items = []relay.FeedItem{{Name: "resync", Data: []byte("{}")}}
+		record.CompleteItem(&items[0], v.f.id())
+	}
+	v.last, v.again = time.Now(), v.behind
+	v.pending, v.size, v.behind = nil, 0, false
+	return items, 0, nil
 }
 
 // Close ends the subscription.
 func (v *viewer) Close() {
 	v.f.mu.Lock()
 	defer v.f.mu.Unlock()
-	delete(v.f.viewers, v)
+	v.f.remove(v)
+}
+
+// remove ends what the feed does for a viewer. The caller holds mu.
+func (f *Feed) remove(v *viewer) {
+	delete(f.viewers, v)
+	if v.expiry != nil {
+		v.expiry.Stop()
+	}
 }

@@ -1,0 +1,59 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"relay/record"
+)
+
+const (
+	// missedEvents is how many events are looked at after a loss.
+	missedEvents = 50
+	// missedBefore is how long before a loss a request may have come that ended after it.
+	missedBefore = time.Minute
+)
+
+// readMissed makes messages of the requests that have ended since the stream was lost: those that were
+// queued meanwhile are delivered as soon as the tunnel is back, and may be done before the stream is.
+// query selects the aliases, as for the stream.
+func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
+	since := t.up.heard.Add(-missedBefore)
+	if since.Before(t.up.followed) {
+		since = t.up.followed
+	}
+	list := url.Values{"limit": {strconv.Itoa(missedEvents)}, "since": {since.UTC().Format(time.RFC3339Nano)}}
+	if alias := query.Get("alias"); alias != "" {
+		list.Set("alias", alias)
+	}
+	var page record.Page
+	if err := t.api.Get(ctx, "/events?"+list.Encode(), &page); err != nil {
+		t.post(ctx, &Message{Type: TypeMissed})
+		return
+	}
+	if page.NextCursor != nil {
+		t.post(ctx, &Message{Type: TypeMissed})
+	}
+	for _, s := range slices.Backward(page.Data) {
+		var e record.Event
+		if t.up.log.Has(s.ID, s.AttemptCount) || t.api.Get(ctx, "/events/"+s.ID, &e) != nil {
+			continue
+		}
+		for i := range e.Attempts {
+			item, _ := json.Marshal(record.AttemptMessage{EventID: e.ID, Alias: e.Alias, Event: &e.Summary, Attempt: &e.Attempts[i]})
+			t.logItem(ctx, "attempt", item)
+		}
+	}
+}
+
+// logItem makes a message of an item of the stream that is an attempt, has ended, and is new.
+func (t *tunnel) logItem(ctx context.Context, name string, item []byte) {
+	if e, a := t.up.log.Take(name, item); a != nil {
+		t.post(ctx, &Message{Type: TypeRequest, item: bytes.Clone(item), Event: e, Attempt: a})
+	}
+}

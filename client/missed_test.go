@@ -1,0 +1,69 @@
+package client
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestRequestsOfALossAreLogged: what was queued while the tunnel was away may be delivered before the
+// stream is back. The relay answers the id of an item with resync then, and the log had a gap.
+func TestRequestsOfALossAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		attempt := `{"number":1,"kind":"original","state":"delivered","receivedAt":"2026-11-28T15:00:00.000Z","response":{"status":200}}`
+		item := func(id string) string {
+			return `{"eventId":"` + id + `","alias":"a","event":{"id":"` + id + `","alias":"a"},"attempt":` + attempt + `}`
+		}
+		streams, since := 0, ""
+		d.api.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+			streams++
+			switch streams {
+			case 1:
+				_, _ = io.WriteString(w, "id: s1\n\nid: s2\nevent: attempt\ndata: "+item("evt_1")+"\n\n")
+			default:
+				if got := r.Header.Get("Last-Event-ID"); got != "s2" {
+					t.Errorf("asked behind %q", got)
+				}
+				_, _ = io.WriteString(w, "id: s5\nevent: resync\ndata: {}\n\nid: s6\nevent: attempt\ndata: "+item("evt_4")+"\n\n")
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			}
+		})
+		d.api.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
+			since = r.FormValue("since") + r.FormValue("alias")
+			_, _ = io.WriteString(w, `{"data":[{"id":"evt_3","attemptCount":1},{"id":"evt_2","attemptCount":1},{"id":"evt_1","attemptCount":1}],"nextCursor":null}`)
+		})
+		d.api.HandleFunc("GET /api/v1/events/{id}", func(w http.ResponseWriter, r *http.Request) {
+			if r.PathValue("id") == "evt_1" {
+				t.Error("what was logged is read again")
+			}
+			_, _ = fmt.Fprintf(w, `{"id":%q,"alias":"a","attempts":[`+attempt+`]}`, r.PathValue("id"))
+		})
+		began := time.Now()
+		run := startUp(t, dialer, Forward{Alias: "a"})
+		<-run.ready
+		var logged []string
+		for len(logged) < 4 {
+			m := got(t, "request", run.messages)
+			if m.Type == TypeMissed {
+				t.Error("requests are said to be missing")
+			}
+			if m.Type == TypeRequest {
+				logged = append(logged, m.Event.ID)
+			}
+		}
+		if text := strings.Join(logged, " "); text != "evt_1 evt_2 evt_3 evt_4" {
+			t.Errorf("logged %s", text)
+		}
+		if at, err := time.Parse(time.RFC3339Nano, strings.TrimSuffix(since, "a")); err != nil || at.Before(began) || !strings.HasSuffix(since, "Za") {
+			t.Errorf("listed since %q", since)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
