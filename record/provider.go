@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"relay"
+	reading "relay/record/body"
 	"relay/signature"
 	"relay/wire"
 )
@@ -35,8 +36,9 @@ func providerOf(p relay.Provider) *Provider {
 const maxLabel = 200
 
 // Recognise tells who sent a request, by its header lines and, where the provider
-// keeps type and id in a JSON body, by the first 64 KiB of that. It proves nothing:
-// anyone can send such lines. The zero value means not recognised.
+// keeps type and id in a body of JSON or in a form, by the first 64 KiB of that. It proves nothing:
+// anyone can send such lines. The zero value means not recognised. It runs for each request, so
+// it decodes no content coding and no charset.
 func Recognise(head, bodyStart []byte) relay.Provider {
 	fields := wire.Fields(head)
 	if s := senderOf(fields, bodyStart); s != nil {
@@ -62,8 +64,12 @@ func sentBy(s *signature.Sender, fields []wire.Field, body []byte) bool {
 	if s.Mark != "" {
 		return value(fields, s.Mark) != nil && (s.Also == "" || value(fields, s.Also) != nil)
 	}
-	start := body[:min(len(body), markLimit)]
-	if len(start) == 0 || start[0] != '{' {
+	if s.Kind != "" {
+		kind := value(fields, "content-type")
+		return len(kind) >= len(s.Kind) && strings.EqualFold(string(kind[:len(s.Kind)]), s.Kind)
+	}
+	start := reading.Start(body)
+	if start = start[:min(len(start), markLimit)]; len(start) == 0 || start[0] != '{' {
 		return false
 	}
 	for _, key := range s.Body {
@@ -95,8 +101,18 @@ func readProvider(s *signature.Sender, fields []wire.Field, body []byte) relay.P
 		EventType:  label(value(fields, s.Event)),
 		DeliveryID: label(value(fields, s.Delivery)),
 	}
+	start := reading.Start(body[:min(len(body), scanLimit)])
+	if isForm := len(start) > 0 && start[0] != '{' && start[0] != '['; isForm && (s.FormJSON != "" || s.FormEvent != nil) {
+		for _, name := range s.FormEvent {
+			p.EventType = cmp.Or(p.EventType, label(reading.FormValue(start, name)))
+		}
+		form := start
+		if start = nil; s.FormJSON != "" {
+			start = reading.FormValue(form, s.FormJSON)
+		}
+	}
 	if s.BodyEvent != "" || s.BodyDelivery != "" {
-		found := scanTop(body, s.BodyEvent, s.BodyDelivery, s.Nested)
+		found := scanTop(start, s.BodyEvent, s.BodyDelivery, s.Nested, s.Batch)
 		p.EventType = cmp.Or(jsonLabel(found.inner), p.EventType, jsonLabel(found.event))
 		p.DeliveryID = cmp.Or(p.DeliveryID, jsonLabel(found.delivery))
 	}

@@ -120,6 +120,64 @@ func TestRecognise(t *testing.T) {
 			[]string{"X-Zendesk-Webhook-Signature: aa", "X-Zendesk-Webhook-Signature-Timestamp: 2023-11-14T22:13:20Z", "X-Zendesk-Webhook-Invocation-Id: i"},
 			relay.Provider{Name: "zendesk", EventType: "zen:event-type:user.created", DeliveryID: "i", SignedAt: signed},
 		},
+		"stripe, with a byte order mark": {
+			"\xef\xbb\xbf{\"id\":\"evt_1\",\"type\":\"invoice.paid\"}",
+			[]string{"Stripe-Signature: v1=aa"},
+			relay.Provider{Name: "stripe", EventType: "invoice.paid", DeliveryID: "evt_1"},
+		},
+		"slack, interaction": {
+			"payload=%7B%22type%22%3A%22block_actions%22%2C%22team%22%3A%7B%22id%22%3A%22T%22%7D%2C%22actions%22%3A%5B%5D%7D",
+			[]string{"X-Slack-Signature: v0=aa", "Content-Type: application/x-www-form-urlencoded"},
+			relay.Provider{Name: "slack", EventType: "block_actions"},
+		},
+		"slack, command": {
+			"token=x&team_id=T&command=%2Fweather&text=94070&trigger_id=1.2",
+			[]string{"X-Slack-Signature: v0=aa", "Content-Type: application/x-www-form-urlencoded"},
+			relay.Provider{Name: "slack", EventType: "/weather"},
+		},
+		"github, form": {
+			"payload=%7B%22ref%22%3A%22refs%2Fheads%2Fmain%22%7D",
+			[]string{"X-GitHub-Event: push", "X-GitHub-Delivery: 72d3162e", "Content-Type: application/x-www-form-urlencoded"},
+			relay.Provider{Name: "github", EventType: "push", DeliveryID: "72d3162e"},
+		},
+		"twilio, status of a message": {
+			"SmsSid=SM1&SmsStatus=delivered&MessageStatus=delivered&To=%2B1555",
+			[]string{"X-Twilio-Signature: aa"},
+			relay.Provider{Name: "twilio", EventType: "delivered"},
+		},
+		"mandrill": {
+			"mandrill_events=%5B%7B%22event%22%3A%22send%22%2C%22_id%22%3A%22m1%22%7D%5D",
+			[]string{"X-Mandrill-Signature: aa"},
+			relay.Provider{Name: "mandrill", EventType: "send", DeliveryID: "m1"},
+		},
+		"sendgrid, several events": {
+			`[{"email":"a@example.org","event":"delivered","sg_event_id":"e1"},{"event":"open","sg_event_id":"e2"}]`,
+			[]string{"X-Twilio-Email-Event-Webhook-Signature: aa"},
+			relay.Provider{Name: "sendgrid", EventType: "delivered", DeliveryID: "e1"},
+		},
+		"hubspot, several events": {
+			`[{"eventId":1,"subscriptionType":"contact.creation"}]`,
+			[]string{"X-HubSpot-Signature: aa"},
+			relay.Provider{Name: "hubspot", EventType: "contact.creation"},
+		},
+		"event grid": {
+			`[{"id":"g1","eventType":"Microsoft.Storage.BlobCreated","subject":"s"}]`,
+			[]string{"aeg-event-type: Notification", "aeg-delivery-count: 0"},
+			relay.Provider{Name: "event-grid", EventType: "Microsoft.Storage.BlobCreated", DeliveryID: "g1"},
+		},
+		"cloudevents, structured": {
+			`{"specversion":"1.0","id":"1","source":"/shop","type":"order.made"}`,
+			[]string{"Content-Type: application/cloudevents+json; charset=utf-8"},
+			relay.Provider{Name: "cloudevents", EventType: "order.made", DeliveryID: "1"},
+		},
+		"cloudevents, several": {
+			`[{"specversion":"1.0","id":"1","source":"/shop","type":"order.made"}]`,
+			[]string{"Content-Type: application/cloudevents-batch+json"},
+			relay.Provider{Name: "cloudevents", EventType: "order.made", DeliveryID: "1"},
+		},
+		"adyen, by its body, behind a byte order mark": {
+			"\xef\xbb\xbf {\"live\":\"false\",\"notificationItems\":[]}", []string{"Content-Type: application/json"}, relay.Provider{Name: "adyen"},
+		},
 		"adyen, by its body": {
 			`{"live":"false","notificationItems":[]}`, []string{"Content-Type: application/json"}, relay.Provider{Name: "adyen"},
 		},

@@ -10,12 +10,15 @@ const scanLimit = 64 << 10
 // found are raw JSON strings, quotes included, nil where there was none.
 type found struct{ event, delivery, inner []byte }
 
-// scanTop looks for string values of two keys at the top of a JSON object, and for
-// the first of them also within the object under nested. It reads at most scanLimit
+// scanTop looks for string values of two keys at the top of a JSON object, or of the first one of
+// an array where batch is set, and for the first of them also within the object under nested. It reads at most scanLimit
 // bytes, does not mind whether what follows is there or valid, and allocates nothing.
 // The first value of a key counts.
-func scanTop(p []byte, event, delivery, nested string) found {
+func scanTop(p []byte, event, delivery, nested string, batch bool) found {
 	s := scanner{p: p[:min(len(p), scanLimit)]}
+	if batch {
+		s.take('[')
+	}
 	var f found
 	s.members(func(key []byte) bool {
 		ok := false

@@ -12,7 +12,8 @@ type Sender struct {
 	Name string
 	Mark string   // header line that makes a request this sender's
 	Also string   // a second line that must be there, "" = none
-	Body []string // where no line does: keys near the beginning of its JSON body, quotes included
+	Kind string   // where no line does: beginning of its media type
+	Body []string // where neither does: keys near the beginning of its JSON body, quotes included
 
 	Event    string // header line with the event type
 	Delivery string // header line with the delivery id
@@ -20,6 +21,10 @@ type Sender struct {
 	BodyEvent    string // key of the JSON body with the event type, where no header has it
 	BodyDelivery string // the same for the delivery id
 	Nested       string // key of an object whose BodyEvent says more than the outer one
+	Batch        bool   // its body may be an array of events, of which the first one counts
+
+	FormJSON  string   // where the body is a form: field with the JSON in which these keys are
+	FormEvent []string // where it is a form: fields with the event type, the first that is there
 
 	Schemes []Scheme // the first whose line is there judges; none = not signed, or not known
 }

@@ -44,6 +44,7 @@ var Senders = []Sender{
 	},
 	{
 		Name: "slack", Mark: "x-slack-signature", BodyEvent: "type", BodyDelivery: "event_id", Nested: "event",
+		FormJSON: "payload", FormEvent: []string{"command"},
 		Schemes: []Scheme{{Header: "X-Slack-Signature", TimeHeader: "X-Slack-Request-Timestamp", Signed: "v0:{t}:{b}", Prefix: "v0=", Old: fiveMins, Oracle: library}},
 	},
 	{Name: "shopify", Mark: "x-shopify-topic", Event: "x-shopify-topic", Delivery: "x-shopify-webhook-id", Schemes: base64Body("X-Shopify-Hmac-Sha256", library)},
@@ -55,7 +56,7 @@ var Senders = []Sender{
 		Schemes: standard("webhook-", Whsec),
 	},
 	{
-		Name: "sendgrid", Mark: "x-twilio-email-event-webhook-signature",
+		Name: "sendgrid", Mark: "x-twilio-email-event-webhook-signature", BodyEvent: "event", BodyDelivery: "sg_event_id", Batch: true,
 		Schemes: []Scheme{{
 			Header: "X-Twilio-Email-Event-Webhook-Signature", TimeHeader: "X-Twilio-Email-Event-Webhook-Timestamp",
 			Signed: "{t}{b}", Digest: ECDSA, Form: Base64, Key: PublicDER, Oracle: library,
@@ -63,7 +64,8 @@ var Senders = []Sender{
 	},
 	{
 		Name: "twilio", Mark: "x-twilio-signature", Delivery: "i-twilio-idempotency-token",
-		Schemes: []Scheme{{Header: "X-Twilio-Signature", Signed: "{url}", Digest: HMACSHA1, Form: Base64, Oracle: library, own: twilio}},
+		FormEvent: []string{"MessageStatus", "SmsStatus", "CallStatus", "RecordingStatus"},
+		Schemes:   []Scheme{{Header: "X-Twilio-Signature", Signed: "{url}", Digest: HMACSHA1, Form: Base64, Oracle: library, own: twilio}},
 	},
 	{
 		Name: "paddle", Mark: "paddle-signature", BodyEvent: "event_type", BodyDelivery: "event_id",
@@ -86,14 +88,14 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Header: "X-Square-HmacSha256-Signature", Signed: "{url}{b}", Form: Base64, Oracle: library}},
 	},
 	{
-		Name: "hubspot", Mark: "x-hubspot-signature-v3",
+		Name: "hubspot", Mark: "x-hubspot-signature-v3", BodyEvent: "subscriptionType", Batch: true,
 		Schemes: []Scheme{{
 			Header: "X-HubSpot-Signature-v3", TimeHeader: "X-HubSpot-Request-Timestamp", Unit: Millis,
 			Signed: "{method}{url}{b}{t}", Form: Base64, Old: fiveMins, Oracle: library,
 		}},
 	},
 	{
-		Name: "hubspot", Mark: "x-hubspot-signature",
+		Name: "hubspot", Mark: "x-hubspot-signature", BodyEvent: "subscriptionType", Batch: true,
 		Schemes: []Scheme{
 			{Header: "X-HubSpot-Signature", When: Field{"X-HubSpot-Signature-Version", "v2"}, Signed: "{secret}{method}{url}{b}", Digest: PlainSHA256, Oracle: library},
 			{Header: "X-HubSpot-Signature", Signed: "{secret}{b}", Digest: PlainSHA256, Oracle: library},
@@ -234,14 +236,14 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Header: "x-twitter-webhooks-signature", Signed: body, Prefix: sha256Hex, Form: Base64}},
 	},
 	{
-		Name: "mandrill", Mark: "x-mandrill-signature",
+		Name: "mandrill", Mark: "x-mandrill-signature", BodyEvent: "event", BodyDelivery: "_id", Batch: true, FormJSON: "mandrill_events",
 		Schemes: []Scheme{{Header: "X-Mandrill-Signature", Signed: "{url}", Digest: HMACSHA1, Form: Base64, own: mandrill}},
 	},
 	{
 		Name: "adyen", Mark: "hmacsignature", BodyEvent: "type",
 		Schemes: []Scheme{{Header: "HmacSignature", Signed: body, Form: Base64, Key: KeyHex, Oracle: library}},
 	},
-	{Name: "event-grid", Mark: "aeg-event-type", Delivery: "aeg-delivery-count"},
+	{Name: "event-grid", Mark: "aeg-event-type", BodyEvent: "eventType", BodyDelivery: "id", Batch: true},
 	{Name: "deepgram", Mark: "dg-token", Schemes: []Scheme{{Header: "dg-token", Digest: Equal}}},
 	{Name: "smartsheet", Mark: "smartsheet-hmac-sha256", Schemes: hexBody("Smartsheet-Hmac-SHA256", "", "")},
 	{Name: "meta", Mark: "x-hub-signature-256", BodyEvent: "object", Schemes: hexBody("X-Hub-Signature-256", sha256Hex, "")},
@@ -250,6 +252,7 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Header: "X-Hub-Signature", Signed: body, Prefix: "sha1=", Digest: HMACSHA1}},
 	},
 	{Name: "cloudevents", Mark: "ce-specversion", Event: "ce-type", Delivery: "ce-id"},
+	{Name: "cloudevents", Kind: "application/cloudevents", BodyEvent: "type", BodyDelivery: "id", Batch: true},
 	{
 		Name: "mailgun", Body: []string{`"signature"`, `"event-data"`}, Nested: "event-data", BodyEvent: "event", BodyDelivery: "id",
 		Schemes: []Scheme{{Signed: "{t}{id}", TimeMember: "signature", own: mailgun}},

@@ -46,6 +46,25 @@ func Query(target []byte) []Field {
 	return fields
 }
 
+// FormValue gives the value of the first field of a form with this name; nil = there is none. It
+// decodes nothing else.
+func FormValue(p []byte, name string) []byte {
+	for len(p) > 0 {
+		var part []byte
+		part, p, _ = bytes.Cut(p, []byte("&"))
+		if value, ok := bytes.CutPrefix(part, []byte(name)); ok && len(value) > 0 && value[0] == '=' {
+			plain, _ := unescapeForm(value[1:])
+			return plain
+		}
+	}
+	return nil
+}
+
+// Start is where the text of a body begins: behind its byte order mark and white space.
+func Start(p []byte) []byte {
+	return bytes.TrimLeft(bytes.TrimPrefix(p, []byte(marks[0].bytes)), " \t\r\n")
+}
+
 // readForm reads the fields of a form in their order. charset is that of the bytes that the
 // escapes stand for, "" = UTF-8.
 func readForm(p []byte, charset string) (list []Field, faults []Fault) {
