@@ -1,6 +1,7 @@
 package relay_test
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"os"
@@ -8,28 +9,33 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"relay/relaytest"
 )
 
-// The commands of the README's first steps work as they stand there, but for their ports
-// and what they would keep on the machine: the webhook is answered by the echo of
-// `relay up`, and replayed by both ways that the README names.
+// The steps of the README work as they stand there, but for their ports and what they would keep on
+// the machine, and each prints what the README shows.
 func TestFirstStepsOfReadme(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ssh"); err != nil {
 		t.Fatal("this test drives ssh and curl; make setup installs them")
 	}
-	_, steps, _ := strings.Cut(readPages(t)["README.md"], "## Three commands")
+	_, steps, _ := strings.Cut(readPages(t)["README.md"], "## Try it on your machine")
 	steps, _, _ = strings.Cut(steps, "\n## ")
 	var lines []string
+	var shown []*regexp.Regexp // what the lines print
 	for _, block := range codeBlock.FindAllStringSubmatch(steps, -1) {
-		lines = append(lines, strings.Split(strings.TrimSpace(block[2]), "\n")...)
+		if block[1] == "sh" {
+			lines = append(lines, strings.TrimSpace(block[2]))
+			continue
+		}
+		shown = append(shown, pattern(block[2]))
 	}
-	if len(lines) != 6 || lines[0] != "make run" {
-		t.Fatalf("the first steps are %q", lines)
+	if len(lines) != 5 || len(shown) != 5 || lines[0] != "make run" {
+		t.Fatalf("the first steps are %q, and print %q", lines, shown)
 	}
 
 	dir := t.TempDir()
@@ -40,17 +46,24 @@ func TestFirstStepsOfReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: http.NotFoundHandler()}
+	var mended atomic.Bool
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !mended.Load() {
+			http.NotFound(w, r)
+		}
+	})}
 	go func() { _ = server.Serve(local) }()
 	t.Cleanup(func() { _ = server.Close() })
 	_, localPort, _ := net.SplitHostPort(local.Addr().String())
 	if err := os.MkdirAll(filepath.Dir(key), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// ssh reads the home directory of the account and not HOME.
-	ours := "ssh -F none -i " + key + " -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=" + filepath.Join(dir, "known_hosts")
+	// ssh reads the home directory of the account and not HOME, and needs -tt where its input is no
+	// terminal.
+	ours := "ssh -tt -F none -i " + key + " -o IdentitiesOnly=yes -o StrictHostKeyChecking=accept-new -o UserKnownHostsFile=" + filepath.Join(dir, "known_hosts")
 	replace := strings.NewReplacer("make run", "bin/relayd serve --data-dir .relay --admin-addr off --http-addr "+web+" --ssh-addr "+sshAddr,
-		"ssh -p 2222", ours+" -p "+sshPort, ":8080", ":"+webPort, "localhost:3000", "localhost:"+localPort)
+		"ssh -p 2222", ours+" -p "+sshPort, ":8080", ":"+webPort, "localhost:3000", "localhost:"+localPort,
+		"curl", "curl -s --resolve stripe-dev.localhost:"+webPort+":127.0.0.1")
 	command := func(line string) *exec.Cmd {
 		c := exec.Command("sh", "-c", "exec "+replace.Replace(line))
 		c.Dir, c.Env = dir, append(os.Environ(), "HOME="+dir, "XDG_CONFIG_HOME="+filepath.Join(dir, ".config"), "SSH_AUTH_SOCK=", "RELAY_TOKEN=", "RELAY_SERVER="+sshAddr)
@@ -62,33 +75,55 @@ func TestFirstStepsOfReadme(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v: %s", line, err, out)
 		}
-		return string(out)
+		return plainText(string(out))
+	}
+	prints := func(i int, p *relaytest.Process) {
+		t.Helper()
+		relaytest.Until(t, 20*time.Second, fmt.Sprintf("%s to print %s", lines[i], shown[i]), func() bool {
+			return shown[i].MatchString(strings.ReplaceAll(plainText(p.Out.String()), ":"+webPort, ":8080"))
+		})
 	}
 	if err := os.Symlink(relaytest.Programs(t), filepath.Join(dir, "bin")); err != nil {
 		t.Fatal(err)
 	}
 	run("ssh-keygen -q -t ed25519 -N '' -f " + key)
-	daemon := relaytest.Start(t, command(lines[0]))
-	relaytest.Until(t, 10*time.Second, "relayd's greeting", func() bool { return strings.Contains(daemon.Out.String(), "first account created") })
+	shown[0] = regexp.MustCompile(strings.NewReplacer("alice@laptop", `\S+`, "alice", `\S+`, "2222", sshPort).Replace(shown[0].String()))
+	prints(0, relaytest.Start(t, command(lines[0])))
 
 	tunnel := relaytest.Start(t, command(lines[1]))
-	send := strings.Replace(lines[2], "curl", "curl -s -w ' %{http_code}' --resolve stripe-dev.localhost:"+webPort+":127.0.0.1", 1)
-	answer := ""
-	relaytest.Until(t, 10*time.Second, "an answer of the local server through the ssh tunnel", func() bool {
-		answer = run(send)
-		return strings.HasSuffix(answer, "page not found\n 404")
-	})
-	_ = tunnel.Cmd.Process.Kill()
-
-	up := relaytest.Start(t, command(lines[3]))
-	relaytest.Until(t, 20*time.Second, "an answer of the echo through relay up", func() bool {
-		return strings.HasSuffix(run(send), " 200") && regexp.MustCompile(`evt_\w+`).MatchString(up.Out.String())
-	})
-	id := regexp.MustCompile(`evt_\w+`).FindString(up.Out.String())
-	for _, line := range lines[4:] {
-		line, _, _ = strings.Cut(line, "#")
-		if out := run(strings.Replace(line, "evt_01k…", id, 1)); !strings.Contains(out, "200") {
-			t.Errorf("%s says %q", line, out)
-		}
+	prints(1, tunnel)
+	run(lines[2])
+	prints(2, tunnel)
+	id := regexp.MustCompile(`evt_\w+`).FindString(tunnel.Out.String())
+	mended.Store(true)
+	if out := run(strings.Replace(lines[3], "evt_01k…", id, 1)); !shown[3].MatchString(out) {
+		t.Errorf("%s prints %q, and the README shows %s", lines[3], out, shown[3])
 	}
+	_ = tunnel.Cmd.Process.Kill()
+	relaytest.Until(t, 20*time.Second, lines[4]+" to be queued", func() bool { return shown[4].MatchString(run(lines[4])) })
+
+	up := regexp.MustCompile("`(bin/relay up [^`]+)`").FindStringSubmatch(steps)
+	if up == nil {
+		t.Fatal("the steps have no `bin/relay up`")
+	}
+	echo := relaytest.Start(t, command(up[1]))
+	relaytest.Until(t, 20*time.Second, "the echo of "+up[1], func() bool {
+		return strings.Contains(run(lines[2]), "invoice.paid") && strings.Contains(echo.Out.String(), "evt_")
+	})
+}
+
+// pattern matches what a block of the README shows, whatever the time, the duration and the id.
+func pattern(block string) *regexp.Regexp {
+	text := regexp.QuoteMeta(strings.TrimSpace(block))
+	for _, of := range [][2]string{
+		{`\d\d:\d\d:\d\d`, `\d\d:\d\d:\d\d`}, {`\\\(\d+ms\\\)`, `\([\d.]+m?s\)`}, {`evt_01k…`, `evt_\w+`}, {`…`, `.*`}, {`\n`, `\s+`},
+	} {
+		text = regexp.MustCompile(of[0]).ReplaceAllLiteralString(text, of[1])
+	}
+	return regexp.MustCompile(text)
+}
+
+// plainText drops the colours of a terminal and its line ends.
+func plainText(s string) string {
+	return strings.ReplaceAll(regexp.MustCompile(`\x1b\[[0-9;?]*[a-zA-Z]`).ReplaceAllString(s, ""), "\r", "")
 }
