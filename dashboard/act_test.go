@@ -56,7 +56,7 @@ func TestSendSample(t *testing.T) {
 		got = string(head) + string(body)
 		return ok
 	})
-	part := r.do("POST", "/aliases/hook/test", nil, http.Header{"X-Partial": {"1"}}, 200)
+	part := r.do("POST", "/aliases/hook/test", nil, http.Header{"X-Regions": {"detail"}}, 200)
 	contains(t, "answer", part, "A test event was sent.")
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -34,11 +34,11 @@ func TestDrainIsShown(t *testing.T) {
 	contains(t, "draining", page, "2 queued deliveries: sent one at a time", "now <a href=", "/late", "1 of 3")
 	goOn <- struct{}{}
 	<-asked
-	r.hear(live, "event: alias", `data-waiting="1"`, "2 of 3")
+	r.hear(live, "event: region", `data-waiting="1"`, "2 of 3")
 	goOn <- struct{}{}
 	<-asked
 	goOn <- struct{}{}
-	r.hear(live, "event: alias", `data-waiting="0"`, "The queue is empty", "3 of 3")
+	r.hear(live, "event: region", `data-waiting="0"`, "The queue is empty", "3 of 3")
 	contains(t, "afterwards", r.get("/aliases/hook?released=3", 200), "3 of 3", "3 events were released")
 	for _, odd := range []string{"-1", "x", "99999999999", "1e3"} {
 		if strings.Contains(r.get("/aliases/hook?released="+odd, 200), "<progress") {

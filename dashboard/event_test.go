@@ -40,7 +40,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 	}
 	contains(t, "hex", r.get("/events/"+id+"?body=hex", 200), "7b 22 7a 22 3a 31 2e 30")
 	contains(t, "raw", r.get("/events/"+id+"?body=raw", 200), `{&#34;z&#34;:1.0,`)
-	if part := r.do("GET", "/events/"+id, nil, http.Header{"X-Partial": {"1"}}, 200); strings.Contains(part, "<html") || !strings.Contains(part, `id="event"`) {
+	if part := r.do("GET", "/events/"+id, nil, http.Header{"X-Regions": {"detail"}}, 200); strings.Contains(part, "<html") || !strings.Contains(part, `id="event"`) {
 		t.Errorf("partial: %.200s", part)
 	}
 	for _, other := range []string{"evt_00000000000000000000000000", "evt_x", "..%2f"} {
@@ -147,7 +147,7 @@ func TestReplayAndCompare(t *testing.T) {
 	page = r.submit("/events/"+id+"/cancel", nil, 200)
 	contains(t, "canceled", page, `data-attempt="3" data-state="canceled"`)
 	r.submit("/events/"+id+"/cancel", nil, 409)
-	if part := r.do("POST", "/events/"+id+"/replay", nil, http.Header{"X-Partial": {"1"}}, 200); !strings.Contains(part, "Attempt 4 is queued") || strings.Contains(part, "<html") {
+	if part := r.do("POST", "/events/"+id+"/replay", nil, http.Header{"X-Regions": {"detail"}}, 200); !strings.Contains(part, "Attempt 4 is queued") || strings.Contains(part, "<html") {
 		t.Errorf("partial answer: %q", part)
 	}
 }

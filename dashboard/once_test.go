@@ -188,7 +188,7 @@ func TestLoginLeadsToAPage(t *testing.T) {
 	r := newFixture(t)
 	for next, want := range map[string]string{
 		"/aliases/hook/live?after=x-1": "/aliases/hook", "/aliases/hook/qr.svg": "/aliases/hook", "/account/tokens": "/account", "/favicon.ico": "/",
-		"/aliases/hook?status=5xx": "/aliases/hook?status=5xx", "/api/v1/me": "/", "/assets/live.js": "/", "//evil.test/": "/", "/aliases/hook/../hook/live": "/aliases/hook",
+		"/aliases/hook?status=5xx": "/aliases/hook?status=5xx", "/api/v1/me": "/", "/assets/stream.js": "/", "//evil.test/": "/", "/aliases/hook/../hook/live": "/aliases/hook",
 	} {
 		link, err := r.s.CreateLoginLink(t.Context(), relay.System(), "alice", patience)
 		must(t, err)
@@ -238,7 +238,7 @@ func TestFormsActOnce(t *testing.T) {
 		same               string
 	}{
 		{"replay", "EVENT", "EVENT/replay", nil, attempts, 1, ""},
-		{"replay of a row", "/aliases/stripe-dev?pinned=true", `EVENT/replay\?seen=[0-9]*`, nil, attempts, 1, ""},
+		{"replay of a row", "/aliases/stripe-dev?pinned=true", `EVENT/replay\?once=[0-9]*`, nil, attempts, 1, ""},
 		{"replay of several", "/aliases/stripe-dev/replay?id=ID", "/aliases/stripe-dev/replay", nil, attempts, 1, "1 event is being replayed"},
 		{"replay queued", "/aliases/github-dev/replay-queued", "/aliases/github-dev/replay-queued", nil, func(g *allPages) int {
 			e, err := g.s.Event(context.Background(), relay.System(), g.queued, 0)
@@ -346,7 +346,7 @@ func TestEveryActingFormIsTold(t *testing.T) {
 					continue
 				}
 				seen[f.action] = true
-				if told := f.fields.Get("once") != "" || f.fields.Get("seen") != "" || strings.Contains(f.action, "?seen="); !told && !sets.MatchString(f.action) {
+				if told := f.fields.Get("once") != "" || strings.Contains(f.action, "?once="); !told && !sets.MatchString(f.action) {
 					t.Errorf("%s: the form for %s (%s) can act twice", path, f.action, f.button)
 				}
 			}

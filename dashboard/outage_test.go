@@ -42,7 +42,7 @@ func TestOutageSaysWhatStillWorks(t *testing.T) {
 		contains(t, path, page, "The database does not answer", "still forwarded and are kept", `href="`+path+`"`, "Try again")
 	}
 	r.submit("/events/"+id+"/replay", nil, 503)
-	part := r.do("GET", "/events/"+id, nil, http.Header{"X-Partial": {"1"}}, 503)
+	part := r.do("GET", "/events/"+id, nil, http.Header{"X-Regions": {"detail"}}, 503)
 	contains(t, "the script's part", part, `data-status="503"`, "does not answer")
 	req, _ := http.NewRequest("GET", r.base+"/", nil)
 	req.Header.Set("Cookie", "relay_session=guessed")

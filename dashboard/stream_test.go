@@ -193,7 +193,7 @@ func TestLiveRowsArrive(t *testing.T) {
 	r.replay(first.String())
 	r.hear(messages, "event: row", first.String(), "↻1")
 	r.offline()
-	r.hear(messages, "event: alias", `data-state="offline"`, "ssh -N -R hook")
+	r.hear(messages, "event: region", `data-state="offline"`, "ssh -N -R hook")
 
 	// What happened between the page and its live updates is not missed.
 	r.hear(r.listen(live), "event: resync")
@@ -245,9 +245,9 @@ func TestLiveBeginsWithWhatIs(t *testing.T) {
 	events := liveOf(t, r.get("/aliases/hook", 200))
 	r.online()
 	messages := r.listen(home)
-	r.hear(messages, "event: touch")
-	r.hear(messages, "event: sidebar", `id="side-hook"`, `data-state="online"`)
-	r.hear(r.listen(events), "event: sidebar", `id="side-hook"`, `data-state="online"`)
+	r.hear(messages, "event: reread")
+	r.hear(messages, "event: region", `id="side-hook"`, `data-state="online"`)
+	r.hear(r.listen(events), "event: region", `id="side-hook"`, `data-state="online"`)
 	r.hear(r.listen(events), "event: resync")
 }
 
@@ -274,12 +274,13 @@ func TestLiveGoesOnFromItsAlias(t *testing.T) {
 	for seen := 0; seen < 2; {
 		m := r.hear(messages, "event: ")
 		switch hasID := strings.Contains("\n"+m, "\nid: "); {
-		case strings.Contains(m, "event: side\n"):
+		case !strings.Contains(m, "event: region\n"), strings.Contains(m, `id="sidebar"`): // all of them, as of the start
+		case strings.Contains(m, `id="side-hook"`):
 			seen++
 			if hasID {
 				t.Errorf("an item of the sidebar has an id: %s", m)
 			}
-		case strings.Contains(m, "event: alias\n"):
+		case strings.Contains(m, `id="alias"`):
 			seen++
 			if !hasID {
 				t.Errorf("an item of the alias has no id: %s", m)

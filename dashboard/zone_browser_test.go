@@ -54,7 +54,7 @@ func TestBrowserShowsTimesInItsZone(t *testing.T) {
 	now := time.Now()
 	do(b, chromedp.SendKeys(chromedp.CSS("#search"), " since:"+now.Add(-time.Hour).In(ahead).Format("2006-01-02T15:04")+" until:"+now.Add(time.Hour).In(ahead).Format("2006-01-02T15:04")+" "))
 	b.key("\r")
-	b.until(`location.search.includes("until%3A") && document.querySelector("#stream").dataset.self.includes("until")`)
+	b.until(`location.search.includes("until%3A") && document.querySelector("#list").dataset.src.includes("until")`)
 	if rows := value[int](b, `document.querySelectorAll("#rows > li").length`); rows != 1 {
 		t.Errorf("%d rows between an hour ago and in an hour: %s", rows, value[string](b, `location.search`))
 	}

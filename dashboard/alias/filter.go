@@ -18,14 +18,14 @@ func (p Pages) saveSearch(w http.ResponseWriter, r *http.Request, who relay.Acto
 	alias, search := r.PathValue("alias"), relay.SavedSearch{Name: page.Field(r, "name"), Words: page.Field(r, "words")}
 	err := p.Events.SaveSearch(r.Context(), who, alias, search)
 	if search.Words == "" {
-		return page.Acted(w, r, err, "The search is forgotten.", page.AliasPath(alias))
+		return page.Acted(w, r, err, "The search is forgotten.", "list", page.AliasPath(alias))
 	}
-	return page.Acted(w, r, err, "The search is saved.", page.WithQuery(page.AliasPath(alias), (&streamFilter{Typed: search.Words, find: true}).Query()))
+	return page.Acted(w, r, err, "The search is saved.", "list", page.WithQuery(page.AliasPath(alias), (&Filter{Typed: search.Words, find: true}).Query()))
 }
 
 // Filter is the filter of a list, as the address has it: by the names of its values,
 // or as words that were typed into the search box.
-type streamFilter struct {
+type Filter struct {
 	relay.Filter
 	Typed string // words of the search box
 	err   error  // why the filter cannot be read
@@ -41,7 +41,7 @@ var otherParameters = []string{
 
 // FilterOf reads the filter of an address of an alias. A query that cannot be decoded is
 // an error, as in the API: without the value that was lost the list would show too much.
-func FilterOf(address *url.URL, alias string) (f streamFilter) {
+func FilterOf(address *url.URL, alias string) (f Filter) {
 	q, err := url.ParseQuery(address.RawQuery)
 	if err != nil {
 		f.Typed = rawWords(q)
@@ -77,7 +77,7 @@ func rawWords(q url.Values) string {
 }
 
 // Query is the filter in an address, and how far back the list begins.
-func (f *streamFilter) Query() url.Values {
+func (f *Filter) Query() url.Values {
 	q := url.Values{}
 	if f.find || f.err != nil {
 		q.Set("find", f.Typed)
@@ -91,17 +91,17 @@ func (f *streamFilter) Query() url.Values {
 }
 
 // values are the values of the filter by name, without the alias.
-func (f *streamFilter) values() url.Values {
+func (f *Filter) values() url.Values {
 	without := f.Filter
 	without.Alias = ""
 	return record.FilterValues(without)
 }
 
 // Active tells whether anything is filtered.
-func (f *streamFilter) Active() bool { return f.err != nil || len(f.values()) > 0 }
+func (f *Filter) Active() bool { return f.err != nil || len(f.values()) > 0 }
 
 // Error says why the filter cannot be read, "" = it can.
-func (f *streamFilter) Error() string {
+func (f *Filter) Error() string {
 	if f.err == nil {
 		return ""
 	}

@@ -33,7 +33,7 @@ func (p Pages) home(r *http.Request, who relay.Actor, create page.Form) (templ.C
 	if v.Refused, err = p.Accounts.RefusedForwards(r.Context(), who.Account); err != nil {
 		return nil, err
 	}
-	if page.Partial(r) {
+	if page.Wants(r, "aliases") {
 		return homeAliases(v), nil
 	}
 	return homePage(v), nil

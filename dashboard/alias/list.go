@@ -23,7 +23,7 @@ const (
 // List is the list of events at the left of an alias' page and of an event's page.
 type List struct {
 	Alias, State   string
-	Filter         streamFilter
+	Filter         Filter
 	Rows           []Row
 	Selected       string    // id of the event shown beside the list, "" = none
 	Older          string    // address of the next page, "" = none
@@ -44,13 +44,11 @@ type searchView struct {
 	On   bool
 }
 
-// streamView is the page of one alias: the list of its events, and beside it how the
-// alias stands.
-type streamView struct {
-	List   List
+// overviewView is how an alias stands, beside the list of its events.
+type overviewView struct {
 	Alias  Head
 	Notice string
-	Plot   *plotView // nil = nothing to draw
+	Plot   *plotView // nil = nothing ever came
 }
 
 // Row is one event in a list. The texts of its summary are safe to show.
@@ -71,54 +69,59 @@ func (v *Row) Name() string {
 	return v.Method + " " + v.Path
 }
 
-// stream is the page of an alias: its events, newest first.
+// stream is the page of an alias: its events, newest first, and beside them how the alias stands.
 func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)
 	if err != nil {
 		return nil, err
 	}
-	p.addQueueProgress(r.Context(), who, &head, released(r))
-	v := streamView{Alias: head, Notice: releasedNotice(r, head)}
-	if v.List, err = p.List(r, who, &head); err != nil {
-		return nil, err
-	}
-	if v.List.Filter.Active() || len(v.List.Rows) > 0 { // else nothing ever came
-		v.Plot = p.plot(r, who, &v.List)
-	}
-	shown := streamPage(v)
-	if page.Partial(r) {
-		shown = streamFragments(v)
-	}
-	if v.List.Filter.err != nil {
-		return page.WithStatus{Component: shown, Status: http.StatusUnprocessableEntity}, nil
+	list := ListOf(r, &head)
+	shown := &page.Regions{Title: a.Name, Class: "work overview", Alias: a.Name}
+	shown.All = []page.Region{
+		{ID: "list", Has: func(address string) bool { return address == list.Self() }, Show: func() (templ.Component, error) {
+			err := p.ReadList(r, who, &list)
+			if list.Filter.err != nil {
+				shown.Status = http.StatusUnprocessableEntity
+			}
+			return ListPanel(list), err
+		}},
+		{ID: "detail", Show: func() (templ.Component, error) {
+			p.addQueueProgress(r.Context(), who, &head, released(r))
+			return overview(overviewView{Alias: head, Notice: releasedNotice(r, head), Plot: p.plot(r, who, &head)}), nil
+		}},
+		{ID: "plot", Inner: true, Show: func() (templ.Component, error) { return aliasPlot(p.plot(r, who, &head)), nil }},
 	}
 	return shown, nil
 }
 
-// List reads the events that the filter in the address of a page selects. A filter that
-// cannot be read is reported in the list, not as an error.
-func (p Pages) List(r *http.Request, who relay.Actor, head *Head) (List, error) {
-	v := List{
+// ListOf is the list that the address of a page selects, before it is read.
+func ListOf(r *http.Request, head *Head) List {
+	return List{
 		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
 		Filter: FilterOf(r.URL, head.Name), Ticks: r.URL.Query().Has("tick"),
 	}
-	err := p.ReadList(r, who, &v)
+}
+
+// ReadList reads the events that the filter of a list selects, and what else can be chosen. A
+// filter that cannot be read is reported in the list, not as an error.
+func (p Pages) ReadList(r *http.Request, who relay.Actor, v *List) error {
+	err := p.ReadRows(r, who, v)
 	if err != nil {
-		return v, err
+		return err
 	}
 	if v.Choices, err = p.Events.Choices(r.Context(), who, v.Alias); err != nil {
-		return v, err
+		return err
 	}
 	saved, err := p.Events.SavedSearches(r.Context(), who, v.Alias)
 	for _, s := range saved {
-		f := streamFilter{Typed: s.Words, find: true}
+		f := Filter{Typed: s.Words, find: true}
 		v.Searches = append(v.Searches, searchView{SavedSearch: s, Link: page.WithQuery(page.AliasPath(v.Alias), f.Query()), On: s.Words == v.Filter.Typed})
 	}
-	return v, err
+	return err
 }
 
-// ReadList reads the rows of a list, and the addresses that the list leads on to.
-func (p Pages) ReadList(r *http.Request, who relay.Actor, v *List) (err error) {
+// ReadRows reads the rows of a list, and the addresses that the list leads on to.
+func (p Pages) ReadRows(r *http.Request, who relay.Actor, v *List) (err error) {
 	var found relay.Page
 	if v.Filter.err == nil {
 		found, err = p.Events.Events(r.Context(), who, v.Filter.Filter)
@@ -151,6 +154,18 @@ func (p Pages) ReadList(r *http.Request, who relay.Actor, v *List) (err error) {
 	}
 	v.Live = page.WithQuery(path+"/live", live)
 	return err
+}
+
+// Shows tells whether the list that a page has, by its address, is this one. The address of an
+// event that does not say where its list begins is beside any part of the list.
+func (v *List) Shows(address string) bool {
+	u, err := url.Parse(address)
+	if err != nil || v.Filter.Cursor != "" {
+		return address == v.Self()
+	}
+	q := u.Query()
+	q.Del("cursor")
+	return page.WithQuery(u.Path, q) == v.Self()
 }
 
 // Query is what the addresses of the list and of its events keep.

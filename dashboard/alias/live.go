@@ -17,13 +17,11 @@ import (
 
 // Names of live updates, as the script knows them.
 const (
-	liveRow     = "row"     // a row to insert, or to replace the one of its event
-	liveUpdate  = "update"  // a row that only replaces the one of its event
-	liveAlias   = "alias"   // the panel of the alias
-	liveSide    = "side"    // one alias of the sidebar
-	liveSidebar = "sidebar" // all aliases of the sidebar
-	liveTouch   = "touch"   // some alias has changed: read the list of aliases again
-	liveResync  = "resync"  // updates were missed: read the list again
+	liveRow    = "row"    // a row to insert, or to replace the one of its event
+	liveUpdate = "update" // a row that only replaces the one of its event
+	liveRegion = "region" // an element to put into the place of the one with its id
+	liveReread = "reread" // the id of an element in the region to read again
+	liveResync = "resync" // updates were missed: read the list again
 )
 
 // noData is the data of updates that have none; without any they would be no events.
@@ -48,7 +46,7 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 		return nil, err
 	}
 	defer release()
-	aliases, filter := []int64{0}, streamFilter{}
+	aliases, filter := []int64{0}, Filter{}
 	if a != nil {
 		aliases, filter = append(aliases, a.ID), FilterOf(r.URL, a.Name)
 	}
@@ -81,8 +79,12 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 				return err
 			}
 		}
-		if n := len(items); n > 0 && a == nil {
-			l.Write(items[n-1].ID, liveTouch, noData)
+		switch n := len(items); {
+		case n == 0:
+		case from > 0:
+			l.Write(items[n-1].ID, liveReread, []byte("plot"))
+		case a == nil:
+			l.Write(items[n-1].ID, liveReread, []byte("aliases"))
 		}
 		return nil
 	}, subs...)
@@ -99,11 +101,11 @@ func (p Pages) liveStart(r *http.Request, a *relay.Alias, l *record.EventStream)
 	case lastID(r) != "":
 		return nil
 	case a == nil:
-		l.Write("", liveTouch, noData)
+		l.Write("", liveReread, []byte("aliases"))
 	default:
 		l.Write("", liveResync, noData)
 	}
-	return writeComponent(r.Context(), l, "", liveSidebar, page.Sidebar(page.ViewerOf(r.Context()), r.PathValue("alias")))
+	return writeComponent(r.Context(), l, "", liveRegion, page.Sidebar(page.ViewerOf(r.Context()), r.PathValue("alias")))
 }
 
 // sidebarItem shows an item of the feed of all aliases in the sidebar.
@@ -114,15 +116,15 @@ func (p Pages) sidebarItem(r *http.Request, l *record.EventStream, item *relay.F
 		if err := json.Unmarshal(item.Data, &a); err != nil {
 			return err
 		}
-		return writeComponent(r.Context(), l, item.ID, liveSide, page.SidebarAlias(a, a.Name == r.PathValue("alias")))
+		return writeComponent(r.Context(), l, item.ID, liveRegion, page.SidebarAlias(a, a.Name == r.PathValue("alias")))
 	case "resync":
-		return writeComponent(r.Context(), l, item.ID, liveSidebar, page.Sidebar(page.ViewerOf(r.Context()), r.PathValue("alias")))
+		return writeComponent(r.Context(), l, item.ID, liveRegion, page.Sidebar(page.ViewerOf(r.Context()), r.PathValue("alias")))
 	}
 	return nil
 }
 
 // streamItem shows one item of the feed as what the page has for it.
-func (p Pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStream, filter streamFilter, match *record.LiveMatcher, item *relay.FeedItem) error {
+func (p Pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStream, filter Filter, match *record.LiveMatcher, item *relay.FeedItem) error {
 	ctx := r.Context()
 	switch item.Name {
 	case "event":
@@ -154,7 +156,7 @@ func (p Pages) streamItem(r *http.Request, who relay.Actor, l *record.EventStrea
 		}
 		head := p.aliasHeadOf(ctx, a)
 		p.addQueueProgress(ctx, who, &head, released(r))
-		return writeComponent(ctx, l, item.ID, liveAlias, aliasPanel(head))
+		return writeComponent(ctx, l, item.ID, liveRegion, aliasPanel(head))
 	case "resync":
 		l.Write(item.ID, liveResync, noData)
 	}

@@ -3,6 +3,7 @@ package alias
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -32,36 +33,37 @@ type plotBar struct {
 // Size of the drawing; the page scales it.
 const plotWidth, plotHeight = 600.0, 90.0
 
-var plotWindows = []struct {
+type plotWindow struct {
 	name, text string
 	length     time.Duration
 	buckets    int
-}{
+}
+
+var plotWindows = []plotWindow{
 	{"1h", "hour", time.Hour, 60},
 	{"24h", "24 hours", 24 * time.Hour, 48},
 	{"7d", "7 days", 7 * 24 * time.Hour, 84},
 	{"30d", "30 days", 30 * 24 * time.Hour, 60},
 }
 
-// plot counts what came to the alias of a list, whatever its filter, in the window that
-// the address names, or else in an hour if that has the newest listed event, or in a day.
+// plot counts what came to an alias in the window that the address names, or else in the last hour
+// if anything came in it, or in a day.
 // A store that cannot count leaves the rest of the page alone.
-func (p Pages) plot(r *http.Request, who relay.Actor, list *List) *plotView {
-	v := &plotView{Path: page.AliasPath(list.Alias), Window: 1}
-	if len(list.Rows) > 0 {
-		if newest, err := relay.ParseID(list.Rows[0].ID); err == nil && time.Since(newest.Time()) < time.Hour {
-			v.Window = 0
+func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
+	v, now := &plotView{Path: page.AliasPath(a.Name)}, time.Now().UTC()
+	chosen := slices.IndexFunc(plotWindows, func(w plotWindow) bool { return w.name == r.URL.Query().Get("window") })
+	v.Window = max(chosen, 0)
+	w := plotWindows[v.Window]
+	f, err := p.Events.Figures(r.Context(), who, a.Name, now.Add(-w.length), w.buckets)
+	if err == nil && chosen < 0 && f.Total.Events == 0 {
+		if a.LastEventAt == nil {
+			return nil // nothing ever came
 		}
+		v.Window, w = 1, plotWindows[1]
+		f, err = p.Events.Figures(r.Context(), who, a.Name, now.Add(-w.length), w.buckets)
 	}
-	for i, w := range plotWindows {
-		if r.URL.Query().Get("window") == w.name {
-			v.Window = i
-		}
-	}
-	w, now := plotWindows[v.Window], time.Now().UTC()
-	f, err := p.Events.Figures(r.Context(), who, list.Alias, now.Add(-w.length), w.buckets)
 	if err != nil {
-		p.Log.Warn("figures not read", "alias", list.Alias, "error", err)
+		p.Log.Warn("figures not read", "alias", a.Name, "error", err)
 		v.Failed = "The figures cannot be read now: " + relay.AsError(err).Detail
 		return v
 	}

@@ -39,7 +39,7 @@ func (p Pages) sendSample(w http.ResponseWriter, r *http.Request, who relay.Acto
 	if out.Answer != nil && out.Answer.Error != nil && out.Answer.Event.IsZero() {
 		return nil, out.Answer.Error // nothing was stored
 	}
-	return page.Acted(w, r, nil, "A test event was sent.", page.AliasPath(a.Name))
+	return page.Acted(w, r, nil, "A test event was sent.", "", page.AliasPath(a.Name))
 }
 
 // sampleCaller is the connection of a test event: its body is there at once, and the

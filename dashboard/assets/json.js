@@ -120,7 +120,7 @@ const jsonBar = parse(`<span class="json-bar">${["value", "path", "filter"].map(
 jsonBar.onclick = e => {
 	const { json, at } = jsonLine(jsonBar), path = jsonPath(json, at), value = jsonValue(json, at), act = e.target.dataset.json;
 	e.preventDefault();
-	if (act === "filter") location.assign(`/aliases/${$("#event").dataset.alias}?${new URLSearchParams({ json: `${path}=${value}` })}`);
+	if (act === "filter") location.assign(`${$("#event [rel=up]").pathname}?${new URLSearchParams({ json: `${path}=${value}` })}`);
 	else if (act) copyText(act === "value" ? value : path);
 };
 document.addEventListener("pointerover", e => {

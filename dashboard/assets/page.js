@@ -75,48 +75,6 @@ function parse(html) {
 	return template.content;
 }
 
-// A hidden input says what a field was before something else was typed in it.
-const isTyped = ({ name, form }, field = name?.startsWith?.("was.") && form.elements[name.slice(4)]) => field && field.value !== field.defaultValue;
-// morph makes old equal to fresh and keeps the elements that are in both, with their focus,
-// scroll position, selection and folds. Children are matched by id, the others in order.
-function morph(old, fresh) {
-	if (old.nodeName !== fresh.nodeName || old.id !== fresh.id) return old.replaceWith(fresh);
-	if (old.nodeType !== Node.ELEMENT_NODE) {
-		if (old.data !== fresh.data) old.data = fresh.data;
-		return;
-	}
-	if (old.jsonSource !== undefined && old.jsonSource === fresh.textContent) return; // a JSON view of the same text
-	if (old.jsonSource !== undefined || old.localName === "pre" && old.className !== fresh.className) return old.replaceWith(fresh);
-	const kept = name => name === "open" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && (name === "class" || name === "data-day" || name === "hidden") ||
-		name === "aria-current" && old.parentNode?.id === "sidebar" || // updates do not know which page they are for
-		name === "value" && isTyped(old) && !("told" in fresh.dataset);
-	for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);
-	for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value && !kept(name)) old.setAttribute(name, value);
-	if (old.localName === "time" && old.dateTime === fresh.dateTime) return; // its text is the script's
-	morphChildren(old, fresh);
-}
-function morphChildren(old, fresh) {
-	const freshIDs = new Set([...fresh.children].map(child => child.id).filter(Boolean));
-	const isFree = node => !freshIDs.has(node.id) && !node.dataset?.keep;
-	let at = old.firstChild;
-	for (const child of [...fresh.childNodes]) {
-		let match = child.id ? [...old.children].find(el => el.id === child.id) : null;
-		if (!child.id) for (let next = at; next && !match; next = next.nextSibling) if (isFree(next) && !next.id && next.nodeName === child.nodeName) match = next;
-		if (!match) {
-			old.insertBefore(child, at);
-			continue;
-		}
-		for (let next; at && at !== match && isFree(at); at = next) { next = at.nextSibling; at.remove(); }
-		if (at === match) at = at.nextSibling;
-		else old.insertBefore(match, at);
-		morph(match, child);
-	}
-	for (let next; at; at = next) {
-		next = at.nextSibling;
-		if (!at.dataset?.keep) at.remove();
-	}
-}
-
 // A form is sent once, also by a double click or a held Enter key.
 const acts = form => form?.method === "post";
 const ignoreAgain = (e, form) => { if ((e.detail > 1 || e.repeat && e.key === "Enter" && e.target.localName !== "textarea") && acts(form)) e.preventDefault(); };
@@ -124,45 +82,11 @@ document.addEventListener("click", e => ignoreAgain(e, e.target.closest("button"
 document.addEventListener("keydown", e => ignoreAgain(e, e.target.form), true);
 let sentForm = null;
 document.addEventListener("submit", e => {
-	if (!acts(e.target) || e.target.matches("#act, [data-post]")) return;
+	if (!acts(e.target) || e.target.matches("[data-post]")) return;
 	if (sentForm === e.target) e.preventDefault();
 	sentForm = e.target;
 });
 addEventListener("pageshow", () => { sentForm = null; });
-
-// Copying.
-async function copyText(text) {
-	try {
-		await navigator.clipboard.writeText(text);
-		announce("Copied.");
-	} catch { // no permission or no https: show the text, selected
-		$("#copy textarea").value = text;
-		$("#copy").showModal();
-		$("#copy textarea").select();
-	}
-}
-async function copyFrom(url) {
-	const response = await fetch(url), text = await response.text();
-	if (response.ok) return copyText(text);
-	let problem = {}; // says why
-	try { problem = JSON.parse(text); } catch { /* not from the API */ }
-	announce(problem.detail ? `Not copied: ${problem.detail}.` : `This could not be read (status ${response.status}).`, true);
-}
-const tableText = table => $$("tr", table).map(row => $$("code", row).map(cell => cell.textContent).join(": ")).join("\n");
-document.addEventListener("click", e => {
-	const button = e.target.closest("[data-copy], [data-copy-from], [data-copy-table]");
-	const value = !button && getSelection().isCollapsed && e.target.closest(".pairs td code, .pairs th code");
-	if (value) copyText(value.closest("tr").querySelector("td code").textContent);
-	if (!button) return;
-	if (button.dataset.copy) copyText($(button.dataset.copy).textContent);
-	else if (button.dataset.copyTable) copyText(tableText($(button.dataset.copyTable)));
-	else copyFrom(button.dataset.copyFrom);
-});
-
-// A menu closes when something else is clicked, or something in it is chosen.
-document.addEventListener("click", e => {
-	for (const menu of $$(".menu[open]")) if (!menu.contains(e.target) || e.target.closest("a")) menu.open = false;
-});
 
 document.addEventListener("change", e => { if (e.target.id === "theme") e.target.form.requestSubmit(); });
 for (const fold of $$("[data-fold]")) fold.open = folds[fold.dataset.fold] ?? fold.open;

@@ -84,26 +84,35 @@ func (p pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor, id
 	return p.renderEvent(r, who, v, head)
 }
 
-// renderEvent shows the inspector alone to the script, and with its list to everybody else.
+// renderEvent shows the inspector, and its list unless the page has it already.
 func (p pages) renderEvent(r *http.Request, who relay.Actor, v eventView, head alias.Head) (templ.Component, error) {
-	if page.Partial(r) {
-		return eventFragment(v), nil
-	}
-	list, err := p.List(r, who, &head)
-	if err != nil {
-		return nil, err
+	list := alias.ListOf(r, &head)
+	list.Selected = v.ID
+	return &page.Regions{Title: v.Title(), Class: "work", Alias: v.Alias, All: []page.Region{
+		{ID: "list", Has: list.Shows, Show: func() (templ.Component, error) {
+			err := p.readListOf(r, who, &list, &v)
+			return alias.ListPanel(list), err
+		}},
+		{ID: "detail", Show: func() (templ.Component, error) { return eventFragment(v), nil }},
+	}}, nil
+}
+
+// readListOf reads the list of an event, and the events beside it there.
+func (p pages) readListOf(r *http.Request, who relay.Actor, list *alias.List, v *eventView) error {
+	if err := p.ReadList(r, who, list); err != nil {
+		return err
 	}
 	newer, older, found := list.Neighbours(v.ID)
 	if !found && !list.Filter.Active() && list.Filter.Cursor == "" {
 		id, _ := relay.ParseID(v.ID)
 		list.Filter.Cursor = id.Next().String() // the list begins with the event
-		if err := p.ReadList(r, who, &list); err != nil {
-			return nil, err
+		if err := p.ReadRows(r, who, list); err != nil {
+			return err
 		}
 		newer, older, _ = list.Neighbours(v.ID)
 	}
-	list.Selected, v.Newer, v.Older = v.ID, newer, older
-	return eventPage(v, list), nil
+	v.Newer, v.Older = newer, older
+	return nil
 }
 
 // readEventView reads an event with as much of its bodies as the page shows.

@@ -37,7 +37,7 @@ func (p pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id 
 	if err == nil && f.Failed() {
 		return p.staleMark(r, who, id, f)
 	}
-	return page.Acted(w, r, err, said, page.EventPath(id.String()))
+	return page.Acted(w, r, err, said, "event", page.EventPath(id.String()))
 }
 
 // staleMark shows the event with what was typed, after somebody else has changed the same.

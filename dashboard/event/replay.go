@@ -27,11 +27,11 @@ func (p pages) replay(w http.ResponseWriter, r *http.Request, who relay.Actor, i
 	if a := e.Attempt(n); a != nil && a.State == relay.StateQueued {
 		text = "is " + queueText(a, true)
 	}
-	return page.Acted(w, r, nil, "Attempt "+strconv.Itoa(n)+" "+text+".", page.EventPath(id.String())+"#attempt-"+strconv.Itoa(n))
+	return page.Acted(w, r, nil, "Attempt "+strconv.Itoa(n)+" "+text+".", "event", page.EventPath(id.String())+"#attempt-"+strconv.Itoa(n))
 }
 
 // cancel cancels the queued attempts of an event.
 func (p pages) cancel(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	err := p.Deliver.Cancel(r.Context(), who, id)
-	return page.Acted(w, r, err, "The queued attempts were canceled.", page.EventPath(id.String()))
+	return page.Acted(w, r, err, "The queued attempts were canceled.", "event", page.EventPath(id.String()))
 }

@@ -170,7 +170,7 @@ func sharesPanel(v eventView) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 15, "\">")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 15, "\" data-post>")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

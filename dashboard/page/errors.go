@@ -27,14 +27,14 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	}
 	body := errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail)
 	switch {
+	case e.Code == relay.CodeLoginTooOld:
+		body = loginAgainPage(e.Detail, p.LoginCommand())
 	case Partial(r):
 		body = errorFragment(status, e.Detail)
 	case e.Code == relay.CodeStoreUnavailable && r.Method == http.MethodGet:
 		body = outagePage(e.Detail, LocalPath(url.QueryEscape(r.URL.RequestURI())))
 	case e.Code == relay.CodeStoreUnavailable: // something was to be changed
 		body = outagePage(e.Detail, "/")
-	case e.Code == relay.CodeLoginTooOld:
-		body = loginAgainPage(e.Detail, p.LoginCommand())
 	}
 	return WithStatus{body, status}
 }
@@ -44,6 +44,18 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 type WithStatus struct {
 	templ.Component
 	Status int
+}
+
+// statusOf is the status that a component is sent with.
+func statusOf(c templ.Component) int {
+	status := 0
+	switch c := c.(type) {
+	case WithStatus:
+		status = c.Status
+	case *Regions:
+		status = c.Status
+	}
+	return cmp.Or(status, http.StatusOK)
 }
 
 // statusTitles are what a page says of a status in people's words.

@@ -13,9 +13,6 @@ import (
 	"relay/record"
 )
 
-// Partial tells whether the script asks for the changed part of a page only.
-func Partial(r *http.Request) bool { return r.Header.Get("X-Partial") == "1" }
-
 // SeeOther answers a form that ended with err: without an error the browser goes on to path,
 // and reloading it sends nothing again.
 func SeeOther(w http.ResponseWriter, r *http.Request, err error, path string) (templ.Component, error) {
@@ -23,15 +20,6 @@ func SeeOther(w http.ResponseWriter, r *http.Request, err error, path string) (t
 		http.Redirect(w, r, path, http.StatusSeeOther)
 	}
 	return nil, err
-}
-
-// Acted answers a form about the page at path that ended with err: the script announces what
-// was done, and reads by itself what has changed.
-func Acted(w http.ResponseWriter, r *http.Request, err error, said, path string) (templ.Component, error) {
-	if err == nil && Partial(r) {
-		return noticeFragment(said), nil
-	}
-	return SeeOther(w, r, err, path)
 }
 
 // maxForm bounds the body of a form, in bytes.

@@ -17,14 +17,10 @@ import (
 	"relay"
 )
 
-// A form that acts holds what tells one rendering of it from the next: onceField a random text,
-// seenField the number of attempts that its event had. A form that is sent twice, by a double
-// click, a reload or an impatient second click, acts once: the second time gets the answer of the
-// first.
-const (
-	OnceField = "once"
-	SeenField = "seen"
-)
+// OnceField of a form that acts tells one rendering of it from the next: by a random text, or for a
+// replay by the number of attempts that its event had. A form that is sent twice, by a double click,
+// a reload or an impatient second click, acts once: the second time gets the answer of the first.
+const OnceField = "once"
 
 // NewOnce returns the value of onceField for one rendering of a form.
 func NewOnce() string { return rand.Text() }
@@ -59,7 +55,7 @@ func MadeByForm(r *http.Request) *string {
 // browser has gone: a second click ends the first request.
 func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 	return func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
-		if r.Method != http.MethodPost || !r.Form.Has(OnceField) && !r.Form.Has(SeenField) {
+		if r.Method != http.MethodPost || !r.Form.Has(OnceField) {
 			return handle(w, r, who)
 		}
 		text := r.Form.Encode() // a form that was changed after going back acts anew

@@ -2,8 +2,8 @@
 // signed in, forms that act once, errors, and the words and addresses that several pages use.
 //
 // A handler gives a component or an error; Page renders either. Pages of signed-in
-// people go through SignedIn. A request with the header X-Partial: 1 comes from the
-// script and is answered by the part of the page that changed, without the shell.
+// people go through SignedIn. A request with the header X-Regions comes from the script and is
+// answered by the regions that it names, without the shell: see Regions.
 // Forms are answered by a redirect (303) to the page that shows the outcome.
 package page
 
@@ -168,6 +168,7 @@ type Handler func(http.ResponseWriter, *http.Request) (templ.Component, error)
 // an error means that the handler has answered by itself.
 func (p *Pages) Page(handle Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = withWanted(r)
 		var body templ.Component
 		var err error
 		if r.Method == http.MethodPost {
@@ -182,21 +183,18 @@ func (p *Pages) Page(handle Handler) http.Handler {
 		if body == nil {
 			return
 		}
-		status := http.StatusOK
-		if s, ok := body.(WithStatus); ok {
-			status = s.Status
-		}
 		var buf bytes.Buffer
-		if err := body.Render(r.Context(), &buf); err != nil {
-			if r.Context().Err() == nil {
-				p.Log.Error("render page", "path", r.Pattern, "error", err)
+		if err := body.Render(r.Context(), &buf); err != nil { // a region that could not be read
+			buf.Reset()
+			body = p.explain(w, r, err)
+			if err := body.Render(r.Context(), &buf); err != nil {
+				http.Error(w, "the page could not be rendered; the log has the reason", http.StatusInternalServerError)
+				return
 			}
-			http.Error(w, "the page could not be rendered; the log has the reason", http.StatusInternalServerError)
-			return
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		w.Header().Add("Vary", "X-Partial")
-		w.WriteHeader(status)
+		w.Header().Add("Vary", regionsHeader)
+		w.WriteHeader(statusOf(body))
 		_, _ = w.Write(buf.Bytes())
 	})
 }

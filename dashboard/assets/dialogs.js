@@ -1,0 +1,33 @@
+// Copying, with a dialog where a page may not write to the clipboard; and menus.
+"use strict";
+async function copyText(text) {
+	try {
+		await navigator.clipboard.writeText(text);
+		announce("Copied.");
+	} catch { // no permission or no https: show the text, selected
+		$("#copy textarea").value = text;
+		$("#copy").showModal();
+		$("#copy textarea").select();
+	}
+}
+async function copyFrom(url) {
+	const response = await fetch(url), text = await response.text();
+	if (response.ok) return copyText(text);
+	const problem = text.startsWith("{") ? JSON.parse(text) : {}; // of the API, says why
+	announce(problem.detail ? `Not copied: ${problem.detail}.` : `This could not be read (status ${response.status}).`, true);
+}
+const tableText = table => $$("tr", table).map(row => $$("code", row).map(cell => cell.textContent).join(": ")).join("\n");
+document.addEventListener("click", e => {
+	const button = e.target.closest("[data-copy], [data-copy-from], [data-copy-table]");
+	const value = !button && getSelection().isCollapsed && e.target.closest(".pairs td code, .pairs th code");
+	if (value) copyText(value.closest("tr").querySelector("td code").textContent);
+	if (!button) return;
+	if (button.dataset.copy) copyText($(button.dataset.copy).textContent);
+	else if (button.dataset.copyTable) copyText(tableText($(button.dataset.copyTable)));
+	else copyFrom(button.dataset.copyFrom);
+});
+
+// A menu closes when something else is clicked, or something in it is chosen.
+document.addEventListener("click", e => {
+	for (const menu of $$(".menu[open]")) if (!menu.contains(e.target) || e.target.closest("a")) menu.open = false;
+});

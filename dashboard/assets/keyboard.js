@@ -1,0 +1,81 @@
+// Keys, and three seconds to take a replay by key back.
+"use strict";
+const restBeforeOpen = 80, undoSeconds = 3; // ms, s
+
+// replayNow presses the button of an event; twice in a row is once.
+let replayedAt = -1e4;
+function replayNow(id) {
+	const button = id === currentID() ? $("#replay") : $(`#${id} button[formaction]`);
+	if (performance.now() - replayedAt < 500 || !button || button.disabled) return;
+	replayedAt = performance.now();
+	button.form.requestSubmit(button);
+}
+
+// A replay by key in a list can be taken back for some seconds.
+let undoTimer = 0;
+function cancelUndo() {
+	if (!undoTimer) return false;
+	clearInterval(undoTimer);
+	undoTimer = 0;
+	announce("Not replayed.");
+	return true;
+}
+function replaySoon(id) {
+	cancelUndo();
+	let left = undoSeconds;
+	const name = $(".what", document.getElementById(id))?.textContent ?? "the event", tell = () => announce(`Replaying ${name} in ${left} s. Esc cancels.`);
+	tell();
+	undoTimer = setInterval(() => {
+		if (--left > 0) return tell();
+		clearInterval(undoTimer);
+		undoTimer = 0;
+		replayNow(id);
+	}, 1000);
+}
+
+const focusedRow = () => document.activeElement.closest("#rows > li");
+let openTimer = 0;
+function move(by) {
+	const rows = visibleRows(), at = rows.findIndex(row => row === focusedRow()), now = at >= 0 ? at : rows.findIndex(row => row.id === currentID());
+	const row = rows[now < 0 ? 0 : Math.min(Math.max(now + by, 0), rows.length - 1)];
+	if (!row) return;
+	$("a", row).focus();
+	if (!isWide.matches) return;
+	markRow(row.id);
+	clearTimeout(openTimer);
+	openTimer = setTimeout(() => { if (row.id !== currentID()) openPage(new URL($("a", row).href)); }, restBeforeOpen);
+}
+// compareWithNeighbour takes the event above, or the one below the first.
+function compareWithNeighbour(id) {
+	const rows = visibleRows(), at = rows.findIndex(row => row.id === id), other = at < 0 ? null : rows[at - 1] ?? rows[at + 1];
+	const [left, right] = other?.id < id ? [other.id, id] : [id, other?.id];
+	if (id) location.assign(`${$("#list").dataset.compare}?${new URLSearchParams(right ? { left, right, part: "request" } : { left })}`);
+}
+const press = (button, without) => id => { if (id === currentID()) $(button) ? $(button).click() : announce(without); }; // another one may be focused already
+const keys = {
+	j: () => move(1), k: () => move(-1),
+	"[": () => $("#newer:not([hidden])")?.click(), "]": () => $("#older-event:not([hidden])")?.click(),
+	r: id => id && (focusedRow() ? replaySoon(id) : replayNow(id)),
+	p: press("#pin"),
+	x: press("#cancel", "Nothing is queued."),
+	c: press("#curl"),
+	f: () => $("#follow")?.click(),
+	d: compareWithNeighbour,
+	" ": () => $("input", focusedRow() ?? $("#main"))?.click(),
+	s: () => ($("#share") ?? $("#shares"))?.focus(),
+	"/": () => $("#search")?.select(),
+	"?": () => $("#keys")?.showModal(),
+	Escape: () => { if (!cancelUndo()) (visibleRows().find(row => row.id === currentID())?.querySelector("a"))?.focus(); },
+};
+let lastG = -1e4; // when g was pressed
+document.addEventListener("keydown", e => {
+	if (e.key === "Escape" && e.target.closest("input")) return e.target.blur();
+	if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable], dialog[open]")) return;
+	if (jsonKey(e)) return e.preventDefault();
+	if (e.repeat && !"jk[]".includes(e.key)) return; // one replay, however long its key is held
+	if (e.key === "a" && e.timeStamp - lastG < 2000) return $(".brand").click();
+	lastG = e.key === "g" ? e.timeStamp : -1e4;
+	if (!Object.hasOwn(keys, e.key) || e.key === " " && !(focusedRow() && $("#rows input") && e.target.localName === "a")) return;
+	e.preventDefault();
+	keys[e.key](focusedRow()?.id || currentID());
+});

@@ -1,0 +1,129 @@
+// The live connection of a page: what comes, why it ended, and what of it nobody has seen.
+"use strict";
+let lastID = "", connection = "", source, connectedTo = "";
+
+// What was done is announced, and the page arranged, after each change of its regions.
+const latestAttempt = () => $$("#event [data-attempt]").sort((a, b) => a.dataset.attempt - b.dataset.attempt).slice(-1).map(a =>
+	`Attempt ${a.dataset.attempt}: ` + [...new Set([a.dataset.state, $(".pill", a)?.textContent, $(".place", a)?.textContent])].join(" ").trim()).join();
+let announced = ["", ""]; // event and its latest attempt
+function showChanges() {
+	const id = currentID(), attempt = latestAttempt();
+	if (id && id === announced[0] && attempt !== announced[1] && !attempt.includes(": delivering")) announce(attempt); // its start was announced by the answer to the form
+	announced = [id, attempt];
+	if ($("#detail")) $("#main").classList.toggle("overview", !id);
+	arrangeRows();
+	showSending();
+	showTitle();
+	showConnection();
+	showNotices();
+	if (source && liveAddress().pathname + filterOf(liveAddress()) !== connectedTo) connect("");
+}
+
+// The title counts what came while nobody looked.
+let pageTitle = document.title, unseen = 0;
+function showTitle() { document.title = unseen ? `(${unseen}) ${pageTitle}` : pageTitle; }
+function countUnseen(html) {
+	unseen++;
+	showTitle();
+	notify(html);
+}
+
+// Browser notifications, if the person asked for them.
+let notifiedAt = 0;
+const wantsNotices = () => "Notification" in window && Notification.permission === "granted" && stored("notify", false);
+function notify(html) {
+	if (!wantsNotices() || Date.now() - notifiedAt < 3000) return;
+	notifiedAt = Date.now();
+	const row = parse(html).firstElementChild, notice = new Notification($(".what", row).textContent, { body: `${$(".pill", row).textContent} · ${$("#list .name").textContent}`, tag: "relay", icon: "/assets/icon.svg" });
+	notice.onclick = () => { window.focus(); openPage(new URL($("a", row).getAttribute("href"), location.href)); notice.close(); };
+}
+async function toggleNotices() {
+	const want = !wantsNotices();
+	if (want && await Notification.requestPermission() !== "granted") return announce("The browser does not allow notifications for this site.", true);
+	store("notify", want);
+	showNotices();
+	announce(want ? "New events are notified while this page is hidden." : "Notifications are off.");
+}
+function showNotices() {
+	const button = $("#notify");
+	if (!button) return;
+	button.hidden = !("Notification" in window);
+	button.setAttribute("aria-pressed", wantsNotices());
+}
+document.addEventListener("click", e => { if (e.target.id === "notify") toggleNotices(); });
+
+// What comes.
+const receivers = {
+	row: data => receiveRow("row", data), update: data => receiveRow("update", data),
+	region: data => receiveRegion(parse(data).firstElementChild),
+	reread,
+	resync: () => { listIsStale = true; reread("detail"); schedule(); },
+};
+function receiveRegion(fresh) {
+	const event = $("#event"), { alias, state } = fresh.dataset;
+	if (document.getElementById(fresh.id) || fresh.dataset.into) put(fresh);
+	if (event && event.dataset.alias === alias && (event.dataset.state === "queued" || event.dataset.tunnel !== state)) reread("event");
+}
+// refusalOf asks for the status that an EventSource does not tell.
+const loggedOut = "logged out";
+async function refusalOf(url) {
+	try {
+		const { status } = await fetch(url, { method: "HEAD", signal: AbortSignal.timeout(retryAfter) });
+		if (status === 429) return "too many live pages at once";
+		if (status === 401) return loggedOut;
+		if (status === 403 || status === 404) return "no access any more";
+		return status < 400 ? "" : `refused with status ${status}`;
+	} catch { // no connection
+		return "";
+	}
+}
+function showConnection(text = connection) {
+	connection = text;
+	const link = $("#link");
+	if (!link) return text === loggedOut && announce("You are logged out; load the page again.", true);
+	if (text !== loggedOut) setText(link, text);
+	else if (!$("a", link)) link.replaceChildren(`${text}, `, make("a", { href: hereAddress(), textContent: "log in" }));
+	link.dataset.is = text;
+}
+const liveAddress = () => new URL($("[data-live]").dataset.live, location.href);
+const filterOf = url => { const q = new URLSearchParams(url.search); q.delete("after"); return `?${q}`; };
+// connect asks for what came after an item: "" = all since the list of the page was read.
+function connect(after = lastID) {
+	source?.close();
+	lastID = after;
+	if (document.hidden && !isWatching && !wantsNotices() || !$("#sidebar")) return;
+	const url = liveAddress();
+	connectedTo = url.pathname + filterOf(url);
+	if (lastID) url.searchParams.set("after", lastID);
+	source = new EventSource(url);
+	source.onopen = () => showConnection("live");
+	source.onerror = async e => {
+		if (e.target.readyState !== EventSource.CLOSED) return showConnection("reconnecting…"); // by the browser
+		const reason = await refusalOf(url);
+		if (source !== e.target) return;
+		showConnection(reason && reason !== loggedOut ? `${reason}, trying again…` : reason || "reconnecting…");
+		if (reason !== loggedOut) setTimeout(() => { if (source === e.target) connect(); }, retryAfter);
+	};
+	for (const [name, receive] of Object.entries(receivers)) source.addEventListener(name, e => { lastID = e.lastEventId || lastID; receive(e.data); });
+}
+// Of the pages nobody looks at, the oldest one stays connected, for the count in its title:
+// with HTTP/1.1 a browser has only six connections to a host.
+let isWatching = false;
+navigator.locks?.request("relay-watch", () => {
+	isWatching = true;
+	if (document.hidden) connect();
+	return new Promise(() => {}); // until the page is closed
+});
+document.addEventListener("visibilitychange", () => {
+	unseen = 0;
+	showTitle();
+	if (source?.readyState !== EventSource.OPEN || !isWatching && !wantsNotices()) connect();
+});
+
+decorate(document);
+announced = [currentID(), latestAttempt()];
+arrangeRows();
+showNotices();
+$("#sidebar [aria-current=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+if (isWide.matches && currentID()) document.getElementById(currentID())?.scrollIntoView({ block: "nearest" });
+connect();

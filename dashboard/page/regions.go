@@ -1,0 +1,95 @@
+package page
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/a-h/templ"
+)
+
+// regionsHeader is sent by the script: the ids of the regions that it wants, with a space between.
+// ID=ADDRESS says which address the region of the page has, because it need not be sent again.
+const regionsHeader = "X-Regions"
+
+// Partial tells whether the script asks for parts of a page only.
+func Partial(r *http.Request) bool { return r.Header.Get(regionsHeader) != "" }
+
+// Regions is a page of parts, each an element with an id, which can be sent alone: the script puts
+// what comes into the place of the element with the same id.
+type Regions struct {
+	Title, Class, Alias string // see Shell
+	Status              int    // of the answer, which Show may set; 0 = 200
+	All                 []Region
+}
+
+// Region is a part of a page.
+type Region struct {
+	ID    string // of its element
+	Inner bool   // it stands within another part of the page, and is sent alone only where it is named
+	// Has tells whether the region that the script has, by its address, is this one; nil = never.
+	Has func(address string) bool
+	// Show reads and makes the region. Those of a page are called in their order.
+	Show func() (templ.Component, error)
+}
+
+// Render writes the whole page, or the regions that the script names. A script that names none of
+// them comes from another page, and gets the main part of this one.
+func (p *Regions) Render(ctx context.Context, w io.Writer) error {
+	wanted, named := wantedOf(ctx), false
+	for _, region := range p.All {
+		_, is := wanted[region.ID]
+		named = named || is
+	}
+	var shown []templ.Component
+	for _, region := range p.All {
+		address, is := wanted[region.ID]
+		if named && !is || !named && region.Inner || address != "" && region.Has != nil && region.Has(address) {
+			continue
+		}
+		c, err := region.Show()
+		if err != nil {
+			return err
+		}
+		shown = append(shown, c)
+	}
+	if named {
+		return fragment(p.Title).Render(templ.WithChildren(ctx, templ.Join(shown...)), w)
+	}
+	return Shell(p.Title, p.Class, p.Alias).Render(templ.WithChildren(ctx, templ.Join(shown...)), w)
+}
+
+// Wants tells whether the script names a region.
+func Wants(r *http.Request, id string) bool {
+	_, is := wantedOf(r.Context())[id]
+	return is
+}
+
+type wantedKey struct{}
+
+// withWanted notes the regions that a request names.
+func withWanted(r *http.Request) *http.Request {
+	wanted := map[string]string{}
+	for _, name := range strings.Fields(r.Header.Get(regionsHeader)) {
+		id, address, _ := strings.Cut(name, "=")
+		wanted[id] = address
+	}
+	return r.WithContext(context.WithValue(r.Context(), wantedKey{}, wanted))
+}
+
+// wantedOf are the addresses of the regions that the script asks for, by their ids; none = the whole
+// page is wanted.
+func wantedOf(ctx context.Context) map[string]string {
+	wanted, _ := ctx.Value(wantedKey{}).(map[string]string)
+	return wanted
+}
+
+// Acted answers a form about the page at path that ended with err. The script is told what was
+// done, and which regions to read again, by the ids of elements in them.
+func Acted(w http.ResponseWriter, r *http.Request, err error, said, reread, path string) (templ.Component, error) {
+	if err == nil && Partial(r) {
+		return notice(said, reread), nil
+	}
+	return SeeOther(w, r, err, path)
+}
