@@ -33,10 +33,6 @@ type Change struct {
 	// bodies, as far as the store has them in memory: what is nil has to be read. A nil
 	// Snapshot knows nothing. It may be called only until Publish returns.
 	Snapshot func() (*Event, *Attempt)
-	// Ended gives the event as it is after the change from the event as it was while its only
-	// attempt, N, was under way; nil knows nothing. It may be called only until Publish returns,
-	// and keeps the event that it is given.
-	Ended func(begun *Event) *Event
 }
 
 // FeedItem is one message to the viewers of the live feed, encoded once for all of them.

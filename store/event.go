@@ -373,28 +373,6 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	return &e, attemptSnapshot(a, node)
 }
 
-// endChange is what to publish of an attempt that ended in a later batch than its event came: of a
-// live request with what is known of it in memory.
-func endChange(st *step, row *attemptRow, node string) relay.Change {
-	c := relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.ID, N: st.Attempt.N}
-	if row.Kind != original || row.FromQueue != 0 || st.State != "" || st.Attempt.StartedAt.IsZero() {
-		return c
-	}
-	received := db.FromMicros(row.ReceivedAt)
-	c.Snapshot = func() (*relay.Event, *relay.Attempt) {
-		a := *st.Attempt
-		a.Kind, a.ReceivedAt, a.Actor, a.Released = relay.KindOriginal, received, "", false
-		return nil, attemptSnapshot(&a, node)
-	}
-	c.Ended = func(begun *relay.Event) *relay.Event {
-		e, a := *begun, st.Attempt
-		e.State, e.Error, e.Blocker = a.State, storedFault(a.Error), upgradeBlocker(a, e.Blocker)
-		setOutcome(&e, a)
-		return &e
-	}
-	return c
-}
-
 // attemptSnapshot gives an attempt as it is read, without its body; nil where its heads are
 // large.
 func attemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {

@@ -180,7 +180,7 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 func (w *writer) afterFinish(st *step, row *attemptRow) error {
 	a := st.Attempt
 	w.addUsage(row.AliasID, attemptStoredSize(a))
-	w.Publish(endChange(st, row, w.target.name))
+	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.ID, N: st.Attempt.N})
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
 		return requeue(w.Batch.Tx, row)

@@ -81,6 +81,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		if later && c.end != nil { // its attempt comes in a batch of its own
 			b.ok(accept)
 			b.heard(name, func(change relay.Change) bool { return change.Event == c.event.ID })
+			b.compareSnapshots(name, c.event.ID, false, false, seen)
 			b.mu.Lock()
 			b.changes, b.taken = nil, nil
 			b.mu.Unlock()
@@ -90,17 +91,21 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		}
 		b.ok(accept)
 		b.heard(name, func(change relay.Change) bool { return change.Event == c.event.ID })
-		if later && c.state != "" {
-			continue // it is no live request, so its end has no snapshot
+		if later && c.end != nil {
+			b.mu.Lock()
+			if len(b.taken) > 0 {
+				b.Errorf("%s: the end of an event of an earlier batch has a snapshot", name)
+			}
+			b.mu.Unlock()
+			continue
 		}
 		b.compareSnapshots(name, c.event.ID, c.head, c.end != nil && c.state == "", seen)
 	}
 }
 
-// compareSnapshots compares what was taken of an event with what is read now. Where Accept
-// and Finish came into two batches, the snapshot of the first is of a state that has passed,
-// and that of the second has the attempt alone, or nothing. ends: there is one of the end of the
-// event.
+// compareSnapshots compares what was taken of an event with what is read now. Where Accept and Finish
+// came into two batches, the snapshot is of a state that has passed. ends: there is one of the end of
+// the event.
 func (b *fixture) compareSnapshots(name string, id relay.ID, head, ends bool, seen map[string]bool) {
 	b.mu.Lock()
 	taken := b.taken

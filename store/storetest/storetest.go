@@ -65,7 +65,6 @@ type fixture struct {
 	mu      sync.Mutex
 	changes []relay.Change
 	taken   []snapshot
-	begun   map[relay.ID]*relay.Event // by snapshots of events whose attempt is under way
 	changed chan struct{}
 }
 
@@ -80,7 +79,7 @@ var system = relay.System()
 // setup opens, migrates and serves a new store.
 func setup(t testing.TB, fresh func(testing.TB) store.Options, edit ...func(*store.Options)) *fixture {
 	t.Helper()
-	b := &fixture{TB: t, opt: fresh(t), changed: make(chan struct{}, 1), begun: map[relay.ID]*relay.Event{}}
+	b := &fixture{TB: t, opt: fresh(t), changed: make(chan struct{}, 1)}
 	b.opt.AliasClaim, b.opt.MaxAliases = true, 50
 	b.opt.Log = slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	for _, e := range edit {
@@ -125,12 +124,7 @@ func (b *fixture) hear(changes []relay.Change) {
 	for _, c := range changes {
 		if c.Snapshot != nil {
 			e, a := c.Snapshot()
-			if begun := b.begun[c.Event]; e == nil && c.Ended != nil && begun != nil {
-				e = c.Ended(begun)
-			}
-			if b.taken = append(b.taken, snapshot{e, a}); e != nil && e.State == relay.StateDelivering {
-				b.begun[c.Event] = e
-			}
+			b.taken = append(b.taken, snapshot{e, a})
 		}
 	}
 	b.mu.Unlock()
