@@ -250,6 +250,9 @@ type Offer struct {
 // Offer wraps an open that somebody else has got from x/crypto.
 func (c *Conn) Offer(open ssh.NewChannel) *Offer { return &Offer{c, open} }
 
+// Conn returns the connection of the channel.
+func (o *Offer) Conn() *Conn { return o.conn }
+
 // Type returns the type of the channel.
 func (o *Offer) Type() string { return o.open.ChannelType() }
 

@@ -15,6 +15,7 @@ import (
 	"relay/link"
 	"relay/record"
 	"relay/sockets"
+	"relay/sshgate/node"
 )
 
 // admit decides about a new TCP connection before the first byte is exchanged.
@@ -35,7 +36,7 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	ctx.SetValue(connKey{}, c)
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
 	c.version = c.Sock.ExchangeVersions(serverVersion)
-	switch ofNode := srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, peerVersion); {
+	switch ofNode := srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, node.ClientVersion); {
 	case full != "" && !ofNode:
 		c.setResult(resultUnavailable)
 		srv.refuseFull(c, full)
@@ -69,7 +70,7 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	timeout := srv.o.HandshakeTimeout
 	evicted, reason := srv.front.Acquire(&c.slot, admission.Unknown)
 	if reason != "" && evicted == nil {
-		if full, timeout = reason, peerDial; srv.o.Peers.Nodes != nil {
+		if full, timeout = reason, node.LoginTime; srv.o.Peers.Nodes != nil {
 			evicted, ok = srv.front.AcquireForNode(&c.slot, true)
 		}
 		if !ok {
@@ -121,10 +122,10 @@ func (srv *Server) admitNode(c *conn, hasSlot bool) {
 			c.setResult(resultUnavailable)
 			return
 		}
-		c.extendLogin(peerDial)
+		c.extendLogin(node.LoginTime)
 	}
 	c.peer.Store(true)
-	srv.peers.servePeer(c)
+	srv.nodes.Serve(c.Conn, c.remote.Addr(), func() { c.setResult(resultRefused) }, c.nodeLoggedIn)
 }
 
 // beginPrompt says that the login of a connection waits for a person; false when too many do.

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/link"
+	"relay/sshgate/node"
 	"relay/sshgate/shell"
 )
 
@@ -165,9 +167,10 @@ func TestCallsWithoutAnswer(t *testing.T) {
 			_ = ch.Close()
 		},
 		"channel of another node": func(b *fixture, c *conn, u *unanswered) {
-			b.srv.o.Peers.Nodes = oneNode{}
-			u.extra = ssh.Marshal(peerOpen{Node: "other"})
-			c.Go("test", func() { b.srv.peers.serveOpen(c, c.Offer(u)) })
+			var o link.Options
+			b.srv.nodes.Configure(&o)
+			u.kind = "relay-tunnel@relay"
+			c.Go("test", func() { o.Channel(c.Offer(u)) })
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -204,11 +207,6 @@ func TestCallsWithoutAnswer(t *testing.T) {
 		})
 	}
 }
-
-// oneNode is a store whose only node is this one.
-type oneNode struct{ Nodes }
-
-func (oneNode) NodeID() string { return "this" }
 
 // TestLeftCallsAreCounted: a call that x/crypto keeps is in the metric until it returns.
 func TestLeftCallsAreCounted(t *testing.T) {
@@ -274,7 +272,7 @@ func TestLongRequests(t *testing.T) {
 
 // silentNode is a store with another node.
 type silentNode struct {
-	Nodes
+	node.Nodes
 	other relay.Node
 }
 

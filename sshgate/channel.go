@@ -2,12 +2,12 @@ package sshgate
 
 import (
 	"cmp"
-	"log/slog"
 	"time"
 
 	"relay"
 	"relay/link"
 	"relay/record"
+	"relay/sshgate/node"
 )
 
 // tunnelChannel says what a channel to the client of a tunnel is.
@@ -18,12 +18,6 @@ func (c *conn) tunnelChannel(owner int64) link.ChannelOptions {
 		Budget:   c.srv.o.Budget, Account: owner,
 		Cut: func() { c.srv.channelCut(c.Log(), owner) },
 	}
-}
-
-// channelCut notes that a channel is closed for whose bytes there is no space.
-func (srv *Server) channelCut(log *slog.Logger, owner int64) {
-	log.Warn("channel cut: no buffer space for an answer that its caller does not take", "account_id", owner)
-	srv.metrics.channelsCut.Inc()
 }
 
 // channelRequest takes what the bundled client says of the end of a channel.
@@ -79,10 +73,10 @@ func (h *filled) Filled() <-chan relay.Fill { return h.filled }
 // Refusal implements relay.Channel.
 func (h *filled) Refusal(wait time.Duration) *relay.Error { return h.End(wait).Refusal }
 
-// filledPeer is a peerChannel that is also a relay.Channel.
+// filledPeer is a channel through another node that is also a relay.Channel.
 type filledPeer struct {
 	*filled
-	through *peerChannel
+	through *node.Channel
 }
 
 // Parked tells the other node that no request uses the channel.

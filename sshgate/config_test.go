@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"relay/link"
 )
 
 func TestSilentPeerIsClosed(t *testing.T) {
@@ -50,7 +52,7 @@ func TestAlgorithms(t *testing.T) {
 		"plain hmac":  func(c *ssh.ClientConfig) { c.Ciphers, c.MACs = []string{ssh.CipherAES128CTR}, []string{ssh.HMACSHA256} },
 		"nist curves": func(c *ssh.ClientConfig) { c.KeyExchanges = []string{ssh.KeyExchangeECDHP256} },
 	} {
-		if name == "chacha20" && !hasAES() {
+		if name == "chacha20" && !link.HasAES() {
 			continue
 		}
 		c := &ssh.ClientConfig{User: "x", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey()}

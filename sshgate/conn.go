@@ -16,6 +16,7 @@ import (
 	"relay/link"
 	"relay/record"
 	"relay/sockets"
+	"relay/sshgate/node"
 	"relay/sshgate/shell"
 )
 
@@ -107,9 +108,9 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		},
 		Ended: c.detachAll, Gone: func() { srv.forget(c) },
 	}
-	srv.peers.options(c, &options)
+	srv.nodes.Configure(&options)
 	c.Conn = link.New(tcp, options)
-	c.slot = admission.Slot{Conn: c, Silent: c.silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.peers.knows(c.remote.Addr())}
+	c.slot = admission.Slot{Conn: c, Silent: c.silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.nodes.Knows(c.remote.Addr())}
 	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())
 	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || sockets.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
 	return c
@@ -192,6 +193,15 @@ func (c *conn) loginSucceeded() {
 	}
 }
 
+// nodeLoggedIn is called when the peer has proven to be another node.
+func (c *conn) nodeLoggedIn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.loggedIn = true
+	c.handshake.Stop()
+	c.slot.SetClass(admission.Node)
+}
+
 // start is called before the first use of an open connection; false means that it
 // is of no use.
 func (c *conn) start(sc *ssh.ServerConn) bool {
@@ -250,7 +260,7 @@ func (c *conn) wentStale() {
 		f.att.Stale()
 		c.notify(shell.Notice{Kind: relay.NoticeStale, Alias: f.alias.Name})
 	}
-	c.srv.peers.endBridges((*bridge).lose, func(f *forward) bool { return f.c == c })
+	c.srv.nodes.Lose(func(t node.Tunnel) bool { return t.(*forward).c == c })
 }
 
 // cameBack takes that back.

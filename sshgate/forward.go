@@ -55,14 +55,7 @@ func (f *forward) online() shell.Notice {
 // detach ends the hold on the alias.
 func (f *forward) detach(graceful bool) {
 	f.closed.Store(true)
-	peers := f.c.srv.peers
-	peers.tunnels.Delete(f.info.ID)
-	closeIdle := func() { peers.endBridges((*bridge).closeIdle, f.is) }
-	if graceful {
-		time.AfterFunc(peerLearns, closeIdle)
-	} else {
-		closeIdle()
-	}
+	f.c.srv.nodes.Remove(f.info.ID, f, graceful)
 	if att := f.attachment(); att != nil {
 		att.Detach(graceful)
 	}
@@ -315,7 +308,7 @@ func (c *conn) attach(f *forward) {
 	c.updateIdleTimer()
 	c.mu.Unlock()
 
-	c.srv.peers.tunnels.Store(f.info.ID, f) // before other nodes can learn of it
+	c.srv.nodes.Add(f.info.ID, f) // before other nodes can learn of it
 	att := c.srv.o.Attach.Attach(f.alias, f)
 	for _, old := range replaced {
 		old.detach(true)

@@ -6,16 +6,15 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
 	gliderlabs "github.com/gliderlabs/ssh"
 	"golang.org/x/crypto/ssh"
-	"golang.org/x/sys/cpu"
 
 	"relay"
+	"relay/link"
 	"relay/record"
 )
 
@@ -294,7 +293,7 @@ func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
 	return &ssh.ServerConfig{
 		Config: ssh.Config{
 			KeyExchanges: []string{ssh.KeyExchangeMLKEM768X25519, ssh.KeyExchangeCurve25519},
-			Ciphers:      ciphers(hasAES() && !strings.HasPrefix(c.version, "SSH-2.0-dropbear")),
+			Ciphers:      link.Ciphers(link.HasAES() && !strings.HasPrefix(c.version, "SSH-2.0-dropbear")),
 			MACs:         []string{ssh.HMACSHA256ETM, ssh.HMACSHA512ETM},
 		},
 		PublicKeyAuthAlgorithms: []string{
@@ -335,30 +334,6 @@ func onOtherStack(f func()) {
 
 // serverVersion is what we send in the version exchange: no build number there.
 const serverVersion = "SSH-2.0-relayd"
-
-// ciphers lists what is offered. The client's order decides, and OpenSSH prefers
-// chacha20, which halves the throughput of a CPU with AES: there it is not
-// offered. CTR with encrypt-then-MAC stays for old clients. Dropbear knows
-// neither GCM nor encrypt-then-MAC; chacha20 is the only sound choice it has.
-func ciphers(gcm bool) []string {
-	list := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM}
-	if !gcm {
-		list = append([]string{ssh.CipherChaCha20Poly1305}, list...)
-	}
-	return append(list, ssh.CipherAES256CTR, ssh.CipherAES128CTR)
-}
-
-func hasAES() bool {
-	switch runtime.GOARCH {
-	case "amd64", "386":
-		return cpu.X86.HasAES && cpu.X86.HasPCLMULQDQ
-	case "arm64":
-		return cpu.ARM64.HasAES && cpu.ARM64.HasPMULL || runtime.GOOS == "darwin"
-	case "s390x":
-		return cpu.S390X.HasAES && cpu.S390X.HasAESGCM
-	}
-	return false
-}
 
 // Bounds of the questions that logins and forwards ask the store.
 const (

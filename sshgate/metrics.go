@@ -125,8 +125,8 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	const nodes, channels = "Other living nodes, by whether this one has a connection to them.", "Channels between nodes, by who opened them."
 	gauge("relay_sshgate_peers", nodes, state("reachable"), func() int { n, _ := srv.Reached(); return n })
 	gauge("relay_sshgate_peers", nodes, state("unreachable"), func() int { n, all := srv.Reached(); return all - n })
-	counter("relay_sshgate_peer_channels_total", channels, direction("out"), srv.peers.out.Load)
-	counter("relay_sshgate_peer_channels_total", channels, direction("in"), srv.peers.in.Load)
+	counter("relay_sshgate_peer_channels_total", channels, direction("out"), func() int64 { n, _ := srv.Forwarded(); return n })
+	counter("relay_sshgate_peer_channels_total", channels, direction("in"), func() int64 { _, n := srv.Forwarded(); return n })
 	buffer := srv.o.Budget.Stats
 	gauge("relay_buffer_bytes", "Bytes reserved for what peers sent, and for answers built for them, that nobody took yet.", nil, func() int { return int(buffer().Used) })
 	gauge("relay_buffer_limit_bytes", "Most bytes that may be reserved so.", nil, func() int { return int(buffer().Limit) })

@@ -32,6 +32,7 @@ import (
 	"relay/admission"
 	"relay/budget"
 	"relay/link"
+	"relay/sshgate/node"
 	"relay/sshgate/shell"
 )
 
@@ -116,7 +117,7 @@ type Server struct {
 	front     *admission.Front
 	penalties *admission.Penalties
 	metrics   *metrics
-	peers     *peers
+	nodes     *node.Links
 	lookups   *semaphore.Weighted // taken by who asks the store, see beginLookup
 	waiting   atomic.Int64        // for lookups
 	rejecting *semaphore.Weighted // taken by each connection that is told why it is rejected
@@ -166,7 +167,7 @@ func New(o Options) *Server {
 		listeners:    map[net.Listener]struct{}{},
 		conns:        map[*conn]struct{}{},
 	}
-	srv.peers = newPeers(srv)
+	srv.nodes = srv.newNodes()
 	srv.moveWait = moveWait
 	srv.shell = shell.Config{
 		Accounts: o.Accounts, Tunnels: o.Attach, Limits: o.Limits, Site: o.Site, Version: o.Version,
@@ -204,7 +205,7 @@ func (srv *Server) Serve(inner net.Listener) error {
 	}
 	srv.listeners[ln] = struct{}{}
 	if srv.o.Peers.Nodes != nil {
-		srv.peers.started.Do(func() { srv.peers.wg.Go(srv.peers.run) })
+		srv.nodes.Start()
 	}
 	srv.mu.Unlock()
 
@@ -258,7 +259,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	})
 	defer stopCutting()
 	awaitAll(late, conns)
-	srv.peers.stop(ctx)
+	srv.nodes.Stop(ctx)
 	left := srv.all() // of other nodes: their channels have ended with those of the clients
 	for _, c := range left {
 		_ = c.Close()

@@ -11,6 +11,7 @@ import (
 	"relay/cli"
 	"relay/link"
 	"relay/record"
+	"relay/sshgate/node"
 	"relay/sshgate/shell"
 )
 
@@ -62,32 +63,25 @@ func (f *forward) Close(reason string) {
 // other requests of its tunnel go on.
 const openProbe = 500 * time.Millisecond
 
-// originAddr is the address of a caller as channel opens name it.
-func originAddr(origin netip.AddrPort) string {
-	if addr := origin.Addr().Unmap(); addr.IsValid() {
-		return addr.String()
-	}
-	return "0.0.0.0"
-}
-
 // Open makes a channel.
 func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
-	ch, err := f.open(ctx, origin)
+	ch, err := f.OpenConn(ctx, origin)
 	if err != nil {
 		return nil, err
 	}
 	return newFilled(ch, f.c.srv.work), nil
 }
 
-func (f *forward) open(ctx context.Context, origin netip.AddrPort) (*link.Channel, error) {
+// OpenConn implements node.Tunnel.
+func (f *forward) OpenConn(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
 	c := f.c
 	if !c.srv.o.Budget.Fits(f.alias.Owner, link.PausedBytes) {
-		return nil, errNoBuffer
+		return nil, node.ErrNoBuffer
 	}
 	heard := c.Sock.Heard()
 	probe := time.AfterFunc(openProbe, c.Ping)
 	defer probe.Stop()
-	payload := link.Marshal(forwardedOpen{Bind: f.asked.Bind, Port: f.port, Origin: originAddr(origin), OriginPort: uint32(origin.Port())})
+	payload := link.Marshal(forwardedOpen{Bind: f.asked.Bind, Port: f.port, Origin: node.Origin(origin), OriginPort: uint32(origin.Port())})
 	ch, err := c.OpenChannel(ctx, "forwarded-tcpip", payload, c.tunnelChannel(f.alias.Owner))
 	if err != nil {
 		return nil, c.openFailure(err, heard)
@@ -109,9 +103,6 @@ func (c *conn) openFailure(err error, heard int64) error {
 	}
 	return relay.ErrNotSent
 }
-
-// errNoBuffer is the answer to a request while the buffer space is used up.
-var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many answers wait for callers that do not take them; try again in a moment")
 
 // errUnclosed is the answer to a request whose tunnel still has to close the channels of
 // those before it.

@@ -19,7 +19,7 @@ import (
 	"relay"
 	"relay/budget"
 	"relay/link"
-	"relay/relaytest"
+	"relay/sshgate/node"
 )
 
 // cluster is what the nodes of a test know of each other.
@@ -35,6 +35,7 @@ type member struct {
 	id    string
 	woken chan int64
 	reach map[string]bool
+	srv   *Server
 }
 
 func (m *member) NodeID() string { return m.id }
@@ -90,6 +91,7 @@ func (c *cluster) newMember(t testing.TB, id string, change ...func(*Options)) (
 			},
 		}
 	})...)
+	m.srv = b.srv
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.nodes[id] = relay.Node{ID: id, Name: id, PeerAddr: "127.0.0.1:" + b.port, PeerKey: string(ssh.MarshalAuthorizedKey(key.PublicKey()))}
@@ -155,22 +157,21 @@ func TestTunnelOfAnotherNode(t *testing.T) {
 
 func TestRefusalsOfAnotherNode(t *testing.T) {
 	t.Parallel()
-	owner, _, _, tun := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(ssh.ConnectionFailed, "nobody listens") })
+	owner, _, other, tun := twoNodes(t, func(_ forwardedOpen, n ssh.NewChannel) { _ = n.Reject(ssh.ConnectionFailed, "nobody listens") })
 	if _, err := tun.Open(t.Context(), origin); relay.AsError(err).Code != relay.CodeLocalRefused || !strings.Contains(relay.AsError(err).Detail, "nobody listens") {
 		t.Errorf("open: %v", err)
 	}
-	remote := tun.(*remoteTunnel)
 	for _, change := range []func(*relay.TunnelRecord){
 		func(r *relay.TunnelRecord) { r.ID = "tun_of_before" },
 		func(r *relay.TunnelRecord) { r.Node = "gone" },
 	} {
-		moved := *remote
-		change(&moved.rec)
-		if _, err := moved.Open(t.Context(), origin); err != relay.ErrTunnelMoved {
+		rec := relay.TunnelRecord{TunnelInfo: tun.Info(), Alias: 1, Node: "owner"}
+		change(&rec)
+		if _, err := other.srv.Remote(rec).Open(t.Context(), origin); err != relay.ErrTunnelMoved {
 			t.Errorf("open: %v, want %v", err, relay.ErrTunnelMoved)
 		}
 	}
-	remote.Close("taken over by a newer connection")
+	tun.Close("taken over by a newer connection")
 	eventually(t, 30*time.Second, "the client is told", func() bool { return owner.store.state("a") == relay.TunnelOffline })
 	if _, err := tun.Open(t.Context(), origin); err != relay.ErrTunnelMoved {
 		t.Errorf("open of the closed tunnel: %v", err)
@@ -256,7 +257,7 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 	}
 	dial := func(user string, key ssh.Signer, host ssh.HostKeyCallback) (*ssh.Client, error) {
 		return ssh.Dial("tcp", known.PeerAddr, &ssh.ClientConfig{
-			User: user, ClientVersion: peerVersion, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: host, Timeout: 10 * time.Second,
+			User: user, ClientVersion: node.ClientVersion, Auth: []ssh.AuthMethod{ssh.PublicKeys(key)}, HostKeyCallback: host, Timeout: 10 * time.Second,
 		})
 	}
 	for name, key := range map[string]ssh.Signer{"any key": newSigner(t), "key of a user": owner.alice.signer} {
@@ -286,10 +287,7 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 	if c, err := dial("ingress", newSigner(t), ssh.FixedHostKey(owner.srv.o.HostKeys[0].PublicKey())); err == nil || !strings.Contains(err.Error(), "host key") {
 		t.Errorf("the host key for users was shown to a node: %v, %v", c, err)
 	}
-	owner.srv.peers.mu.Lock()
-	n := len(owner.srv.peers.served)
-	owner.srv.peers.mu.Unlock()
-	if n == 0 || n > maxPeerConns {
+	if n := owner.srv.nodes.Served(); n == 0 || n > 10 {
 		t.Errorf("%d connections of other nodes", n)
 	}
 }
@@ -319,30 +317,6 @@ func TestNodeThatCannotBeReached(t *testing.T) {
 	if alias := <-owner.woken; alias != 11 {
 		t.Errorf("woken for the alias %d", alias)
 	}
-}
-
-// A network that dropped every packet for a while looks like a node that closes connections
-// without a word because it demands a PROXY header. That guess ends with the first word.
-func TestNodeIsReachedAfterASilentNetwork(t *testing.T) {
-	t.Parallel()
-	c := &cluster{nodes: map[string]relay.Node{}}
-	owner, _ := c.newMember(t, "owner")
-	line := relaytest.NewLine(t, "tcp", "127.0.0.1:"+owner.port)
-	c.mu.Lock()
-	n := c.nodes["owner"]
-	n.PeerAddr = line.Addr
-	c.nodes["owner"] = n
-	c.mu.Unlock()
-	ingress, other := c.newMember(t, "ingress")
-	eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
-	link := ingress.srv.peers.link("owner")
-	before := link.control.Load()
-	link.header.Store(true)
-	line.Cut()
-	eventually(t, 30*time.Second, "the nodes reach each other again", func() bool {
-		now := link.control.Load()
-		return now != nil && now != before && other.reaches("owner")
-	})
 }
 
 // A channel of another node that no request uses ends once the client is silent, so that
@@ -433,7 +407,7 @@ func TestFirstRequestsToANodeShareAConnection(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if n := owner.srv.metrics.accepted.Load(); n > 1+1+maxPeerData { // the client, control and data
+	if n := owner.srv.metrics.accepted.Load(); n > 1+1+4 { // the client, control and data
 		t.Errorf("%d connections were made", n)
 	}
 }
@@ -484,14 +458,8 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	ch := open(t, tun).(filledPeer)
 	defer ch.Close()
 	inUse := func() bool {
-		owner.srv.peers.mu.Lock()
-		defer owner.srv.peers.mu.Unlock()
-		for b := range owner.srv.peers.bridges {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return b.busy && b.release != nil
-		}
-		return false
+		_, busy := owner.srv.nodes.Bridged()
+		return busy == 1
 	}
 	buf := make([]byte, 1)
 	for n := range 200 {
@@ -531,14 +499,8 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	say("one")
 	ch.Parked()
 	eventually(t, 30*time.Second, "the channel to be parked", func() bool {
-		owner.srv.peers.mu.Lock()
-		defer owner.srv.peers.mu.Unlock()
-		for b := range owner.srv.peers.bridges {
-			b.mu.Lock()
-			defer b.mu.Unlock()
-			return !b.busy
-		}
-		return false
+		all, busy := owner.srv.nodes.Bridged()
+		return all == 1 && busy == 0
 	})
 	owner.online("a").(*forward).detach(true)
 	time.Sleep(50 * time.Millisecond)
@@ -622,10 +584,8 @@ func TestBytesBeforeTheClose(t *testing.T) {
 					t.Errorf("the local server got %d bytes of %d", n, all)
 				}
 				eventually(t, 30*time.Second, "no bridge", func() bool {
-					p := owner.srv.peers
-					p.mu.Lock()
-					defer p.mu.Unlock()
-					return len(p.bridges) == 0
+					all, _ := owner.srv.nodes.Bridged()
+					return all == 0
 				})
 			})
 		}
@@ -657,10 +617,8 @@ func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	}
 	_ = ch.Close()
 	eventually(t, 30*time.Second, "no bridge", func() bool {
-		p := owner.srv.peers
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.bridges) == 0
+		all, _ := owner.srv.nodes.Bridged()
+		return all == 0
 	})
 }
 
@@ -688,10 +646,8 @@ func TestRequestWithoutASlotEndsWithItsChannel(t *testing.T) {
 	<-hold.waiting
 	_ = ch.Close()
 	eventually(t, 10*time.Second, "no bridge", func() bool {
-		p := owner.srv.peers
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		return len(p.bridges) == 0
+		all, _ := owner.srv.nodes.Bridged()
+		return all == 0
 	})
 	if all := <-got; len(all) > 0 {
 		t.Errorf("the local server got %q", all)

@@ -1,0 +1,278 @@
+package node
+
+import (
+	"errors"
+	"io"
+	"math"
+	"net"
+	"sync"
+	"time"
+
+	"relay"
+	"relay/link"
+)
+
+// bridge connects a channel of another node with one of a tunnel's client. While the client does
+// not take what the other node sends, that waits in the other node's channel, which counts it.
+type bridge struct {
+	o      *Options
+	tunnel Tunnel
+	remote *link.Channel
+	local  relay.Conn
+
+	done       chan struct{} // closed when the bridge ends
+	halfClosed chan struct{} // closed when the other node has announced a half-close
+	upEnded    chan struct{} // closed when the client has all that the other node sent
+	half, end  sync.Once
+
+	mu      sync.Mutex
+	busy    bool   // it was opened for a request, or the bytes of one have come
+	came    uint64 // bytes from the other node
+	ended   uint64 // how many of them belong to requests that have ended
+	release func() // gives the slot of the tunnel back; nil = it has none
+	closed  bool
+}
+
+// request serves what the other node says of the channel.
+func (b *bridge) request(_ *link.Channel, req *link.Request) {
+	switch req.Type {
+	case halfCloseRequest:
+		b.half.Do(func() { close(b.halfClosed) })
+	case parkedRequest:
+		// x/crypto gives requests and data to different goroutines, so the bytes of the next
+		// request may have been read before this.
+		var m parked
+		if link.Unmarshal(req.Payload, &m) != nil {
+			return
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.came <= m.Sent {
+			b.ended = m.Sent
+			b.unuse()
+		}
+	}
+}
+
+// passRest is called when the other node has closed its channel. The client gets what came
+// before that, as it does at one node, where a write has reached it once it returns: a caller
+// may have ended a connection right behind its last bytes, and a local server may answer before
+// it reads. The request has no slot any more; a client that takes nothing is given up.
+func (b *bridge) passRest() {
+	b.mu.Lock()
+	b.ended = math.MaxUint64
+	b.unuse()
+	b.mu.Unlock()
+	for came := uint64(0); ; {
+		select {
+		case <-b.upEnded:
+			return
+		case <-b.done:
+			return
+		case <-time.After(b.o.StallTimeout):
+		}
+		b.mu.Lock()
+		stuck := came == b.came
+		came = b.came
+		b.mu.Unlock()
+		if stuck {
+			return
+		}
+	}
+}
+
+// close ends both channels.
+func (b *bridge) close() {
+	b.mu.Lock()
+	first := !b.closed
+	b.closed = true
+	b.unuse()
+	b.mu.Unlock()
+	if !first {
+		return
+	}
+	close(b.done)
+	_ = b.local.Close()
+	_ = b.remote.Close()
+}
+
+// closeIdle closes the channel unless a request uses it.
+func (b *bridge) closeIdle() {
+	b.mu.Lock()
+	busy := b.busy
+	b.mu.Unlock()
+	if !busy {
+		b.lose()
+	}
+}
+
+// lose ends the channel as one of a lost tunnel: a request on it fails with tunnel-lost, as
+// those of this node do.
+func (b *bridge) lose() { b.finish(ending{Kind: endLost}) }
+
+// finish says how the channel ends, and ends it. An orderly end leaves it to the other node
+// to close the channel.
+func (b *bridge) finish(e ending) {
+	b.end.Do(func() {
+		_, _ = b.remote.SendRequest(endRequest, false, link.Marshal(e))
+		if !b.remote.Writing() { // else it is lost with what the other node does not take
+			_ = b.remote.CloseWrite()
+		}
+	})
+	if e.Kind != endEOF {
+		_ = b.remote.Close()
+	}
+}
+
+// use takes a slot of the tunnel for a request, unless it has one, when n bytes have come.
+func (b *bridge) use(n int) bool {
+	b.mu.Lock()
+	b.came += uint64(n)
+	late, taken, closed := b.came <= b.ended, b.release != nil, b.closed
+	b.busy = b.busy || !late
+	b.mu.Unlock()
+	if late || taken || closed {
+		return !closed
+	}
+	// A request whose node closes the channel while it waits has ended there, and is not sent.
+	release, err := b.tunnel.Acquire(b.remote.Ended())
+	if err != nil {
+		if err.Code == relay.CodeOverloaded {
+			b.finish(ending{Kind: endRefused, Code: err.Code, Detail: err.Detail})
+		} else {
+			b.lose()
+		}
+		return false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed || !b.busy {
+		release()
+		return !b.closed
+	}
+	b.release = release
+	return true
+}
+
+// unuse gives the slot back. The caller holds mu.
+func (b *bridge) unuse() {
+	b.busy = false
+	if b.release != nil {
+		b.release()
+		b.release = nil
+	}
+}
+
+// cut is called when there is no space for what the client does not take.
+func (b *bridge) cut() {
+	b.o.Cut(b.o.Log, b.tunnel.Owner())
+	b.lose()
+}
+
+// pieces are buffers for what passes a bridge. None is held by a bridge where nothing passes.
+var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// pass reads one piece of from, and gives it to take.
+func (b *bridge) pass(from relay.Conn, take func(p []byte) error) error {
+	select {
+	case <-from.Ready():
+	case <-b.done:
+		return net.ErrClosed
+	}
+	piece := pieces.Get().(*[32 << 10]byte)
+	defer pieces.Put(piece)
+	n, err := from.Read(piece[:])
+	if n > 0 {
+		if failed := take(piece[:n]); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+// errNotTaken ends what the other node sends: the client takes no more of it.
+var errNotTaken = errors.New("the client takes no more")
+
+// up carries what the other node sends to the client.
+func (b *bridge) up() {
+	defer close(b.upEnded)
+	err := error(nil)
+	for err == nil {
+		err = b.pass(b.remote, func(p []byte) error {
+			if !b.use(len(p)) {
+				return net.ErrClosed
+			}
+			if _, err := b.local.Write(p); err != nil {
+				return errNotTaken
+			}
+			return nil
+		})
+	}
+	switch err {
+	case net.ErrClosed:
+		return
+	case errNotTaken: // down learns why
+		_, _ = io.Copy(io.Discard, b.remote)
+		return
+	}
+	select {
+	case <-b.halfClosed:
+	case <-b.remote.Ended():
+	case <-b.done:
+		return
+	}
+	select {
+	case <-b.halfClosed:
+		_ = b.local.CloseWrite()
+	default:
+	}
+}
+
+// down carries what the client sends to the other node.
+func (b *bridge) down() {
+	got, taken, err := false, true, error(nil)
+	for err == nil {
+		err = b.pass(b.local, func(p []byte) error {
+			got = true
+			if taken { // else the other node has gone, and passRest ends the bridge
+				_, failed := b.remote.Write(p)
+				taken = failed == nil
+			}
+			return nil
+		})
+	}
+	if !over(b.done) {
+		b.finish(b.endOf(err, got))
+	}
+}
+
+// inUse tells whether a request uses the channel, with a slot of the tunnel.
+func (b *bridge) inUse() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.busy && b.release != nil
+}
+
+func (b *bridge) endOf(err error, got bool) ending {
+	switch {
+	case errors.Is(err, io.EOF):
+		if !got {
+			if why := b.local.End(firstWait).Refusal; why != nil {
+				return ending{Kind: endRefused, Code: why.Code, Detail: why.Detail}
+			}
+		}
+		return ending{Kind: endEOF}
+	case errors.Is(err, io.ErrUnexpectedEOF):
+		return ending{Kind: endBrokeOff}
+	}
+	return ending{Kind: endLost}
+}
+
+func over(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,205 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/singleflight"
+
+	"relay"
+	"relay/link"
+	"relay/record"
+	"relay/sockets"
+)
+
+// nodeLink is this node's side of the connections that it has made to another node: one
+// for control, which carries no body, and up to maxData for data.
+type nodeLink struct {
+	o    *Options
+	node relay.Node
+	ctx  context.Context
+	end  context.CancelFunc
+
+	control atomic.Pointer[link.Conn]  // nil while the node is unreachable
+	addr    atomic.Pointer[netip.Addr] // where the node was dialed last, or is to be
+	header  atomic.Bool                // connections begin with a PROXY header
+	notes   chan note                  // waits to be told to the node
+
+	dials singleflight.Group // of data connections
+	mu    sync.Mutex
+	data  []*link.Conn
+}
+
+// note is a global request to another node.
+type note struct {
+	kind    string
+	payload []byte
+}
+
+// run keeps the control connection.
+func (l *nodeLink) run() {
+	log, reachable := l.o.Log.With("node", l.node.Name, "addr", l.node.PeerAddr), l.o.Reachable
+	defer reachable(l.node.ID, false)
+	// The first try may come before the other node knows this one.
+	for failures := 0; l.ctx.Err() == nil; {
+		begun := time.Now()
+		pc, err := l.dial()
+		if err == nil {
+			l.control.Store(pc)
+			log.Info("node reached")
+			reachable(l.node.ID, true)
+			failures = 1
+			err = l.hold(pc)
+			l.control.Store(nil)
+			l.mu.Lock()
+			for _, pc := range l.data {
+				_ = pc.Close()
+			}
+			l.data = nil
+			l.mu.Unlock()
+		}
+		if l.ctx.Err() != nil {
+			return
+		}
+		if failures++; failures == 2 {
+			log.Warn("node cannot be reached; requests for its tunnels are queued", "err", record.SafeTextMax(err.Error(), 300))
+			reachable(l.node.ID, false)
+		}
+		select {
+		case <-time.After(max(0, redialEvery-time.Since(begun)) + rand.N(redialEvery/10)):
+		case <-l.ctx.Done():
+		}
+	}
+}
+
+// hold pings the other node, and tells it what waits to be told, until the connection ends.
+func (l *nodeLink) hold(pc *link.Conn) error {
+	defer pc.Close()
+	pc.Go("notes", func() { // a write waits where the socket is stuck
+		for {
+			select {
+			case n := <-l.notes:
+				_, _, _ = pc.SendRequest(pc.Context(), n.kind, false, n.payload)
+			case <-pc.Context().Done():
+				return
+			}
+		}
+	})
+	if err := pc.Watch(l.ctx, pingEvery, pingEvery, int(silentAfter/pingEvery)); err != nil {
+		return err
+	}
+	return l.ctx.Err()
+}
+
+// tell queues something for the other node; false = it cannot be reached.
+func (l *nodeLink) tell(kind string, payload any) bool {
+	if l.control.Load() == nil {
+		return false
+	}
+	select {
+	case l.notes <- note{kind, link.Marshal(payload)}:
+		return true
+	default:
+		return false
+	}
+}
+
+// conn returns the data connection with the fewest channels, while the node can be reached. If
+// all are busy, it opens another one for later calls. If there is none, it opens one, and all
+// calls that come meanwhile wait for that one.
+func (l *nodeLink) conn(ctx context.Context) (*link.Conn, error) {
+	if l.control.Load() == nil {
+		return nil, relay.ErrNotSent
+	}
+	l.mu.Lock()
+	l.data = slices.DeleteFunc(l.data, func(pc *link.Conn) bool { return pc.Context().Err() != nil })
+	var best *link.Conn
+	n := len(l.data)
+	if n > 0 {
+		best = slices.MinFunc(l.data, func(a, b *link.Conn) int { return cmp.Compare(a.InUse(), b.InUse()) })
+	}
+	l.mu.Unlock()
+	if best == nil {
+		select {
+		case dialed := <-l.dials.DoChan("", l.addData):
+			if dialed.Err != nil {
+				return nil, dialed.Err
+			}
+			return dialed.Val.(*link.Conn), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	if best.InUse() >= busyConn && n < maxData {
+		l.dials.DoChan("", l.addData)
+	}
+	return best, nil
+}
+
+// addData opens one more data connection. One call of it runs at a time.
+func (l *nodeLink) addData() (any, error) {
+	pc, err := l.dial()
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.control.Load() == nil || len(l.data) >= maxData {
+		_ = pc.Close()
+		return nil, relay.ErrNotSent
+	}
+	l.data = append(l.data, pc)
+	return pc, nil
+}
+
+// dial makes one connection and logs in. It accepts no other key than that of the node
+// which is meant.
+func (l *nodeLink) dial() (*link.Conn, error) {
+	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(l.node.PeerKey))
+	if err != nil {
+		return nil, fmt.Errorf("key of the node: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(l.ctx, LoginTime)
+	defer cancel()
+	tcp, err := (&net.Dialer{}).DialContext(ctx, "tcp", l.node.PeerAddr)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = tcp.Close() })
+	defer stop()
+	addr := sockets.AddrOf(tcp.RemoteAddr()).Addr()
+	l.addr.Store(&addr)
+	if l.header.Load() {
+		if _, err := io.WriteString(tcp, "PROXY UNKNOWN\r\n"); err != nil {
+			_ = tcp.Close()
+			return nil, err
+		}
+	}
+	pc := link.New(tcp, link.Options{Workers: l.o.Workers, Log: l.o.Log, Stall: silentAfter, UserTimeout: silentAfter, Unbounded: true})
+	err = pc.Connect(ctx, l.node.PeerAddr, &ssh.ClientConfig{
+		User: l.o.Nodes.NodeID(), ClientVersion: ClientVersion,
+		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.o.Key)},
+		HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
+		Config: ssh.Config{Ciphers: link.Ciphers(link.HasAES())},
+	})
+	if err == nil {
+		return pc, nil
+	}
+	switch {
+	case pc.Sock.Heard() > 0:
+		l.header.Store(false) // a node that demands the header says nothing without one, and reads it where it is sent
+	case ctx.Err() == nil: // closed without a word: perhaps a header is demanded of this address, or refused
+		l.header.Store(!l.header.Load())
+	}
+	return nil, err
+}

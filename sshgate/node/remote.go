@@ -1,0 +1,143 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"relay"
+	"relay/link"
+	"relay/record"
+)
+
+// Remote returns a tunnel that another node has.
+func (n *Links) Remote(rec relay.TunnelRecord) *Remote { return &Remote{links: n, rec: rec} }
+
+// Remote is a tunnel of another node as relay.RemoteTunnel, but that OpenConn opens a Channel.
+type Remote struct {
+	links *Links
+	rec   relay.TunnelRecord
+}
+
+func (t *Remote) link() *nodeLink { return t.links.link(t.rec.Node) }
+
+// Node returns the id of the node.
+func (t *Remote) Node() string { return t.rec.Node }
+
+// Info describes the tunnel.
+func (t *Remote) Info() relay.TunnelInfo { return t.rec.TunnelInfo }
+
+// LazyDial tells whether the client of the tunnel dials at the first byte.
+func (t *Remote) LazyDial() bool { return t.rec.LazyDial }
+
+// Heard is the time since the last byte of the other node. That node itself closes unused
+// channels of a tunnel whose client is silent: see Links.run.
+func (t *Remote) Heard() time.Duration {
+	if l := t.link(); l != nil {
+		if pc := l.control.Load(); pc != nil {
+			return pc.Sock.SilentFor()
+		}
+	}
+	return time.Hour
+}
+
+// Wake asks the node to look at the queue of the alias.
+func (t *Remote) Wake() bool {
+	l := t.link()
+	return l != nil && l.tell(wakeRequest, wakeQueue{uint64(t.rec.Alias)})
+}
+
+// Close asks the node to close the tunnel. Every node learns by itself that an alias was
+// removed.
+func (t *Remote) Close(reason string) {
+	if l := t.link(); l != nil && reason != relay.AliasRemoved {
+		l.tell(takenOverRequest, takenOver{t.rec.ID, reason})
+	}
+}
+
+// OpenConn opens a channel through the other node.
+func (t *Remote) OpenConn(ctx context.Context, origin netip.AddrPort) (*Channel, error) {
+	l := t.link()
+	if l == nil {
+		return nil, relay.ErrTunnelMoved
+	}
+	if !t.links.o.Budget.Fits(t.rec.Owner, link.PausedBytes) {
+		return nil, ErrNoBuffer
+	}
+	pc, err := l.conn(ctx)
+	if err != nil {
+		return nil, relay.ErrNotSent
+	}
+	payload := link.Marshal(openPayload{Node: t.rec.Node, Tunnel: t.rec.ID, Origin: Origin(origin), OriginPort: uint32(origin.Port())})
+	ch, err := pc.OpenChannel(ctx, tunnelChannel, payload, link.ChannelOptions{
+		Request: channelEnded, EOF: link.EOFLost, Explains: true,
+		Budget: t.links.o.Budget, Account: t.rec.Owner,
+		Cut: func() { t.links.o.Cut(t.links.o.Log, t.rec.Owner) },
+	})
+	var refused *link.RefusedError
+	switch {
+	case err == nil:
+		t.links.out.Add(1)
+		return &Channel{Channel: ch}, nil
+	case !errors.As(err, &refused):
+		return nil, relay.ErrNotSent
+	case refused.Reason == reasonSilent:
+		return nil, relay.ErrTunnelSilent
+	case refused.Reason == reasonSlow:
+		return nil, relay.ErrTunnelSlow
+	}
+	if code := openCodes[refused.Reason]; code != "" {
+		return nil, relay.Errorf(code, "%s", record.SafeTextMax(refused.Text, 512))
+	}
+	return nil, relay.ErrTunnelMoved
+}
+
+// channelEnded takes how the other node says that a channel ends. It says so before it sends EOF: an
+// EOF without that is the end of the connection between the nodes.
+func channelEnded(ch *link.Channel, req *link.Request) {
+	var e ending
+	if req.Type != endRequest || link.Unmarshal(req.Payload, &e) != nil {
+		return
+	}
+	end := relay.ConnEnd{How: relay.ConnLost}
+	switch e.Kind {
+	case endEOF, endRefused:
+		end.How = relay.ConnEOF
+	case endBrokeOff:
+		end.How = relay.ConnBrokeOff
+	}
+	for _, code := range openCodes {
+		if e.Kind == endRefused && e.Code == code {
+			end = relay.ConnEnd{How: relay.ConnRefused, Refusal: relay.Errorf(code, "%s", record.SafeTextMax(e.Detail, 512))}
+		}
+	}
+	ch.Say(end)
+}
+
+// Channel is a channel through another node as relay.Conn.
+type Channel struct {
+	*link.Channel
+	sent atomic.Uint64 // bytes, for Parked
+}
+
+// Write implements relay.Conn.
+func (h *Channel) Write(p []byte) (int, error) {
+	n, err := h.Channel.Write(p)
+	h.sent.Add(uint64(n))
+	return n, err
+}
+
+// CloseWrite implements relay.Conn.
+func (h *Channel) CloseWrite() error {
+	if _, err := h.SendRequest(halfCloseRequest, false, nil); err != nil {
+		return err
+	}
+	return h.Channel.CloseWrite()
+}
+
+// Parked tells the other node that no request uses the channel for now, so that it does not
+// count as one of the tunnel's. It does not wait for the socket: the number of bytes tells to
+// which requests it refers.
+func (h *Channel) Parked() { h.Tell(parkedRequest, link.Marshal(parked{h.sent.Load()})) }

@@ -1,0 +1,208 @@
+package node
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/link"
+	"relay/record"
+)
+
+// Times of the owner of a tunnel.
+const (
+	openWait  = 1800 * time.Millisecond // for the client's answer to a channel open: less than the other node waits
+	idleFor   = 2500 * time.Millisecond // a client that is silent for longer gets no request on an unused channel
+	firstWait = time.Second             // for the client to say why it could not dial
+	// For the other nodes to learn that a tunnel has gone and to close the channels that they do
+	// not use: what is closed here may have a request on its way.
+	learnTime = 2 * time.Second
+)
+
+// config is the configuration of a connection that another node has made: that node logs in by its
+// id and its key.
+func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
+	nodes, refreshed := n.o.Nodes, false
+	config := &ssh.ServerConfig{
+		Config:                  ssh.Config{Ciphers: link.Ciphers(link.HasAES())},
+		PublicKeyAuthAlgorithms: []string{ssh.KeyAlgoED25519},
+		MaxAuthTries:            1,
+		ServerVersion:           n.o.ServerVersion,
+		PublicKeyCallback: func(meta ssh.ConnMetadata, key ssh.PublicKey) (*ssh.Permissions, error) {
+			isThis := func(n relay.Node) bool { return n.ID == meta.User() }
+			if !refreshed && !slices.ContainsFunc(nodes.Peers(), isThis) { // a node that has just started dials at once
+				refreshed = true
+				nodes.RefreshPeers(c.Context())
+			}
+			for _, n := range nodes.Peers() {
+				known, _, _, _, err := ssh.ParseAuthorizedKey([]byte(n.PeerKey))
+				if isThis(n) && err == nil && bytes.Equal(known.Marshal(), key.Marshal()) {
+					return &ssh.Permissions{}, nil
+				}
+			}
+			refused()
+			return nil, errRefused
+		},
+	}
+	config.AddHostKey(n.o.Key)
+	return config
+}
+
+var errRefused = errors.New("no node has this key")
+
+// Configure says what another node may do on a connection that it makes.
+func (n *Links) Configure(o *link.Options) { o.Request, o.Channel = n.request, n.offered }
+
+// Serve runs a connection that another node has made, and returns at its end. It calls refused for a
+// key that is not that of a node, or loggedIn.
+func (n *Links) Serve(c *link.Conn, from netip.Addr, refused, loggedIn func()) {
+	defer c.Recovered("node")
+	defer c.Close()
+	sc, err := c.Accept(c.Context(), n.config(c, refused))
+	if err != nil {
+		c.Log().Info("a connection between nodes was refused", "err", record.SafeTextMax(err.Error(), 300))
+		return
+	}
+	id := sc.User() // x/crypto has verified its key for this name
+	c.SetLog(c.Log().With("node", id))
+	c.Sock.LoggedIn()
+	loggedIn()
+	if n.addServed(c, servedNode{id, from}) {
+		<-c.Context().Done()
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.served, c)
+	}
+}
+
+// addServed notes a connection of another node; false when that node has too many.
+func (n *Links) addServed(c *link.Conn, from servedNode) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	same := 0
+	for _, other := range n.served {
+		if other.id == from.id {
+			same++
+		}
+	}
+	if same >= maxConns {
+		return false
+	}
+	n.served[c] = from
+	return true
+}
+
+// offered takes a channel that another node opens.
+func (n *Links) offered(open *link.Offer) {
+	if open.Type() != tunnelChannel || !open.Conn().Go("channel of a node", func() { n.serveOpen(open) }) {
+		_ = open.Reject(link.Prohibited, "")
+	}
+}
+
+// request serves what the other node tells.
+func (n *Links) request(req *link.Request) {
+	var wake wakeQueue
+	var taken takenOver
+	switch {
+	case req.Type == wakeRequest && link.Unmarshal(req.Payload, &wake) == nil:
+		n.o.Wake(int64(wake.Alias))
+	case req.Type == takenOverRequest && link.Unmarshal(req.Payload, &taken) == nil:
+		if t := n.tunnel(taken.Tunnel); t != nil {
+			t.TakenOver(record.SafeTextMax(taken.Reason, 200))
+		}
+	}
+	_ = req.Reply(req.Type == aliveRequest, nil)
+}
+
+// tunnel returns a tunnel of this node; nil = there is none of this id.
+func (n *Links) tunnel(id string) Tunnel {
+	t, _ := n.tunnels.Load(id)
+	tunnel, _ := t.(Tunnel)
+	return tunnel
+}
+
+// endBridges calls end for the channels of other nodes to the tunnels that are meant.
+func (n *Links) endBridges(end func(*bridge), meant func(Tunnel) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for b := range n.bridges {
+		if meant(b.tunnel) {
+			go end(b)
+		}
+	}
+}
+
+// serveOpen opens a channel to the client of a tunnel for another node.
+func (n *Links) serveOpen(open *link.Offer) {
+	var m openPayload
+	if link.Unmarshal(open.Payload(), &m) != nil {
+		_ = open.Reject(reasonNotMe, "malformed")
+		return
+	}
+	t, c := n.tunnel(m.Tunnel), open.Conn()
+	switch {
+	case m.Node != n.o.Nodes.NodeID():
+		_ = open.Reject(reasonNotMe, "another node was meant")
+		return
+	case t == nil:
+		_ = open.Reject(reasonNone, "no such tunnel")
+		return
+	}
+	addr, _ := netip.ParseAddr(m.Origin)
+	ctx, cancel := context.WithTimeout(c.Context(), openWait)
+	defer cancel()
+	asked := time.Now()
+	local, err := t.OpenConn(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
+	if err != nil {
+		heard := t.Heard() < time.Since(asked)
+		_ = open.Reject(rejection(err, ctx.Err() != nil, heard))
+		return
+	}
+	b := &bridge{
+		o: &n.o, tunnel: t, local: local, busy: !addr.IsUnspecified(), done: make(chan struct{}),
+		halfClosed: make(chan struct{}), upEnded: make(chan struct{}),
+	}
+	b.remote, err = open.Accept(link.ChannelOptions{Request: b.request, Budget: n.o.Budget, Account: t.Owner(), Cut: b.cut})
+	if err != nil {
+		_ = local.Close()
+		return
+	}
+	n.in.Add(1)
+	n.mu.Lock()
+	n.bridges[b] = struct{}{}
+	n.mu.Unlock()
+	defer func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.bridges, b)
+	}()
+	defer b.close()
+	c.Go("bridge", b.up)
+	c.Go("bridge", b.down)
+	<-b.remote.Ended()
+	b.passRest()
+}
+
+// rejection is what another node is told of a channel that could not be opened: late tells
+// that the client did not answer in time, heard that other bytes came from it meanwhile.
+func rejection(err error, late, heard bool) (link.Reason, string) {
+	var e *relay.Error
+	for reason, code := range openCodes {
+		if errors.As(err, &e) && e.Code == code {
+			return reason, e.Detail
+		}
+	}
+	switch {
+	case late && heard:
+		return reasonSlow, "the client does not answer in time"
+	case late:
+		return reasonSilent, "the client does not answer"
+	}
+	return reasonNone, "the tunnel is closing"
+}

@@ -1,0 +1,89 @@
+package sshgate
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+
+	"golang.org/x/crypto/ssh"
+
+	"relay"
+	"relay/link"
+	"relay/sshgate/node"
+)
+
+// PeerOptions connect this node with the others.
+type PeerOptions struct {
+	Nodes node.Nodes // nil = there are no other nodes
+	Key   ssh.Signer // of this node, for logging in at other nodes and for being known by them
+	// Reachable is told when the tunnels of another node become usable, and when they are
+	// not any more. Wake is told when another node has changed the queue of an alias.
+	Reachable func(node string, reachable bool)
+	Wake      func(alias int64)
+	// Connections returns how many connections an account has at the other nodes; nil = none.
+	Connections func(account int64) int
+}
+
+func (srv *Server) newNodes() *node.Links {
+	o := &srv.o
+	return node.New(node.Options{
+		Nodes: o.Peers.Nodes, Key: o.Peers.Key, ServerVersion: serverVersion, Reachable: o.Peers.Reachable, Wake: o.Peers.Wake,
+		Workers: srv.work, Budget: o.Budget, StallTimeout: o.StallTimeout, Cut: srv.channelCut, Log: o.Log,
+	})
+}
+
+// channelCut notes that a channel is closed for whose bytes there is no space.
+func (srv *Server) channelCut(log *slog.Logger, owner int64) {
+	log.Warn("channel cut: no buffer space for bytes that nobody takes", "account_id", owner)
+	srv.metrics.channelsCut.Inc()
+}
+
+// Remote returns a tunnel that another node has.
+func (srv *Server) Remote(rec relay.TunnelRecord) relay.RemoteTunnel {
+	return remoteTunnel{srv.nodes.Remote(rec), srv.work}
+}
+
+// remoteTunnel is a tunnel of another node as relay.RemoteTunnel.
+type remoteTunnel struct {
+	*node.Remote
+	work *link.Workers
+}
+
+// Open opens a channel through the other node.
+func (t remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
+	ch, err := t.OpenConn(ctx, origin)
+	if err != nil {
+		return nil, err
+	}
+	return filledPeer{newFilled(ch, t.work), ch}, nil
+}
+
+// Reached returns the number of nodes whose tunnels can be used, of all other living ones.
+func (srv *Server) Reached() (reached, all int) { return srv.nodes.Reached() }
+
+// ReachesAll reports whether the tunnels of all other living nodes can be used. It knows of
+// nodes that this one has not tried to reach yet.
+func (srv *Server) ReachesAll() bool { return srv.o.Peers.Nodes == nil || srv.nodes.ReachesAll() }
+
+// Forwarded returns how many channels this node has opened at other nodes, and they at
+// this one, since the start.
+func (srv *Server) Forwarded() (out, in int64) { return srv.nodes.Forwarded() }
+
+// Owner implements node.Tunnel.
+func (f *forward) Owner() int64 { return f.alias.Owner }
+
+// Acquire implements node.Tunnel.
+func (f *forward) Acquire(done <-chan struct{}) (release func(), err *relay.Error) {
+	if att := f.attachment(); att != nil {
+		return att.Acquire(done)
+	}
+	return func() {}, nil // it is being attached
+}
+
+// TakenOver implements node.Tunnel. A client that moves keeps its old connection until delivery here
+// knows the new one.
+func (f *forward) TakenOver(reason string) {
+	if !f.c.isMoving() {
+		f.Close(reason)
+	}
+}
