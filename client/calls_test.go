@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/crypto/ssh"
-
-	"relay/link"
 )
 
 // unanswered is x/crypto when it never answers a request.
@@ -33,7 +31,8 @@ func TestKeepaliveEndsWithoutAnswer(t *testing.T) {
 	defer close(u.over)
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
-	c := &Conn{Client: &ssh.Client{Conn: u}, activity: &activityConn{Conn: ours, out: link.NewBatchWriter(ours)}}
+	c := newConn(ours, "relay.test:2222")
+	c.Use(u)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- c.keepalive(ctx) }()
@@ -47,15 +46,6 @@ func TestKeepaliveEndsWithoutAnswer(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Error("keepalive waits for the ping")
 	}
-	_ = ours.Close()
-}
-
-// TestAwaitCalls: the wait for goroutines inside x/crypto has a bound.
-func TestAwaitCalls(t *testing.T) {
-	over := make(chan struct{})
-	var calls sync.WaitGroup
-	calls.Go(func() { <-over })
-	awaitCalls(&calls, time.Millisecond)
-	close(over)
-	awaitCalls(&calls, time.Hour)
+	c.Close()
+	<-c.Done()
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/crypto/ssh"
+	"relay/link"
 
 	"relay"
 )
@@ -27,18 +27,15 @@ var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 // serveChannel accepts a channel and carries it to the target until both directions
 // have ended. The local server is dialed at the first byte, so that spare channels cost
 // it nothing and the relay learns of a failed dial before anything was sent.
-func (t *tunnel) serveChannel(ctx context.Context, offer ssh.NewChannel, f Forward) {
-	ch, requests, err := offer.Accept()
+func (t *tunnel) serveChannel(ctx context.Context, offer *link.Offer, f Forward) {
+	// open ends with the relay's CLOSE, or with the connection.
+	open, closed := context.WithCancel(ctx)
+	ch, err := offer.Accept(link.ChannelOptions{Direct: true, Closed: closed})
 	if err != nil {
+		closed()
 		return
 	}
 	defer ch.Close()
-	// open ends with the relay's CLOSE, or with the connection.
-	open, closed := context.WithCancel(ctx)
-	go func() {
-		ssh.DiscardRequests(requests)
-		closed()
-	}()
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	n, _ := ch.Read(buf[:])
@@ -50,14 +47,14 @@ func (t *tunnel) serveChannel(ctx context.Context, offer ssh.NewChannel, f Forwa
 	local, err := f.Target.Dial(open)
 	t.up.monitor.dialed(f, err)
 	if err != nil {
-		_, _ = ch.SendRequest(relay.DialFailedRequest, false, ssh.Marshal(dialFailed(err)))
+		_, _ = ch.SendRequest(relay.DialFailedRequest, false, link.Marshal(dialFailed(err)))
 		return
 	}
 	t.splice(ctx, open, ch, local, &answerInspector{m: t.up.monitor, f: f}, buf, n)
 }
 
 // splice copies both ways. The first n bytes of buf were read from the channel already.
-func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localConn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
+func (t *tunnel) splice(ctx, open context.Context, ch *link.Channel, local localConn, inspector *answerInspector, buf *[bufferSize]byte, n int) {
 	defer local.Close()
 	defer context.AfterFunc(open, func() {
 		if ctx.Err() != nil {
@@ -67,10 +64,12 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localCo
 		_ = local.SetDeadline(time.Now().Add(drainAfterClose))
 	})()
 	answered := make(chan struct{})
-	t.spawn(func() {
+	if !t.conn.Go("answer of the local server", func() {
 		defer close(answered)
 		copyResponse(ch, local, inspector)
-	})
+	}) {
+		return
+	}
 	copyRequest(ch, local, buf, n)
 	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
 	select {
@@ -84,7 +83,7 @@ func (t *tunnel) splice(ctx, open context.Context, ch ssh.Channel, local localCo
 // copyRequest copies from the channel to the local server and then ends the direction to it.
 // A local server that stops reading may still respond, so the rest of the request is read and
 // dropped: otherwise the relay would block on a full window.
-func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) {
+func copyRequest(ch *link.Channel, local localConn, buf *[bufferSize]byte, n int) {
 	broken := false
 	for {
 		if n > 0 && !broken {
@@ -105,7 +104,7 @@ func copyRequest(ch ssh.Channel, local localConn, buf *[bufferSize]byte, n int) 
 // as EOF at once. A reset is reported by a channel request, because the relay cannot
 // see whether a CLOSE followed the EOF and would take a truncated response for a whole
 // one.
-func copyResponse(ch ssh.Channel, local localConn, inspector *answerInspector) {
+func copyResponse(ch *link.Channel, local localConn, inspector *answerInspector) {
 	buf := buffers.Get().(*[bufferSize]byte)
 	defer buffers.Put(buf)
 	for silent := true; ; {

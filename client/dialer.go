@@ -64,40 +64,44 @@ type Dialer struct {
 
 // Conn is a verified and logged-in connection.
 type Conn struct {
-	*ssh.Client
-	Addr     string
-	activity *activityConn
-	notices  chan relay.Notice // closed at the end of the connection
-	alive    context.Context   // ends then too
+	*link.Conn
+	Addr    string
+	notices chan relay.Notice                   // closed at the end of the connection
+	offers  atomic.Pointer[func(o *link.Offer)] // what takes the channels that the relay opens
 }
 
 // maxNotices is how many notices wait at most; the relay sends a few for each forward.
 const maxNotices = 256
 
-// newConn starts to use an SSH connection.
-func newConn(conn ssh.Conn, channels <-chan ssh.NewChannel, requests <-chan *ssh.Request, addr string, activity *activityConn) *Conn {
-	alive, end := context.WithCancel(context.Background())
-	c := &Conn{Addr: addr, activity: activity, notices: make(chan relay.Notice, maxNotices), alive: alive}
-	others := make(chan *ssh.Request)
-	c.Client = ssh.NewClient(conn, channels, others)
-	go func() {
-		defer end()
-		defer close(c.notices)
-		defer close(others)
-		for r := range requests {
-			var n relay.Notice
-			switch {
-			case r.Type != relay.NoticeRequest:
-				others <- r // refused by the library
-			case ssh.Unmarshal(r.Payload, &n) == nil:
-				select {
-				case c.notices <- n:
-				default: // waiting would stop the whole connection
-				}
+// newConn makes a connection over a socket, before its login.
+func newConn(raw net.Conn, addr string) *Conn {
+	c := &Conn{Addr: addr, notices: make(chan relay.Notice, maxNotices)}
+	work := link.NewWorkers()
+	c.Conn = link.New(raw, link.Options{
+		Workers: work, Gone: work.Close,
+		Request: c.take, RequestsEnded: func() { close(c.notices) },
+		Channel: func(o *link.Offer) {
+			if serve := c.offers.Load(); serve != nil {
+				(*serve)(o)
+			} else {
+				_ = o.Reject(link.UnknownType, "nothing is forwarded here")
 			}
-		}
-	}()
+		},
+	})
 	return c
+}
+
+// take takes a global request of the relay.
+func (c *Conn) take(r *link.Request) {
+	var n relay.Notice
+	if r.Type != relay.NoticeRequest {
+		_ = r.Reply(false, nil)
+	} else if link.Unmarshal(r.Payload, &n) == nil {
+		select {
+		case c.notices <- n:
+		default: // waiting would stop the whole connection
+		}
+	}
 }
 
 // Host returns the host of the server as it is dialed.
@@ -199,18 +203,20 @@ func (d *Dialer) dial(ctx context.Context, person *pausableDeadline) (*Conn, err
 		return nil, err
 	}
 	defer done()
-	defer context.AfterFunc(ctx, func() { raw.Close() })()
-	activity := &activityConn{Conn: raw, out: link.NewBatchWriter(raw)}
+	conn := newConn(raw, addr)
 	person.conn = raw
 	person.resume()
 	d.keys.locked = nil
 	try := loginAttempt{Dialer: d, hosts: hosts, signers: signers, waiting: waiting}
-	conn, channels, requests, err := ssh.NewClientConn(activity, addr, try.config())
-	if err != nil {
-		return nil, try.explain(ctx, err)
+	if err := conn.Connect(ctx, addr, try.config()); err != nil {
+		conn.Close()
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // the login may still run, and write what explain reads
+		}
+		return nil, try.explain(err)
 	}
 	_ = raw.SetDeadline(time.Time{})
-	return newConn(conn, channels, requests, addr, activity), nil
+	return conn, nil
 }
 
 func (d *Dialer) open(ctx context.Context, addr string) (net.Conn, error) {
@@ -312,7 +318,7 @@ func (d *Dialer) HostKeyAccepted() bool { return d.accepted.Load() }
 
 // explain turns a failed handshake into an *cli.Error. It distinguishes a broken connection
 // from a refused login.
-func (l *loginAttempt) explain(ctx context.Context, err error) error {
+func (l *loginAttempt) explain(err error) error {
 	addr := l.where.String()
 	// The program prints the prefix of these lines itself.
 	told := strings.ReplaceAll("\n"+strings.TrimSpace(l.banner), "\nrelay: ", "\n")[1:]
@@ -322,8 +328,6 @@ func (l *loginAttempt) explain(ctx context.Context, err error) error {
 	switch {
 	case errors.As(err, &own):
 		return own
-	case ctx.Err() != nil:
-		return ctx.Err()
 	case errors.As(err, &algorithms) && len(l.hosts.wanted(addr)) > 0:
 		return (&cli.Error{Exit: cli.ExitRefused, Text: "the host key of " + addr + " may have changed: it has none of the known type", Cause: err}).
 			WithHint("if the relay was set up anew, remove its old line: ssh-keygen -R '%s'", addr)

@@ -3,15 +3,14 @@ package client
 import (
 	"context"
 	"errors"
-	"io"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"relay/cli"
+	"relay/link"
 )
 
 // apiSubsystem is the subsystem that serves the API as HTTP/1.1 on its channel.
@@ -20,21 +19,21 @@ const apiSubsystem = "relay-api"
 // NewSSHAPI returns the API of the relay of a dialer. It makes one SSH connection when it
 // is first needed, and a new one when that is lost.
 func NewSSHAPI(d *Dialer) *cli.API {
-	link := &sshLink{dialer: d}
+	sshLink := &sshLink{dialer: d}
 	addr, err := d.Addr()
 	if err != nil {
 		addr = d.Server
 	}
 	open := func() (net.Conn, error) {
-		link.mu.Lock()
-		conn := link.conn
-		link.mu.Unlock()
+		sshLink.mu.Lock()
+		conn := sshLink.conn
+		sshLink.mu.Unlock()
 		if conn == nil {
 			return nil, net.ErrClosed
 		}
 		return conn.openAPI()
 	}
-	return cli.NewSSHAPI(d.Version, addr, open, link)
+	return cli.NewSSHAPI(d.Version, addr, open, sshLink)
 }
 
 // sshLink is the SSH connection of an API.
@@ -51,7 +50,7 @@ type sshLink struct {
 func (l *sshLink) Connect(ctx context.Context) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.conn != nil && l.conn.alive.Err() == nil {
+	if l.conn != nil && l.conn.Context().Err() == nil {
 		return nil
 	}
 	conn, err := l.dialer.Dial(ctx)
@@ -60,7 +59,7 @@ func (l *sshLink) Connect(ctx context.Context) error {
 	}
 	l.keepalive.Wait() // that of the connection before
 	l.conn = conn
-	l.keepalive.Go(func() { l.reason = conn.keepalive(conn.alive) })
+	l.keepalive.Go(func() { l.reason = conn.keepalive(conn.Context()) })
 	return nil
 }
 
@@ -71,75 +70,43 @@ func (l *sshLink) Lose(cause error) error {
 	if l.conn == nil {
 		return cause
 	}
-	l.conn.Close()
+	l.conn.CloseSent()
 	if l.keepalive.Wait(); l.reason != nil {
 		return l.reason
 	}
 	return cause
 }
 
-// channelConn is a channel that serves the API, as the net.Conn that the HTTP transport
-// wants. The transport sets no deadlines.
-type channelConn struct {
-	ssh.Channel
-	addr net.Addr
-}
-
-// LocalAddr and RemoteAddr return the address of the relay: nobody asks for them.
-func (c *channelConn) LocalAddr() net.Addr  { return c.addr }
-func (c *channelConn) RemoteAddr() net.Addr { return c.addr }
-
-// The deadlines of a channel cannot be set.
-func (c *channelConn) SetDeadline(time.Time) error      { return errors.ErrUnsupported }
-func (c *channelConn) SetReadDeadline(time.Time) error  { return errors.ErrUnsupported }
-func (c *channelConn) SetWriteDeadline(time.Time) error { return errors.ErrUnsupported }
-
-// openAPI opens a channel that serves the API. It has a goroutine of its own for that,
-// because x/crypto leaves an open for ever that begins while the connection ends:
-// mux.loop forgets the channels before it closes the transport.
+// openAPI opens a channel that serves the API.
 func (c *Conn) openAPI() (net.Conn, error) {
-	var ch ssh.Channel
-	result := make(chan error, 1)
-	go func() {
-		var requests <-chan *ssh.Request
-		var err error
-		if ch, requests, err = c.OpenChannel("session", nil); err != nil {
-			result <- cli.LostConnection(err)
-			return
-		}
-		go ssh.DiscardRequests(requests)
+	ctx, cancel := context.WithTimeout(context.Background(), loginTimeout)
+	defer cancel()
+	ch, err := c.OpenChannel(ctx, "session", nil, link.ChannelOptions{})
+	if err == nil {
+		deadline, _ := ctx.Deadline()
+		_ = ch.SetWriteDeadline(deadline)
 		// A relay serves the API, so the request for it needs no answer and saves a round trip.
-		ok, err := ch.SendRequest("subsystem", !c.isRelay(), ssh.Marshal(struct{ Name string }{apiSubsystem}))
-		switch {
-		case err != nil:
-			err = cli.LostConnection(err)
-		case !ok && !c.isRelay():
-			err = notARelay(c.Addr)
+		var ok bool
+		if ok, err = ch.SendRequest("subsystem", !c.isRelay(), link.Marshal(struct{ Name string }{apiSubsystem})); err == nil {
+			if !ok && !c.isRelay() {
+				ch.Close()
+				return nil, notARelay(c.Addr)
+			}
+			_ = ch.SetWriteDeadline(time.Time{})
+			return ch, nil
 		}
-		if err != nil {
-			ch.Close()
-		}
-		result <- err
-	}()
-	late := time.NewTimer(loginTimeout)
-	defer late.Stop()
-	select {
-	case err := <-result:
-		if err != nil {
-			return nil, err
-		}
-		return &channelConn{Channel: ch, addr: c.RemoteAddr()}, nil
-	case <-c.alive.Done():
-		return nil, cli.LostConnection(io.EOF)
-	case <-late.C:
+		ch.Close()
+	}
+	if ctx.Err() != nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		c.Close()
 		return nil, cli.Errorf(cli.ExitUnreachable, "the relay has not opened a channel for %d s", int(loginTimeout.Seconds()))
 	}
+	return nil, cli.LostConnection(err)
 }
 
 // isRelay reports whether the peer says in its version that it is a relay.
 func (c *Conn) isRelay() bool {
-	return strings.HasPrefix(string(c.ServerVersion()), "SSH-2.0-relayd")
+	return strings.HasPrefix(c.ServerVersion(), "SSH-2.0-relayd")
 }
 
 func notARelay(addr string) *cli.Error {

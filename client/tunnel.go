@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"relay"
 	"relay/cli"
 	"relay/link"
@@ -23,7 +21,6 @@ const (
 	forwardPort     = 80
 	replyTimeout    = 10 * time.Second // the first sign that the peer is a relay
 	shutDownTimeout = 2 * time.Second  // requests under way at a clean disconnect
-	endTimeout      = 2 * time.Second  // goroutines of a connection that was closed
 	forwardRetry    = 3 * time.Second  // after a transient refusal
 	askAgain        = time.Second      // between requests to the API that fail
 )
@@ -34,7 +31,6 @@ type tunnel struct {
 	up   *Up
 	conn *Conn
 	api  *cli.API
-	work *link.Workers
 	wg   sync.WaitGroup
 	open atomic.Int64 // channels
 	busy atomic.Int64 // channels with a request on them
@@ -67,14 +63,14 @@ type channelOpen struct {
 }
 
 // run keeps the tunnel up until it is lost or ctx ends. It waits for the goroutines that it
-// started, endTimeout at most, but after errMoving the connection lives on until the relay ends it.
+// started, but after errMoving the connection lives on until the relay ends it.
 func (t *tunnel) run(ctx context.Context) error {
 	alive, cancel := context.WithCancel(context.Background())
-	lost := t.conn.alive
+	lost := t.conn.Context()
 	dead := make(chan error, 1)
 	t.wg.Go(func() { dead <- t.conn.keepalive(alive) })
-	channels := t.conn.HandleChannelOpen("forwarded-tcpip")
-	t.wg.Go(func() { t.serveChannels(alive, channels) })
+	serve := func(o *link.Offer) { t.serveOffer(alive, o) }
+	t.conn.offers.Store(&serve)
 	t.wg.Go(func() {
 		select {
 		case <-ctx.Done():
@@ -84,12 +80,12 @@ func (t *tunnel) run(ctx context.Context) error {
 	})
 	end := func() {
 		cancel()
-		t.conn.Close()
+		t.conn.CloseSent()
 		t.api.Close()
-		awaitCalls(&t.wg, endTimeout)
-		t.work.Close()
+		t.wg.Wait()
+		<-t.conn.Done()
 	}
-	err := t.announce()
+	err := t.announce(lost)
 	if err == nil {
 		logging, stop := context.WithCancel(lost)
 		logEnded := make(chan struct{})
@@ -118,30 +114,14 @@ func (t *tunnel) run(ctx context.Context) error {
 	return err
 }
 
-// awaitCalls waits for goroutines that may be inside x/crypto, at most for the time limit: x/crypto
-// never answers some calls that begin while a connection ends.
-func awaitCalls(calls *sync.WaitGroup, limit time.Duration) {
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		calls.Wait()
-	}()
-	late := time.NewTimer(limit)
-	defer late.Stop()
-	select {
-	case <-ended:
-	case <-late.C:
-	}
-}
-
 // announce announces this program and the targets and requests the forwards. Nothing waits
 // for a reply: notices tell what became of each forward.
-func (t *tunnel) announce() error {
+func (t *tunnel) announce(ctx context.Context) error {
 	hello := relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial | relay.HelloMoves, Version: t.up.Dialer.Version}
-	_, _, err := t.conn.SendRequest(relay.HelloRequest, false, ssh.Marshal(hello))
+	err := t.tell(ctx, relay.HelloRequest, hello)
 	for _, f := range *t.up.active.Load() {
 		if err == nil {
-			err = t.forward(f)
+			err = t.forward(ctx, f)
 		}
 	}
 	if err != nil {
@@ -150,15 +130,22 @@ func (t *tunnel) announce() error {
 	return nil
 }
 
+// tell sends a global request that wants no reply.
+func (t *tunnel) tell(ctx context.Context, kind string, payload any) error {
+	ctx, cancel := context.WithTimeout(ctx, replyTimeout)
+	defer cancel()
+	_, _, err := t.conn.SendRequest(ctx, kind, false, link.Marshal(payload))
+	return err
+}
+
 // forward announces a target and requests its alias. A notice tells whether the request
 // was granted, with the reason, which SSH cannot carry.
-func (t *tunnel) forward(f Forward) error {
+func (t *tunnel) forward(ctx context.Context, f Forward) error {
 	target := relay.Target{Bind: f.Alias, URL: f.Target.URL, HostHeader: f.Target.HostHeader}
-	if _, _, err := t.conn.SendRequest(relay.TargetRequest, false, ssh.Marshal(target)); err != nil {
+	if err := t.tell(ctx, relay.TargetRequest, target); err != nil {
 		return err
 	}
-	_, _, err := t.conn.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{f.Alias, forwardPort}))
-	return err
+	return t.tell(ctx, "tcpip-forward", forwardRequest{f.Alias, forwardPort})
 }
 
 // forwardLater requests an alias again that was refused for a transient reason.
@@ -169,7 +156,7 @@ func (t *tunnel) forwardLater(ctx context.Context, alias string) {
 		}
 		for _, f := range *t.up.active.Load() { // it may have been removed meanwhile
 			if SameAlias(f.Alias, alias) {
-				_ = t.forward(f)
+				_ = t.forward(ctx, f)
 			}
 		}
 	})
@@ -364,38 +351,29 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	return nil
 }
 
-// spawn runs f in a goroutine that run waits for.
-func (t *tunnel) spawn(f func()) {
-	t.wg.Add(1)
-	t.work.Go(func() {
-		defer t.wg.Done()
-		f()
-	})
-}
-
-// serveChannels serves each channel in a goroutine.
-func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel) {
-	for offer := range offers {
-		var open channelOpen
-		if err := ssh.Unmarshal(offer.ExtraData(), &open); err != nil {
-			_ = offer.Reject(reasonConnectFailed, "malformed forwarded-tcpip")
-			continue
-		}
-		forwards := *t.up.active.Load()
-		at := slices.IndexFunc(forwards, func(f Forward) bool { return f.Alias == open.Bind })
-		if at < 0 {
-			_ = offer.Reject(reasonProhibited, "nothing is forwarded for "+open.Bind)
-			continue
-		}
-		if t.open.Add(1) > maxChannels {
-			t.open.Add(-1)
-			_ = offer.Reject(reasonShortage, fmt.Sprintf("more than %d connections at a time", maxChannels))
-			continue
-		}
-		t.spawn(func() {
+// serveOffer serves a channel that the relay opens, in a goroutine of the connection.
+func (t *tunnel) serveOffer(ctx context.Context, offer *link.Offer) {
+	var open channelOpen
+	forwards := *t.up.active.Load()
+	forwarded := func(f Forward) bool { return f.Alias == open.Bind }
+	switch {
+	case offer.Type() != "forwarded-tcpip":
+		_ = offer.Reject(link.UnknownType, "this is a client of forwards")
+	case link.Unmarshal(offer.Payload(), &open) != nil:
+		_ = offer.Reject(link.ConnectFailed, "malformed forwarded-tcpip")
+	case !slices.ContainsFunc(forwards, forwarded):
+		_ = offer.Reject(link.Prohibited, "nothing is forwarded for "+open.Bind)
+	case t.open.Add(1) > maxChannels:
+		t.open.Add(-1)
+		_ = offer.Reject(link.ResourceShortage, fmt.Sprintf("more than %d connections at a time", maxChannels))
+	default:
+		f := forwards[slices.IndexFunc(forwards, forwarded)]
+		if !t.conn.Go("forwarded channel", func() {
 			defer t.open.Add(-1)
-			t.serveChannel(ctx, offer, forwards[at])
-		})
+			t.serveChannel(ctx, offer, f)
+		}) {
+			t.open.Add(-1)
+		}
 	}
 }
 
@@ -404,14 +382,13 @@ func (t *tunnel) serveChannels(ctx context.Context, offers <-chan ssh.NewChannel
 func (t *tunnel) shutDown() {
 	late, cancel := context.WithTimeout(context.Background(), shutDownTimeout)
 	defer cancel()
-	defer context.AfterFunc(late, func() { t.conn.Close() })()
 	for _, f := range *t.up.active.Load() {
-		_, _, _ = t.conn.SendRequest("cancel-tcpip-forward", false, ssh.Marshal(forwardRequest{f.Alias, forwardPort}))
+		_ = t.tell(late, "cancel-tcpip-forward", forwardRequest{f.Alias, forwardPort})
 	}
 	for t.busy.Load() > 0 {
 		if !cli.Wait(late, 10*time.Millisecond) {
 			break
 		}
 	}
-	t.conn.Close()
+	t.conn.CloseSent()
 }

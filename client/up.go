@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"relay/cli"
-	"relay/link"
 	"relay/record"
 )
 
@@ -72,7 +71,7 @@ func (u *Up) Run(ctx context.Context) error {
 		return cli.Errorf(cli.ExitUsage, "no alias is named")
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer awaitCalls(&u.leaving, shutDownTimeout+2*endTimeout)
+	defer u.leaving.Wait()
 	defer cancel()
 	u.active.Store(&u.Forwards)
 	u.monitor = newTargetMonitor(u.Local)
@@ -123,7 +122,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 	begun := time.Now()
 	t := &tunnel{
 		up: u, conn: conn, api: cli.NewSSHAPI(u.Dialer.Version, conn.Addr, conn.openAPI, nil),
-		work: link.NewWorkers(), online: map[string]bool{},
+		online:   map[string]bool{},
 		messages: make(chan *Message, 64), attached: make(chan struct{}), logged: make(chan struct{}), announced: make(chan struct{}),
 	}
 	err = t.run(ctx)
