@@ -3,21 +3,97 @@ package record
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
+	"strings"
 
 	"relay"
+	reading "relay/record/body"
 )
 
-// MatchFields reports whether a JSON body has all of the fields with their values. It does
-// not mind whether the body is valid to its end: of a body that was cut, it sees the start.
-func MatchFields(fields []relay.FieldFilter, body []byte) bool {
+// MatchBody reports whether a body has all of the fields with their values: JSON, each of several JSON
+// values, a form or multipart body by the names of its fields, and JSON within one of these also by
+// itself. Of a body that was cut, or is not valid to its end, it sees the start. What it holds in memory
+// is in proportion to most.
+func MatchBody(fields []relay.FieldFilter, l reading.Label, p []byte, cut bool, most int) bool {
+	if start := reading.Start(p); len(start) > 0 && start[0] == '{' && len(l.Codings) == 0 && (l.Charset == "" || strings.EqualFold(l.Charset, "utf-8")) {
+		if matchFields(fields, start) {
+			return true
+		}
+		if s := (scanner{p: start}); s.skip() && s.peek() == 0 {
+			return false // there is nothing else
+		}
+	}
+	r := reading.Read(l, p, cut, most)
 	for i := range fields {
-		s := scanner{p: body}
-		if found, _ := s.find(fields[i].Path, fields[i].Value, 0); !found {
+		if !hasField(r, fields[i].Path, fields[i].Value) {
 			return false
 		}
 	}
 	return true
+}
+
+// matchFields is MatchBody for one JSON value.
+func matchFields(fields []relay.FieldFilter, text []byte) bool {
+	for i := range fields {
+		if !findIn(text, fields[i].Path, fields[i].Value) {
+			return false
+		}
+	}
+	return true
+}
+
+// findIn reports whether a JSON text has the wanted value at path.
+func findIn(text []byte, path []string, want string) bool {
+	s := scanner{p: text}
+	found, _ := s.find(path, want, 0)
+	return found
+}
+
+// hasField reports whether a body has the wanted value at path.
+func hasField(r *reading.Reading, path []string, want string) bool {
+	switch r.Form {
+	case reading.JSONLines: // as the elements of an array
+		for i, d := range r.Documents {
+			text := r.Text[d.Start:d.End]
+			if findIn(text, path, want) || path[0] == strconv.Itoa(i) && findIn(text, path[1:], want) {
+				return true
+			}
+		}
+		return false
+	case reading.URLEncoded:
+		for i := range r.Fields {
+			f := &r.Fields[i]
+			rest, named := below(f.Name, path)
+			if named && len(rest) == 0 && f.Value == want || f.JSON && (findIn([]byte(f.Value), path, want) || named && findIn([]byte(f.Value), rest, want)) {
+				return true
+			}
+		}
+		return false
+	case reading.Multipart:
+		for i := range r.Parts {
+			p := &r.Parts[i]
+			rest, named := below(p.Name, path)
+			if named && len(rest) == 0 && string(p.Text) == want || hasField(p.Reading, path, want) || named && len(rest) > 0 && hasField(p.Reading, rest, want) {
+				return true
+			}
+		}
+		return false
+	}
+	return findIn(r.Text, path, want)
+}
+
+// below returns what is left of a path below the field of a form, which may be written as
+// card[number]; named is false where the path does not begin with it.
+func below(name string, path []string) (rest []string, named bool) {
+	if name == path[0] {
+		return path[1:], true
+	}
+	steps, ok := splitPath(name)
+	if ok && len(steps) > 1 && len(steps) <= len(path) && slices.Equal(steps, path[:len(steps)]) {
+		return path[len(steps):], true
+	}
+	return nil, false
 }
 
 // maxFieldDepth bounds the arrays within arrays that a path looks into.

@@ -15,6 +15,7 @@ import (
 
 	"relay"
 	"relay/record"
+	reading "relay/record/body"
 )
 
 func TestTextSearch(t *testing.T) {
@@ -57,7 +58,7 @@ func TestTextSearch(t *testing.T) {
 		s := record.NewTextSearch(f.Texts)
 		for name, r := range map[string]io.Reader{"whole": strings.NewReader(c.body), "in small reads": iotest.HalfReader(strings.NewReader(c.body))} {
 			s.Reset()
-			if got, err := s.Read(r); got != c.want || err != nil {
+			if got, err := s.Body(reading.Label{}, r, 1<<20); got != c.want || err != nil {
 				t.Errorf("%.40q, %s, %s: %v, %v", c.body, c.words, name, got, err)
 			}
 		}
@@ -98,13 +99,13 @@ func TestMatchFields(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", words, err)
 		}
-		if got := record.MatchFields(f.JSON, []byte(body)); got != want {
+		if got := record.MatchBody(f.JSON, reading.Label{}, []byte(body), false, 1<<20); got != want {
 			t.Errorf("%s: %v", words, got)
 		}
 	}
 	deep := strings.Repeat("[", 1_000_000)
 	for _, hostile := range []string{"", "{", `{"a"`, `{"a":`, `{"a":"`, `{"a":"\`, "[", "[,", "{,", "}", `"`, deep, `{"a":` + deep, "\x00\xff"} {
-		if record.MatchFields([]relay.FieldFilter{{Path: []string{"a"}, Value: "1"}}, []byte(hostile)) {
+		if record.MatchBody([]relay.FieldFilter{{Path: []string{"a"}, Value: "1"}}, reading.Label{}, []byte(hostile), false, 1<<20) {
 			t.Errorf("%.20q matches", hostile)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/record/body"
 	"relay/relaytest"
 	"relay/wire"
 )
@@ -90,11 +91,16 @@ func TestWorstBytes(t *testing.T) {
 			}
 		}},
 		{"redirect", head, func(p []byte) { RedirectTo(301, []byte("A: b\r\nLocation: https://"+string(p)+"\r\n\r\n")) }},
-		{"field of JSON", most, func(p []byte) {
-			MatchFields([]relay.FieldFilter{{Path: []string{"a", "a", "0"}, Value: "1"}, {Path: []string{"token"}, Value: "x"}}, p)
+		{"field of JSON", tokens, func(p []byte) {
+			for _, kind := range []string{"application/json", formType, multipartType} {
+				MatchBody([]relay.FieldFilter{{Path: []string{"a", "a", "0"}, Value: "1"}, {Path: []string{"token"}, Value: "x"}}, body.NewLabel(kind), p, false, len(p))
+			}
 		}},
 		{"text in a body", most, func(p []byte) {
-			NewTextSearch([]relay.TextFilter{{Text: string(p[:min(len(p), maxFilterValue)]) + "x"}, {Text: "[[[[[[[[]"}, {Text: "aaaaaaaaaaaaaaaaaaaaaaaaaaaab", Exact: true}}).Search(p)
+			NewTextSearch([]relay.TextFilter{{Text: string(p[:min(len(p), maxFilterValue)]) + "x"}, {Text: "[[[[[[[[]"}, {Text: "aaaaaaaaaaaaaaaaaaaaaaaaaaaab", Exact: true}}).SearchBody(body.NewLabel(formType), p)
+		}},
+		{"text in a multipart body", tokens, func(p []byte) {
+			NewTextSearch([]relay.TextFilter{{Text: "absent"}}).SearchBody(body.NewLabel(multipartType), p)
 		}},
 		{"filter words", maxFilterRepeat * maxFilterValue, func(p []byte) {
 			if f, err := ParseFilterWords(string(p)); err == nil {

@@ -9,6 +9,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/record/body"
 )
 
 const (
@@ -140,7 +141,7 @@ type matching struct {
 
 func (l *listing) begin(e *relay.Event, until time.Time) *matching {
 	l.content.texts.Reset()
-	l.content.texts.Look(e.Target)
+	l.content.texts.LookDecoded(e.Target)
 	return &matching{listing: l, until: until, fieldsFit: len(l.content.fields) == 0}
 }
 
@@ -155,23 +156,24 @@ func (m *matching) look(messages []contentRow) (decided bool, err error) {
 			return false, errSearchTime
 		}
 		row := &messages[i]
+		label := body.LabelOf(row.Head)
 		if row.N == 0 && !m.fieldsFit {
-			body, err := io.ReadAll(io.LimitReader(m.bodyOf(row, m.until), searchJSON))
+			stored, err := io.ReadAll(io.LimitReader(m.stored(row, m.until), searchJSON))
 			if err := m.broken(err); err != nil {
 				return false, err
 			}
-			if m.fieldsFit = record.MatchFields(m.content.fields, body); !m.fieldsFit {
+			if m.fieldsFit = record.MatchBody(m.content.fields, label, stored, len(stored) == searchJSON, searchJSON); !m.fieldsFit {
 				return true, nil
 			}
 		}
-		if texts.Found() || texts.Look(row.Head) {
+		if texts.Found() || texts.LookDecoded(row.Head) {
 			continue
 		}
-		if row.Parts == 0 && record.ContentCoding(row.Head) == "" {
+		if row.Parts == 0 && label.IsPlain(row.Body) {
 			texts.Search(row.Body)
 			continue
 		}
-		_, err := texts.Read(m.bodyOf(row, m.until))
+		_, err := texts.Body(label, m.stored(row, m.until), searchBody)
 		if err := m.broken(err); err != nil {
 			return false, err
 		}
@@ -188,14 +190,13 @@ func (l *listing) broken(err error) error {
 	return l.partError
 }
 
-// bodyOf reads the decoded body of a message until the time given.
-func (l *listing) bodyOf(m *contentRow, until time.Time) io.Reader {
-	var stored io.Reader = bytes.NewReader(m.Body)
+// stored reads the body of a message as it is stored, until the time given.
+func (l *listing) stored(m *contentRow, until time.Time) io.Reader {
+	var r io.Reader = bytes.NewReader(m.Body)
 	if m.Parts > 0 {
-		stored = &partReader{l: l, id: m.EventID, n: m.N, parts: m.Parts}
+		r = &partReader{l: l, id: m.EventID, n: m.N, parts: m.Parts}
 	}
-	plain, _ := record.DecodeContent(m.Head, stored)
-	return &searchReader{r: io.LimitReader(plain, searchBody), until: until}
+	return &searchReader{r: r, until: until}
 }
 
 // partReader reads a body that is stored as parts. A part that was deleted meanwhile ends it.

@@ -89,7 +89,7 @@ func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 	if len(p) == 0 {
 		return out
 	}
-	if l.isMultipart() && depth < maxNesting && r.multipart(out, p, depth) {
+	if l.IsMultipart() && depth < maxNesting && r.multipart(out, p, depth) {
 		out.Form = Multipart
 		return out
 	}
@@ -132,9 +132,9 @@ func (r *reader) form(out *Reading, raw []byte) {
 		if out.json(); len(out.Faults) > 0 && json {
 			out.tryLines()
 		}
-	case json && (l.IsForm() || l.isVague() || !l.isXML() && l.Kind != "text/html") && out.isJSON():
+	case json && (l.IsForm() || l.IsVague() || !l.isXML() && l.Kind != "text/html") && out.isJSON():
 		out.Form = JSON
-	case json && l.isVague() && out.tryLines():
+	case json && l.IsVague() && out.tryLines():
 	case l.IsForm(), (l.Kind == "" || l.Kind == "application/octet-stream") && LooksLikeForm(text):
 		if out.Charset != "" && strings.HasPrefix(out.Charset, "utf-") {
 			raw = text // each character of it has more than one byte

@@ -34,8 +34,8 @@ func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 		}
 	}
 	named := l.Charset
-	if named == "" && !l.IsJSON() {
-		if m := xmlEncoding.FindSubmatch(start); m != nil && !l.IsForm() {
+	if named == "" && !l.IsJSON() && !l.IsForm() && bytes.HasPrefix(Start(start), []byte("<?xml")) {
+		if m := xmlEncoding.FindSubmatch(start); m != nil {
 			named = string(m[1])
 		}
 	}

@@ -108,6 +108,12 @@ func readForm(p []byte, charset string) (list []Field, faults []Fault) {
 	return list, faults
 }
 
+// Unescape resolves + and the escapes of a form or query. What is malformed stays as it is.
+func Unescape(p []byte) []byte {
+	plain, _ := unescapeForm(p)
+	return plain
+}
+
 // unescapeForm resolves + and the escapes of a form. An escape that is malformed stays as it is,
 // and whole is false then.
 func unescapeForm(p []byte) (plain []byte, whole bool) {

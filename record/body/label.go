@@ -115,7 +115,8 @@ func (l Label) isJSONLines() bool {
 // IsForm reports whether the label names a form whose fields are URL-encoded.
 func (l Label) IsForm() bool { return l.Kind == "application/x-www-form-urlencoded" }
 
-func (l Label) isMultipart() bool { return strings.HasPrefix(l.Kind, "multipart/") }
+// IsMultipart reports whether the label names a multipart body.
+func (l Label) IsMultipart() bool { return strings.HasPrefix(l.Kind, "multipart/") }
 
 func (l Label) isXML() bool {
 	return l.Kind == "application/xml" || l.Kind == "text/xml" || strings.HasSuffix(l.Kind, "+xml")
@@ -126,7 +127,18 @@ func (l Label) isText() bool {
 	return strings.HasPrefix(l.Kind, "text/") || l.IsJSON() || l.isJSONLines() || l.IsForm() || l.isXML() || l.Charset != ""
 }
 
-// isVague reports whether the label says nothing about the form of the body.
-func (l Label) isVague() bool {
+// IsVague reports whether the label says nothing about the form of the body.
+func (l Label) IsVague() bool {
 	return l.Kind == "" || l.Kind == "text/plain" || l.Kind == "application/octet-stream" || l.Kind == "binary/octet-stream" || l.Kind == "*/*"
+}
+
+// IsPlain reports whether a body is what its bytes are: it has no content coding, no charset but
+// UTF-8, and neither fields nor parts.
+func (l Label) IsPlain(p []byte) bool {
+	if len(l.Codings) > 0 || l.IsMultipart() || l.IsForm() {
+		return false
+	}
+	start := p[:min(len(p), charsetStart)]
+	charset, mark, _ := charsetOf(l, start)
+	return charset == "" && mark == 0 && !(l.IsVague() && LooksLikeForm(start))
 }

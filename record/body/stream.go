@@ -39,7 +39,7 @@ func Open(l Label, src io.Reader, most int64) (text io.Reader, start []byte) {
 	}
 	in := bufio.NewReaderSize(r, 4*charsetStart)
 	start, _ = in.Peek(charsetStart)
-	if l.isMultipart() {
+	if l.IsMultipart() {
 		return io.LimitReader(in, most), start
 	}
 	charset, mark, _ := charsetOf(l, start)

@@ -1,0 +1,347 @@
+package record
+
+import (
+	"bytes"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"relay"
+	reading "relay/record/body"
+)
+
+// TextSearch looks for the texts of a filter in one event: first with Look in what is in
+// memory, then with Body in bodies. It remembers what was found; Reset begins with the
+// next event. It is not safe for concurrent use.
+type TextSearch struct {
+	needles []needle
+	missing int
+	overlap int    // bytes at the end of a piece in which a text may begin
+	folded  []byte // of Look
+	window  []byte // of Read: the end of what was searched, and the next piece
+	layers  [3]layer
+}
+
+type needle struct {
+	text  []byte
+	exact bool
+	found bool
+}
+
+// NewTextSearch prepares a search for all of the texts.
+func NewTextSearch(texts []relay.TextFilter) *TextSearch {
+	s := &TextSearch{needles: make([]needle, len(texts)), missing: len(texts)}
+	s.layers = [3]layer{{escapes: new(unescaper)}, {escapes: new(formUnescaper)}, {escapes: new(unescaper), buffer: []byte{}}}
+	for i, t := range texts {
+		n := needle{text: []byte(t.Text), exact: t.Exact}
+		if !t.Exact {
+			n.text = fold(nil, n.text)
+		}
+		s.needles[i] = n
+		// A byte of a folded text stands for three bytes at most, such as those of the sign
+		// for Kelvin, and a character may be cut.
+		s.overlap = max(s.overlap, 3*len(n.text)+utf8.UTFMax)
+	}
+	return s
+}
+
+// Reset forgets what was found.
+func (s *TextSearch) Reset() {
+	s.missing = len(s.needles)
+	for i := range s.needles {
+		s.needles[i].found = false
+	}
+}
+
+// Found reports whether every text was found.
+func (s *TextSearch) Found() bool { return s.missing == 0 }
+
+// Look searches a piece that is whole, and returns Found.
+func (s *TextSearch) Look(p []byte) bool {
+	s.folded = s.folded[:0]
+	for i := range s.needles {
+		n, in := &s.needles[i], p
+		if n.found {
+			continue
+		}
+		if !n.exact {
+			if len(s.folded) == 0 {
+				s.folded = fold(s.folded, p)
+			}
+			in = s.folded
+		}
+		if bytes.Contains(in, n.text) {
+			n.found = true
+			s.missing--
+		}
+	}
+	return s.Found()
+}
+
+// LookDecoded searches a target or a head: as it was sent, and with the escapes of addresses
+// resolved.
+func (s *TextSearch) LookDecoded(p []byte) bool {
+	if s.Look(p) || bytes.IndexByte(p, '%') < 0 && bytes.IndexByte(p, '+') < 0 {
+		return s.Found()
+	}
+	if s.Look(reading.Unescape(p)) || bytes.IndexByte(p, '+') < 0 {
+		return s.Found()
+	}
+	return s.Look(reading.Unescape(bytes.ReplaceAll(p, []byte("+"), []byte("%2B")))) // in a path it is a plus
+}
+
+// searchPiece is how many bytes of a body are searched at once.
+const searchPiece = 64 << 10
+
+// searchParts is how many bytes of a body are searched whose parts or fields have to be in memory,
+// because each has a coding or a charset of its own. What follows is searched as it was sent.
+const searchParts = 8 << 20
+
+// Body searches a body with its content coding and charset undone, as it is, with the escapes of JSON
+// resolved, and a form and the parts of a multipart body decoded. It returns Found. An error of src
+// ends the search; most bounds what is searched, in decoded bytes.
+func (s *TextSearch) Body(l reading.Label, src io.Reader, most int64) (bool, error) {
+	text, start := reading.Open(l, src, most)
+	isForm := l.IsForm() || l.IsVague() && reading.LooksLikeForm(start)
+	if l.IsMultipart() || isForm && l.Charset != "" {
+		p, err := io.ReadAll(io.LimitReader(text, searchParts))
+		l.Codings = nil
+		if s.read(bytes.NewReader(p), isForm); !s.Found() {
+			s.parts(reading.Read(l, p, len(p) == searchParts, searchParts))
+		}
+		if err != nil || s.Found() {
+			return s.Found(), err
+		}
+	}
+	return s.read(text, isForm)
+}
+
+// parts searches the fields and parts of a body, as they are read.
+func (s *TextSearch) parts(r *reading.Reading) {
+	for i := range r.Fields {
+		if s.Look([]byte(r.Fields[i].Name)) || s.Search([]byte(r.Fields[i].Value)) {
+			return
+		}
+	}
+	for i := range r.Parts {
+		p := &r.Parts[i]
+		if s.Look([]byte(p.Name)) || s.Look([]byte(p.File)) || s.Search(p.Text) {
+			return
+		}
+		s.parts(p.Reading)
+	}
+}
+
+// SearchBody searches a body that is in memory like Body.
+func (s *TextSearch) SearchBody(l reading.Label, p []byte) bool {
+	if l.IsPlain(p) {
+		return s.Search(p)
+	}
+	found, _ := s.Body(l, bytes.NewReader(p), int64(len(p))*64)
+	return found
+}
+
+// Search searches a text that is in memory, also with the escapes of JSON strings resolved.
+func (s *TextSearch) Search(p []byte) bool {
+	found, _ := s.read(bytes.NewReader(p), false)
+	return found
+}
+
+// read searches a text to its end, also with the escapes of JSON strings and, of a form, of its
+// fields resolved. It returns Found. An error of r ends the search.
+func (s *TextSearch) read(r io.Reader, isForm bool) (bool, error) {
+	if s.window == nil {
+		s.window = make([]byte, s.overlap+searchPiece)
+	}
+	ofText, form, ofForm := &s.layers[0], &s.layers[1], &s.layers[2]
+	ofText.begin(nil)
+	form.begin(nil)
+	ofForm.begin(ofForm.buffer[:0])
+	kept := 0 // how much of the window was searched before
+	for !s.Found() {
+		n, err := io.ReadFull(r, s.window[kept:kept+searchPiece])
+		before, p := s.window[:kept], s.window[kept:kept+n]
+		s.Look(s.window[:kept+n])
+		s.look(ofText, before, p)
+		if isForm {
+			s.look(ofForm, nil, s.look(form, before, p))
+		}
+		kept = copy(s.window, s.end(s.window[:kept+n]))
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			break
+		} else if err != nil {
+			return s.Found(), err
+		}
+	}
+	return s.Found(), nil
+}
+
+// end returns the end of what was searched, in which a text may begin that ends in the next
+// piece.
+func (s *TextSearch) end(p []byte) []byte { return p[max(0, len(p)-s.overlap):] }
+
+// layer is a text with one kind of escapes resolved, piece by piece.
+type layer struct {
+	escapes escapes
+	window  []byte // the end of what was searched; nil = no escape has come yet, and the text is as the one below
+	buffer  []byte // of window, kept from event to event
+}
+
+// escapes resolves the escapes in a stream of pieces. What is none stays as it is.
+type escapes interface {
+	marks() string               // the bytes that begin one
+	resolve(piece []byte) []byte // it is valid until the next call
+	reset()                      // before the next stream
+}
+
+// begin begins with the next stream.
+func (l *layer) begin(window []byte) {
+	l.window = window
+	l.escapes.reset()
+}
+
+// look searches the next piece of a layer, of which before is the end of the layer below, and returns
+// the piece of this layer.
+func (s *TextSearch) look(l *layer, before, p []byte) []byte {
+	if s.Found() {
+		return nil
+	}
+	if l.window == nil {
+		if !bytes.ContainsAny(p, l.escapes.marks()) { // both forms are equal
+			return p
+		}
+		l.window = append(l.buffer[:0], before...)
+	}
+	out := l.escapes.resolve(p)
+	l.window = append(l.window, out...)
+	s.Look(l.window)
+	l.window = l.window[:copy(l.window, s.end(l.window))]
+	l.buffer = l.window
+	return out
+}
+
+// fold appends p to dst with its letters in one case.
+func fold(dst, p []byte) []byte {
+	dst = slices.Grow(dst, len(p))
+	for i := 0; i < len(p); {
+		// Most bytes are ASCII: a run of these is copied first and then changed in place.
+		run := i
+		for run < len(p) && p[run] < utf8.RuneSelf {
+			run++
+		}
+		start := len(dst)
+		dst = append(dst, p[i:run]...)
+		for k, c := range dst[start:] {
+			dst[start+k] = foldASCII(c)
+		}
+		if i = run; i == len(p) {
+			break
+		}
+		r, size := utf8.DecodeRune(p[i:])
+		if r == utf8.RuneError {
+			dst = append(dst, p[i:i+size]...)
+		} else {
+			// Upper case first: some letters have two lower-case forms, as σ and ς.
+			dst = utf8.AppendRune(dst, unicode.ToLower(unicode.ToUpper(r)))
+		}
+		i += size
+	}
+	return dst
+}
+
+// unescaper resolves the escapes of JSON strings in a stream of pieces. What is not an
+// escape stays as it is.
+type unescaper struct {
+	out  []byte
+	rest []byte // start of an escape whose end is in the next piece
+}
+
+func (u *unescaper) marks() string { return `\` }
+
+func (u *unescaper) reset() { u.rest = nil }
+
+// longestEscape is the length of a pair of surrogates: \ud83d\ude00.
+const longestEscape = 12
+
+// resolve returns the resolved form of the next piece; it is valid until the next call.
+func (u *unescaper) resolve(p []byte) []byte {
+	if len(u.rest) > 0 {
+		p = append(u.rest, p...)
+	}
+	u.out, u.rest = u.out[:0], nil
+	for len(p) > 0 {
+		i := bytes.IndexByte(p, '\\')
+		if i < 0 {
+			u.out = append(u.out, p...)
+			break
+		}
+		u.out = append(u.out, p[:i]...)
+		p = p[i:]
+		// What follows may change what a short escape means.
+		if len(p) < 2 || p[1] == 'u' && (len(p) < 6 || len(p) < longestEscape && isSurrogate(hexRune(p[2:6]))) {
+			u.rest = slices.Clone(p)
+			break
+		}
+		n := 0
+		u.out, n = appendEscape(u.out, p)
+		p = p[n:]
+	}
+	return u.out
+}
+
+func isSurrogate(r rune) bool { return r >= 0xd800 && r < 0xe000 }
+
+// appendEscape appends what the escape at the start of p stands for, and returns how many
+// bytes it has.
+func appendEscape(dst, p []byte) ([]byte, int) {
+	if len(p) >= 2 {
+		if i := strings.IndexByte(`"\/bfnrt`, p[1]); i >= 0 {
+			return append(dst, "\"\\/\b\f\n\r\t"[i]), 2
+		}
+	}
+	if len(p) < 6 || p[1] != 'u' {
+		return append(dst, '\\'), 1
+	}
+	r, n := hexRune(p[2:6]), 6
+	if isSurrogate(r) && len(p) >= longestEscape && p[6] == '\\' && p[7] == 'u' {
+		if low := hexRune(p[8:12]); r < 0xdc00 && low >= 0xdc00 && low < 0xe000 {
+			r, n = 0x10000+(r-0xd800)<<10+(low-0xdc00), longestEscape
+		}
+	}
+	if r < 0 {
+		return append(dst, '\\'), 1
+	}
+	return utf8.AppendRune(dst, r), n
+}
+
+// hexRune reads four hexadecimal digits; -1 if they are none.
+func hexRune(p []byte) rune {
+	v, err := strconv.ParseUint(string(p), 16, 16)
+	if err != nil || p[0] == '+' {
+		return -1
+	}
+	return rune(v)
+}
+
+// formUnescaper resolves the escapes of a form in a stream of pieces.
+type formUnescaper struct {
+	rest []byte // start of an escape whose end is in the next piece
+}
+
+func (u *formUnescaper) marks() string { return "%+" }
+
+func (u *formUnescaper) reset() { u.rest = nil }
+
+func (u *formUnescaper) resolve(p []byte) []byte {
+	if len(u.rest) > 0 {
+		p = append(u.rest, p...)
+	}
+	u.rest = nil
+	if at := bytes.LastIndexByte(p, '%'); at >= 0 && at+3 > len(p) {
+		p, u.rest = p[:at], slices.Clone(p[at:])
+	}
+	return reading.Unescape(p)
+}
