@@ -3,10 +3,10 @@ package store
 import (
 	"context"
 	"slices"
-	"time"
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/spool"
 )
 
@@ -37,7 +37,7 @@ func onlyNewEvents(list []*eventSteps) bool {
 		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 {
 			return false
 		}
-		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0 || refusal(u.insert.event, a) != "") {
+		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0 || events.Refusal(u.insert.event, a) != "") {
 			return false
 		}
 		for _, st := range u.steps {
@@ -83,7 +83,7 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 			known = append(known, u.id)
 		}
 	}
-	if err := lockEvents(w.Batch.Tx, known); err != nil {
+	if err := events.LockEvents(w.Batch.Tx, known); err != nil {
 		return err
 	}
 	for {
@@ -149,7 +149,7 @@ func (w *writer) newEventsOf(list []*eventSteps) (rows newRows, whole []*newEven
 		}
 		if !stored {
 			for _, st := range u.steps {
-				st.err = errPartsLost
+				st.err = events.ErrPartsLost
 			}
 			f.merged = len(u.steps)
 			continue
@@ -181,22 +181,22 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
 			if !w.target.replaying {
-				w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
+				w.addUsage(f.event.AliasID, events.StoredSize(f.request, f.event.ForwardedLines))
 				w.Publish(f.changes(nil)...) // it may have changed since
 			}
 			continue
 		}
-		w.addUsage(f.event.AliasID, storedSize(f.request, f.event.ForwardedLines))
+		w.addUsage(f.event.AliasID, events.StoredSize(f.request, f.event.ForwardedLines))
 		asIs := true
 		if a := f.attempt; a != nil {
-			w.addUsage(f.event.AliasID, attemptStoredSize(a))
+			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
 			asIs = !a.Released || elsewhere[f.event.AliasID]
 			if a.State == relay.StateQueued {
 				queue = append(queue, []any{ // queueColumns
-					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), kindCode(a), db.BoolToInt(a.Released && asIs), requestBytes(f.request),
+					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
 				})
 			}
-			if by := refusal(f.event, a); by != "" {
+			if by := events.Refusal(f.event, a); by != "" {
 				refused = append(refused, []any{f.event.ID, a.N, by})
 			}
 			if a.CallerGone {
@@ -209,13 +209,13 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			w.Publish(f.changes(nil)...)
 		}
 	}
-	if err := w.Run(insertQueue, queue); err != nil {
+	if err := w.Run(events.InsertQueue, queue); err != nil {
 		return err
 	}
 	if err := w.Run(setCallerGone, gone); err != nil {
 		return err
 	}
-	return w.Run(setHostRefusedBy, refused)
+	return w.Run(events.SetHostRefusedBy, refused)
 }
 
 // tunnelsElsewhere tells which of the aliases of new events that are queued for the node of their
@@ -240,10 +240,6 @@ func (w *writer) tunnelsElsewhere(list []*newEvent) (map[int64]bool, error) {
 	return elsewhere, err
 }
 
-var errPartsLost = &relay.Error{
-	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "a part of the body could not be stored",
-}
-
 // partsStored reports whether as many parts of a body are stored as it has.
 func (w *writer) partsStored(id relay.ID, n, parts int) (bool, error) {
 	if parts == 0 {
@@ -260,17 +256,17 @@ type newRows struct{ events, attempts, payloads [][]any }
 func (r *newRows) add(by *writeTarget, f *newEvent) error {
 	e, a := f.event, f.attempt
 	r.events = append(r.events, f.values())
-	r.payloads = append(r.payloads, payloadValues(e.ID, 0, f.request, e.ForwardedLines, nil))
+	r.payloads = append(r.payloads, events.PayloadValues(e.ID, 0, f.request, e.ForwardedLines, nil))
 	if a == nil {
 		return nil
 	}
-	state, err := stateCode(a.State)
+	state, err := events.StateCode(a.State)
 	if err != nil {
 		return err
 	}
-	r.attempts = append(r.attempts, attemptValues(e, a, state, by.node, requestBytes(f.request)))
-	if hasPayload(a) {
-		r.payloads = append(r.payloads, responseValues(e.ID, a))
+	r.attempts = append(r.attempts, events.AttemptValues(e, a, state, by.node, events.RequestBytes(f.request)))
+	if events.HasPayload(a) {
+		r.payloads = append(r.payloads, events.ResponseValues(e.ID, a))
 	}
 	return nil
 }
@@ -317,12 +313,12 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 func (w *writer) amend(st *step) error {
 	m := st.Message
 	if ok, err := w.partsStored(st.ID, 0, m.Body.Parts); err != nil || !ok {
-		st.err = errPartsLost
+		st.err = events.ErrPartsLost
 		return err
 	}
 	var alias []int64
 	if err := w.All(&alias, `UPDATE events SET req_size = ?, blocker = CASE WHEN blocker IN ('', 'body') THEN ? ELSE blocker END
-		WHERE id = ? RETURNING alias_id`, m.Body.Size, bodyBlocker(m.Body.State), st.ID); err != nil {
+		WHERE id = ? RETURNING alias_id`, m.Body.Size, events.BodyBlocker(m.Body.State), st.ID); err != nil {
 		return err
 	}
 	if len(alias) == 0 {
@@ -330,13 +326,13 @@ func (w *writer) amend(st *step) error {
 		return nil
 	}
 	var before []int64
-	if err := w.All(&before, `SELECT `+payloadBytes+` - COALESCE(LENGTH(extra), 0) FROM payloads WHERE event_id = ? AND n = 0`, st.ID); err != nil {
+	if err := w.All(&before, `SELECT `+events.PayloadBytes+` - COALESCE(LENGTH(extra), 0) FROM payloads WHERE event_id = ? AND n = 0`, st.ID); err != nil {
 		return err
 	}
 	for _, n := range before {
-		w.addUsage(alias[0], storedSize(m)-n)
+		w.addUsage(alias[0], events.StoredSize(m)-n)
 	}
-	request := payloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
+	request := events.PayloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
 	w.Do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(request, st.ID)...)
 	w.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.ID})
@@ -351,7 +347,7 @@ const requeueAttemptSQL = `UPDATE attempts SET state = 0, started_at = 0, ended_
 
 // requeueAttempt puts an attempt that the claimant delivers back into the queue.
 func (w *writer) requeueAttempt(st *step) error {
-	var rows []attemptRow
+	var rows []events.AttemptRow
 	if err := w.AllIn(&rows, requeueAttemptSQL, st.ID, st.N, w.target.claimants()); err != nil {
 		return err
 	}
@@ -363,7 +359,7 @@ func (w *writer) requeueAttempt(st *step) error {
 		case len(rows) == 0:
 			st.err = relay.ErrNotFound
 			return nil
-		case rows[0].State != queued:
+		case rows[0].State != events.Queued:
 			st.err = relay.ErrFenced
 			return nil
 		}
@@ -372,7 +368,7 @@ func (w *writer) requeueAttempt(st *step) error {
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
-	enqueueAttempt(w.Batch.Tx, st.ID, st.N)
+	events.EnqueueAttempt(w.Batch.Tx, st.ID, st.N)
 	w.Do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.ID, st.N)
 	if st.N != 1 {
 		return nil

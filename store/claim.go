@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/spool"
 )
 
@@ -20,10 +21,10 @@ type queueClaim struct {
 	relay.NextClaim
 	started int64 // when a transaction claimed; tells the claim from others of the attempt
 
-	oldest attemptRow   // the candidate
-	tried  bool         // a transaction that may have been committed claimed it
-	got    *relay.Claim // the result; nil when nothing was claimed
-	later  bool         // nothing was claimed, because the others of the batch have large bodies
+	oldest events.AttemptRow // the candidate
+	tried  bool              // a transaction that may have been committed claimed it
+	got    *relay.Claim      // the result; nil when nothing was claimed
+	later  bool              // nothing was claimed, because the others of the batch have large bodies
 	err    error
 }
 
@@ -65,31 +66,8 @@ func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next
 	return ticket, func() *relay.Claim { return claim.got }
 }
 
-const claimedColumns = `SELECT ` + listColumns + `, p.head, p.lines, p.framing, p.body, p.parts, p.stored, p.size, p.sha256, p.state,
-		p.extra, a.n, a.kind, a.state, a.received_at, a.started_at, a.actor, a.released`
-
-const claimedSQL = claimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
-	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
-
-// readClaimed is claimedSQL, prepared on SQLite.
-var readClaimed = &db.Statement{SQLite: claimedSQL}
-
-// claimFields are the destinations of claimedColumns: an attempt that will be delivered, and its
-// event with the request, without the parts of a large body. The statement that claims on
-// Postgres reads the event as it was before.
-func claimFields(c *relay.Claim) []any {
-	c.Event = &relay.Event{Attempts: make([]relay.Attempt, 1)}
-	e, a := c.Event, &c.Event.Attempts[0]
-	state := db.Code(&a.State, states)
-	return slices.Concat(eventFields(e), messageFields(&e.Request), []any{
-		&e.ForwardedLines, &a.N, db.Code(&a.Kind, kinds), db.Column(func(stored any) {
-			state(stored)
-			if c.N = a.N; e.AttemptCount == a.N && e.State != relay.StateRejected && e.State != relay.StateIncomplete {
-				e.State = a.State
-			}
-		}), (*db.Time)(&a.ReceivedAt), (*db.Time)(&a.StartedAt), &a.Actor, &a.Released,
-	})
-}
+// readClaimed is ClaimedSQL, prepared on SQLite.
+var readClaimed = &db.Statement{SQLite: events.ClaimedSQL}
 
 // claimsOf returns the steps with claims, at most one for an alias: another one fails.
 func claimsOf(steps []*step) (claims []*step) {
@@ -126,7 +104,7 @@ func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) 
 	var left []*step
 	tunnels := map[string]bool{}
 	for _, st := range claims {
-		st.claim.oldest = attemptRow{EventID: st.claim.oldest.EventID, N: st.claim.oldest.N}
+		st.claim.oldest = events.AttemptRow{EventID: st.claim.oldest.EventID, N: st.claim.oldest.N}
 		if may != nil {
 			st.setClaimError(may)
 			continue
@@ -160,7 +138,7 @@ func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) 
 	if w.Dialect.SeveralNodes() {
 		oldest = oldestOnPostgres
 	}
-	found, err := db.Returning(w.Batch, oldest, rows, (*attemptRow).keyFields)
+	found, err := db.Returning(w.Batch, oldest, rows, keyFields)
 	var ids []relay.ID
 	size := int64(0)
 	for _, r := range found {
@@ -194,7 +172,7 @@ func (w *writer) claimedBefore(c *queueClaim) (bool, error) {
 		return false, nil
 	}
 	c.tried = false
-	claim, err := db.RowOf(w.Query, claimFields, claimedSQL+` AND a.state = 1 AND a.claim_node = ? AND a.started_at = ?`,
+	claim, err := db.RowOf(w.Query, events.ClaimFields, events.ClaimedSQL+` AND a.state = 1 AND a.claim_node = ? AND a.started_at = ?`,
 		c.oldest.EventID, c.oldest.EventID, c.oldest.N, w.target.node, c.started)
 	if errors.Is(err, sql.ErrNoRows) {
 		return false, nil
@@ -224,7 +202,7 @@ func (w *writer) claimCandidates(claims []*step) error {
 			continue
 		}
 		st.setClaimError(errNotSettled)
-		byID[c.oldest.ref()], c.started = c, db.Micros(w.Now())
+		byID[c.oldest.Ref()], c.started = c, db.Micros(w.Now())
 		rows = append(rows, []any{c.oldest.EventID, c.oldest.N, c.Alias, c.started})
 	}
 	if len(rows) == 0 {
@@ -248,9 +226,9 @@ func (w *writer) claimCandidates(claims []*step) error {
 // claimRows claims attempts and reads them with their requests.
 func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 	if w.Dialect.SeveralNodes() {
-		return db.Returning(w.Batch, claimOnPostgres, rows, claimFields, w.target.node)
+		return db.Returning(w.Batch, claimOnPostgres, rows, events.ClaimFields, w.target.node)
 	}
-	claimed, err := db.Returning(w.Batch, claimOnSQLite, rows, (*attemptRow).keyFields, w.target.node)
+	claimed, err := db.Returning(w.Batch, claimOnSQLite, rows, keyFields, w.target.node)
 	if err != nil {
 		return nil, err
 	}
@@ -264,11 +242,11 @@ func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 	if err != nil {
 		return nil, err
 	}
-	return db.Returning(w.Batch, readClaimed, read, claimFields)
+	return db.Returning(w.Batch, readClaimed, read, events.ClaimFields)
 }
 
 // keyFields are the destinations of event_id, n, alias_id and bytes.
-func (r *attemptRow) keyFields() []any { return []any{&r.EventID, &r.N, &r.AliasID, &r.Bytes} }
+func keyFields(r *events.AttemptRow) []any { return []any{&r.EventID, &r.N, &r.AliasID, &r.Bytes} }
 
 // oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be
 // claimed. A row is the alias, and whether events that were not released may be claimed too.
@@ -287,7 +265,7 @@ var (
 			ORDER BY received_at, event_id, n LIMIT 1`)
 )
 
-const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = v.vstarted, released = ` + releasedWhileQueued + `
+const claimSQL = `UPDATE attempts SET state = 1, claim_node = ?, from_queue = 1, started_at = v.vstarted, released = ` + events.ReleasedWhileQueued + `
 	FROM v WHERE event_id = v.vid AND n = v.vn AND state = 0 {event_id} AND NOT EXISTS (SELECT 1 FROM queue w WHERE w.alias_id = v.valias AND w.claim_node <> '')
 		AND EXISTS (SELECT 1 FROM aliases al WHERE al.id = v.valias) RETURNING event_id, n, alias_id, bytes`
 
@@ -300,7 +278,7 @@ var (
 		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node, kind, state, received_at, started_at, actor, released),
 			waiting AS (UPDATE queue SET claim_node = a.claim_node FROM a WHERE queue.event_id = a.event_id AND queue.n = a.n),
 			delivering AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND events.state < 6 {id})
-			`+claimedColumns+` FROM a
+			`+events.ClaimedColumns+` FROM a
 			CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.event_id {id} OFFSET 0) e
 			CROSS JOIN LATERAL (SELECT * FROM payloads WHERE event_id = a.event_id AND n = 0 {event_id} OFFSET 0) p
 			JOIN aliases al ON al.id = e.alias_id`)

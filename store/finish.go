@@ -7,6 +7,7 @@ import (
 	"relay"
 	"relay/record"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 // finish ends attempts; steps holds at most one of each event.
@@ -31,13 +32,13 @@ func (w *writer) finish(steps []*step) error {
 	if len(ready) == 0 {
 		return nil
 	}
-	ended, err := db.Returning(w.Batch, finishAttempts, rows, func(r *attemptRow) []any {
+	ended, err := db.Returning(w.Batch, finishAttempts, rows, func(r *events.AttemptRow) []any {
 		return []any{&r.EventID, &r.N, &r.AliasID, &r.Kind, &r.FromQueue, &r.ReceivedAt, &r.Bytes}
 	}, strings.Join(w.target.claimants(), " "))
 	if err != nil {
 		return err
 	}
-	byID := make(map[relay.ID]*attemptRow, len(ended))
+	byID := make(map[relay.ID]*events.AttemptRow, len(ended))
 	for i := range ended {
 		byID[ended[i].EventID] = &ended[i]
 	}
@@ -86,8 +87,8 @@ func (w *writer) callerGone(st *step) error {
 // finishArgs returns the values of a row of finishAttempts; nil when the step is invalid.
 func (w *writer) finishArgs(st *step) ([]any, error) {
 	a := st.Attempt
-	state, err := stateCode(a.State)
-	if err != nil || state == queued || state == delivering {
+	state, err := events.StateCode(a.State)
+	if err != nil || state == events.Queued || state == events.Delivering {
 		st.err = relay.Errorf(relay.CodeInternal, "an attempt cannot end as %q", a.State)
 		return nil, nil
 	}
@@ -96,12 +97,12 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 		return nil, nil
 	}
 	if ok, err := w.partsStored(st.ID, a.N, a.Response.Body.Parts); err != nil || !ok {
-		st.err = errPartsLost
+		st.err = events.ErrPartsLost
 		return nil, err
 	}
-	code, message := faultText(a.Error)
+	code, message := events.FaultText(a.Error)
 	return []any{
-		st.ID, a.N, state, db.Micros(a.StartedAt), db.Micros(a.EndedAt), code, message, db.StorableText(a.Connection), identical(a), packTiming(a),
+		st.ID, a.N, state, db.Micros(a.StartedAt), db.Micros(a.EndedAt), code, message, db.StorableText(a.Connection), events.Identical(a), events.PackTiming(a),
 		db.BoolToInt(a.HasResponse), a.Status, db.StorableText(a.ResponseState),
 	}, nil
 }
@@ -110,7 +111,7 @@ func (w *writer) finishArgs(st *step) ([]any, error) {
 // only the result was lost, its changes are published now. Otherwise the step fails: another
 // process took the attempt, or the event was never stored.
 func (w *writer) explainMissedFinish(st *step) error {
-	var rows []attemptRow
+	var rows []events.AttemptRow
 	if err := w.All(&rows, `SELECT alias_id, state, ended_at, claim_node FROM attempts WHERE event_id = ? AND n = ?`, st.ID, st.Attempt.N); err != nil {
 		return err
 	}
@@ -119,7 +120,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 		return nil
 	}
 	r := rows[0]
-	state, _ := stateCode(st.Attempt.State)
+	state, _ := events.StateCode(st.Attempt.State)
 	if r.State != state || r.EndedAt != db.Micros(st.Attempt.EndedAt) || !slices.Contains(w.target.claimants(), r.ClaimNode) {
 		st.err = relay.ErrFenced
 		return nil
@@ -131,26 +132,26 @@ func (w *writer) explainMissedFinish(st *step) error {
 
 // storeEnds stores the bytes of ended attempts, whose rows are those of their events, and copies
 // their outcome to the events.
-func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
+func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) error {
 	var payloads, ends, refused, redirected, gone [][]any
 	for _, st := range steps {
 		a := st.Attempt
 		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // it may be the second Finish
 			var before []int64
-			if err := w.All(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+payloadBytes, st.ID, a.N); err != nil {
+			if err := w.All(&before, `DELETE FROM payloads WHERE event_id = ? AND n = ? RETURNING `+events.PayloadBytes, st.ID, a.N); err != nil {
 				return err
 			}
 			for _, bytes := range before {
 				w.addUsage(rows[st.ID].AliasID, -bytes)
 			}
 		}
-		if hasPayload(a) {
-			payloads = append(payloads, responseValues(st.ID, a))
+		if events.HasPayload(a) {
+			payloads = append(payloads, events.ResponseValues(st.ID, a))
 		}
 		state, _ := finishState(st) // finishArgs has checked it
-		code, message := faultText(a.Error)
-		ends = append(ends, []any{st.ID, a.N, state, code, message, a.Status, latencyMicros(a), upgradeBlocker(a, "")})
-		if by := refusedBy(a); by != "" {
+		code, message := events.FaultText(a.Error)
+		ends = append(ends, []any{st.ID, a.N, state, code, message, a.Status, events.LatencyMicros(a), upgradeBlocker(a, "")})
+		if by := events.RefusedBy(a); by != "" {
 			refused = append(refused, []any{st.ID, a.N, by})
 		} else if host, target, ok := record.RedirectTo(a.Status, a.Response.Head); ok {
 			redirected = append(redirected, []any{st.ID, a.N, host, target})
@@ -165,26 +166,26 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*attemptRow) error {
 	if err := w.Run(insertPayloads, payloads); err != nil {
 		return err
 	}
-	if err := w.Run(endEvent, ends); err != nil {
+	if err := w.Run(events.EndEvent, ends); err != nil {
 		return err
 	}
-	if err := w.Run(setHostRefusedBy, refused); err != nil {
+	if err := w.Run(events.SetHostRefusedBy, refused); err != nil {
 		return err
 	}
-	return w.Run(setRedirected, redirected)
+	return w.Run(events.SetRedirected, redirected)
 }
 
 // afterFinish applies the consequences of an ended attempt: an interrupted delivery from the
 // queue is queued again, and a delivered replay supersedes a first attempt that is still
 // queued.
-func (w *writer) afterFinish(st *step, row *attemptRow) error {
+func (w *writer) afterFinish(st *step, row *events.AttemptRow) error {
 	a := st.Attempt
-	w.addUsage(row.AliasID, attemptStoredSize(a))
+	w.addUsage(row.AliasID, events.AttemptStoredSize(a))
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: st.ID, N: st.Attempt.N})
 	switch {
 	case a.State == relay.StateInterrupted && row.FromQueue != 0:
-		return requeue(w.Batch.Tx, row)
-	case a.State == relay.StateDelivered && row.Kind == replay:
+		return events.Requeue(w.Batch.Tx, row)
+	case a.State == relay.StateDelivered && row.Kind == events.Replay:
 		return supersede(w.Batch.Tx, st.ID, row.AliasID)
 	}
 	return nil
@@ -194,12 +195,12 @@ var supersededFault = relay.Fault{Code: relay.CodeSuperseded, Message: "a replay
 
 // supersede cancels the first attempt of an event if it is queued.
 func supersede(c *db.Tx, id relay.ID, alias int64) error {
-	n, err := c.Exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+releasedWhileQueued+`
+	n, err := c.Exec(`UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+events.ReleasedWhileQueued+`
 		WHERE event_id = ? AND n = 1 AND state = 0`, db.Micros(c.Now()), supersededFault.Code, supersededFault.Message, id)
 	if err != nil || n == 0 {
 		return err
 	}
 	c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: id, N: 1}, relay.Change{Kind: relay.ChangeQueue, Alias: alias})
-	dequeueAttempt(c, id, 1)
+	events.DequeueAttempt(c, id, 1)
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/events"
 	"relay/store/spool"
 )
 
@@ -160,7 +161,7 @@ func (u *eventSteps) merge() error {
 		state = f.attempt.State
 	}
 	var err error
-	if f.state, err = stateCode(state); err != nil {
+	if f.state, err = events.StateCode(state); err != nil {
 		return err
 	}
 	for _, st := range u.steps[1:] {
@@ -188,7 +189,7 @@ func (f *newEvent) mergeStep(st *step) bool {
 		if err != nil {
 			return false
 		}
-		if f.state < rejected {
+		if f.state < events.Rejected {
 			f.state = state
 		}
 		end, stored := *a, f.attempt
@@ -205,9 +206,9 @@ func (f *newEvent) mergeStep(st *step) bool {
 // finishState is the code of the event's state after a Finish.
 func finishState(st *step) (int, error) {
 	if st.State != "" {
-		return stateCode(st.State)
+		return events.StateCode(st.State)
 	}
-	return stateCode(st.Attempt.State)
+	return events.StateCode(st.Attempt.State)
 }
 
 // upgradeBlocker returns the replay blocker after a Finish: an event that was answered by 101

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/relaytest"
+	"relay/store/events"
 	"relay/store/pgtest"
 )
 
@@ -150,15 +151,15 @@ func fillSized(t *testing.T, s *Store, n int) relay.Actor {
 			t.Fatalf("%.60s: %v", text, err)
 		}
 	}
-	exec(numbers + fmt.Sprintf(`INSERT INTO events (`+eventColumns+`) SELECT %s, %d, %s, %s, '', 0, 'POST', %s, 1, '', 'stripe',
+	exec(numbers + fmt.Sprintf(`INSERT INTO events (`+events.EventColumns+`) SELECT %s, %d, %s, %s, '', 0, 'POST', %s, 1, '', 'stripe',
 		CASE WHEN %s THEN 'charge.refunded' ELSE 'invoice.paid' END, '', 0, 0, 2, '', '', CASE WHEN %s THEN 404 ELSE 200 END, 1,
 		CASE WHEN %s THEN 2 ELSE 1 END, 1, '', 5 FROM k`, id, al.ID, at, at, target, rare, rare, rare))
 	param := `CAST(? AS ` + bin + `)`
-	exec(numbers+fmt.Sprintf(`INSERT INTO payloads (`+payloadColumns+`) SELECT %s, 0, CASE WHEN i %% 10 = 5 AND NOT %s THEN %s ELSE %s END, NULL, 0, 0,
+	exec(numbers+fmt.Sprintf(`INSERT INTO payloads (`+events.PayloadColumns+`) SELECT %s, 0, CASE WHEN i %% 10 = 5 AND NOT %s THEN %s ELSE %s END, NULL, 0, 0,
 		CASE WHEN %s THEN %s WHEN i %% 10 = 5 THEN %s ELSE %s END, 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, rare, param, param, rare, param, param, param),
 		[]byte("POST / HTTP/1.1\r\nHost: big.localhost\r\nContent-Encoding: gzip\r\nContent-Type: application/json\r\n\r\n"),
 		[]byte("POST / HTTP/1.1\r\nHost: big.localhost\r\nContent-Type: application/json\r\n\r\n"), body("pi_rare"), packed(body("pi_1")), body("pi_1"))
-	exec(numbers+fmt.Sprintf(`INSERT INTO payloads (`+payloadColumns+`) SELECT %s, 1, CAST(? AS %s), NULL, 0, 0, CAST(? AS %s), 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, bin, bin),
+	exec(numbers+fmt.Sprintf(`INSERT INTO payloads (`+events.PayloadColumns+`) SELECT %s, 1, CAST(? AS %s), NULL, 0, 0, CAST(? AS %s), 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, bin, bin),
 		[]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"), []byte("ok"))
 	for _, statement := range analyzeTables {
 		exec(statement)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/events"
 	"relay/store/spool"
 )
 
@@ -90,7 +91,7 @@ func TestRefusedStepReturnsItsClaim(t *testing.T) {
 	s.committer.mu.Lock()
 	s.committer.lost, s.committer.refusal = errDatabaseDown, errCatchingUp
 	s.committer.mu.Unlock()
-	st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{tried: true, oldest: attemptRow{EventID: s.NewID(), N: 1}}}
+	st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{tried: true, oldest: events.AttemptRow{EventID: s.NewID(), N: 1}}}
 	if err := wait(s.enqueueStep(st)); !errors.Is(err, errCatchingUp) {
 		t.Errorf("got %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/pgtest"
 	"relay/store/spool"
 )
@@ -143,7 +144,7 @@ var loopCases = map[string]struct {
 	}, `SELECT COUNT(*) FROM audit WHERE action = 'x'`},
 	"bodies without an event": {func(c *cluster) {
 		for _, age := range []time.Duration{time.Hour, 48 * time.Hour} {
-			c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, lowestID(time.Now().Add(-age)))
+			c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, events.LowestID(time.Now().Add(-age)))
 		}
 	}, `SELECT COUNT(*) FROM body_chunks`},
 }
@@ -218,7 +219,7 @@ func TestEvictionOnSeveralNodes(t *testing.T) {
 		before.exec(`INSERT INTO leases (name, holder, until) VALUES ('eviction', ?, ?)`, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
 		o.MaxAliasStorage = limit
 		c := newCluster(t, n, o)
-		stored := func() int { return c.count(`SELECT SUM(` + payloadBytes + `) FROM payloads`) }
+		stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
 		for _, s := range c.nodes {
 			for s.storage.total() < 200*size { // it counts in the background
 				<-time.After(10 * time.Millisecond)
@@ -253,7 +254,7 @@ func TestOrphansWaitForSpools(t *testing.T) {
 	now := time.Now()
 	c := &cluster{T: t, nodes: []*Store{s}}
 	for _, age := range []time.Duration{25 * time.Hour, 31 * 24 * time.Hour} {
-		c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, lowestID(now.Add(-age)))
+		c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, events.LowestID(now.Add(-age)))
 	}
 	swept := func(when string, want int) {
 		t.Helper()

@@ -11,6 +11,7 @@ import (
 	"relay"
 	"relay/relaytest"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/pgtest"
 )
 
@@ -130,7 +131,7 @@ func insertsBeside(t *testing.T, s *Store) {
 	}
 	cancel()
 	<-tries
-	f := latencyOf(times)
+	f := events.LatencyOf(times)
 	t.Logf("events beside it: p50 %v, p99 %v, max %v", f.P50, f.P99, f.Max)
 	if limit := relaytest.Limit(db.TableWait/2, begun); f.P95 >= limit {
 		t.Errorf("events waited for partitions: %v, more than %v", f, limit)
@@ -170,7 +171,7 @@ func TestADayStaysInTheDefaultPartition(t *testing.T) {
 	dropPartitions(t, s, today(0))
 	dropPartitions(t, s, today(1))
 	q := s.db.Session(t.Context(), s.db.Slow)
-	e := newEvent{event: &relay.Event{ID: lowestID(time.Now()), AliasID: 1}, request: &relay.Message{}, state: queued}
+	e := newEvent{event: &relay.Event{ID: events.LowestID(time.Now()), AliasID: 1}, request: &relay.Message{}, state: events.Queued}
 	if err := q.RunOne(insertEvents, e.values()); err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 const (
@@ -198,13 +199,15 @@ func (d pastDay) of(table string) string { return table + time.Time(d).Format("_
 func (d pastDay) end() time.Time { return time.Time(d).AddDate(0, 0, 1) }
 
 // ids returns the first id of the day, and that of the next one.
-func (d pastDay) ids() (first, next relay.ID) { return lowestID(time.Time(d)), lowestID(d.end()) }
+func (d pastDay) ids() (first, next relay.ID) {
+	return events.LowestID(time.Time(d)), events.LowestID(d.end())
+}
 
 // String returns the date.
 func (d pastDay) String() string { return time.Time(d).Format(time.DateOnly) }
 
 // dropDay drops the partitions of one day unless an event in them has not expired.
-func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events int, err error) {
+func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (dropped int, err error) {
 	// It reads all rows of the day, over a connection without the short timeouts of others.
 	if err := s.db.Away(); err != nil {
 		return 0, s.db.Fault("look at a day", err)
@@ -219,7 +222,7 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 	var weights []dayWeight
 	if err := q.All(&weights, `SELECT c.alias_id, c.events, COALESCE(b.bytes, 0) AS bytes
 		FROM (SELECT alias_id, COUNT(*) AS events FROM `+day.of("events")+` GROUP BY alias_id) c
-		LEFT JOIN (SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
+		LEFT JOIN (SELECT e.alias_id, CAST(SUM(`+events.PayloadBytes+`) AS BIGINT) AS bytes
 			FROM `+day.of("payloads")+` p JOIN `+day.of("events")+` e ON e.id = p.event_id GROUP BY e.alias_id) b USING (alias_id)`); err != nil {
 		return 0, s.db.Fault("look at a day", err)
 	}
@@ -236,13 +239,13 @@ func (s *Store) dropDay(ctx context.Context, day pastDay, now time.Time) (events
 		return 0, err
 	}
 	for _, w := range weights {
-		events += w.Events
+		dropped += w.Events
 		s.retentionCounts.bytes.Add(w.Bytes)
 	}
 	s.retentionCounts.days.Add(1)
-	s.retentionCounts.expired.Add(int64(events))
-	s.log.Info("a day of old events was dropped", "day", day.String(), "events", events)
-	return events, nil
+	s.retentionCounts.expired.Add(int64(dropped))
+	s.log.Info("a day of old events was dropped", "day", day.String(), "events", dropped)
+	return dropped, nil
 }
 
 // dayWeight is the number and size of the events of one alias on one day.

@@ -17,6 +17,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/pgtest"
 	"relay/store/spool"
 )
@@ -115,7 +116,7 @@ func faultOfPlan(plan string) string {
 		}
 	}
 	for _, m := range sorted.FindAllStringSubmatch(plan, -1) {
-		if rows, err := strconv.Atoi(m[1]); err != nil || rows > sliceMost {
+		if rows, err := strconv.Atoi(m[1]); err != nil || rows > planSliceMost {
 			return "sorts " + m[1] + " rows"
 		}
 	}
@@ -123,9 +124,9 @@ func faultOfPlan(plan string) string {
 }
 
 const (
-	planRows  = 20_000                              // events of the store that the plans are for
-	planDays  = 9                                   // they are spread over
-	planSlice = sliceMost/(planRows/2/planDays) + 2 // days that a slice of the alias with half of them is in
+	planRows  = 20_000                                  // events of the store that the plans are for
+	planDays  = 9                                       // they are spread over
+	planSlice = planSliceMost/(planRows/2/planDays) + 2 // days that a slice of the alias with half of them is in
 )
 
 // Lists, queues and retention go by an index, and never through all that is stored.
@@ -164,12 +165,12 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "replay", func() error { _, err := s.BeginReplay(ctx, who, middle, false); return err })
 	p.planned(t, "claims", func() error { return claimTwice(ctx, s) })
 	p.planned(t, "release", func() error { _, err := s.Release(ctx, who, "a3"); return err })
-	p.planned(t, "start", func() error { return s.raiseIDs(ctx) })
+	p.planned(t, "start", func() error { return s.RaiseIDs(ctx) })
 	p.planned(t, "sweep", func() error { _, err := s.sweep(ctx); return err })
 	p.planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
 	p.planned(t, "removal of an alias", func() error {
 		left := int64(2)
-		_, err := s.removeOldest(ctx, 3, lastID, time.Time{}, func(*db.Tx) (int64, error) { left--; return left, nil }, nil)
+		_, err := s.removeOldest(ctx, 3, events.LastID, time.Time{}, func(*db.Tx) (int64, error) { left--; return left, nil }, nil)
 		return err
 	})
 	p.planned(t, "orphans", func() error { _, _, err := s.orphansInPage(ctx, "payloads", relay.ID{}, middle); return err })
@@ -327,10 +328,10 @@ func fillForPlans(t *testing.T, s *Store) relay.Actor {
 			CASE WHEN i %% 500 <= 1 THEN 0 ELSE 2 END AS state,
 			(lpad(to_hex(ms >> 16), 8, '0') || lpad(to_hex(ms & 65535), 4, '0') || '70008000' || lpad(to_hex(i), 12, '0'))::uuid AS id
 			FROM (SELECT i, %d + i * %d AS ms FROM generate_series(0, %d::bigint) i) times`, begin, step, planRows-1),
-		`INSERT INTO events (` + eventColumns + `) SELECT id, alias, at, at, '', 0, 'POST', '/', 1, '', '', '', '', 0, 0, state, '', '', 200, 1, 1, 1, '', 5 FROM x`,
-		`INSERT INTO attempts (` + attemptColumns + `) SELECT id, 1, alias, 0, state, at, at, at, '', '', '', 0, 0, 'new', 1, NULL, 1, 200, 'complete', 'n', 1, 10 FROM x`,
-		`INSERT INTO queue (` + queueColumns + `) SELECT ` + queueColumns + ` FROM attempts WHERE state = 0`,
-		`INSERT INTO payloads (` + payloadColumns + `) SELECT id, n, '/', NULL, 0, 0, '/', 0, 1, 1, NULL, 'complete', NULL, NULL FROM x, (VALUES (0), (1)) v (n)`,
+		`INSERT INTO events (` + events.EventColumns + `) SELECT id, alias, at, at, '', 0, 'POST', '/', 1, '', '', '', '', 0, 0, state, '', '', 200, 1, 1, 1, '', 5 FROM x`,
+		`INSERT INTO attempts (` + events.AttemptColumns + `) SELECT id, 1, alias, 0, state, at, at, at, '', '', '', 0, 0, 'new', 1, NULL, 1, 200, 'complete', 'n', 1, 10 FROM x`,
+		fillQueue,
+		`INSERT INTO payloads (` + events.PayloadColumns + `) SELECT id, n, '/', NULL, 0, 0, '/', 0, 1, 1, NULL, 'complete', NULL, NULL FROM x, (VALUES (0), (1)) v (n)`,
 	}, analyzeTables...) {
 		if _, err := conn.ExecContext(ctx, statement); err != nil {
 			t.Fatal(statement, err)
@@ -338,3 +339,10 @@ func fillForPlans(t *testing.T, s *Store) relay.Actor {
 	}
 	return relay.Actor{Account: a.ID, AccountName: a.Name, Name: a.Name, Kind: relay.ActorUser, Scopes: relay.AllScopes}
 }
+
+// fillQueue makes the queue of the queued attempts.
+const fillQueue = `INSERT INTO queue (event_id, n, alias_id, received_at, kind, released, bytes)
+	SELECT event_id, n, alias_id, received_at, kind, released, bytes FROM attempts WHERE state = 0`
+
+// planSliceMost is how many rows of an alias one query of a list looks at, at most.
+const planSliceMost = 4096

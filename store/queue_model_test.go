@@ -13,6 +13,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/pgtest"
 )
 
@@ -171,7 +172,7 @@ func (m *queueModel) end(state string) {
 }
 
 type queuedAttempt struct {
-	attemptRow
+	events.AttemptRow
 	Claimed int `db:"claimed"`
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 const (
@@ -46,9 +47,9 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	}
 	node, former := s.claimant()
 	by := writeTarget{node: node, former: former}
-	var claims []attemptRow
+	var claims []events.AttemptRow
 	err := s.db.View(ctx, "read claims", func(q db.Query) error {
-		return q.AllIn(&claims, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?)
+		return q.AllIn(&claims, `SELECT `+events.AttemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?)
 			AND started_at < ? ORDER BY started_at`, by.claimants(), db.Micros(before))
 	})
 	if err != nil {
@@ -59,11 +60,11 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 		return nil
 	}
 	for i := range claims {
-		if running[claims[i].ref()] {
+		if running[claims[i].Ref()] {
 			continue
 		}
 		err := s.db.Update(ctx, "end an attempt that nobody runs", func(c *db.Tx) error {
-			return interruptAll(c, claims[i:i+1], lostEndFault)
+			return events.InterruptAll(c, claims[i:i+1], lostEndFault)
 		})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 // A claim whose commit was not answered is taken back, if it stands; the next claim
@@ -43,8 +44,8 @@ func TestLostClaim(t *testing.T) {
 		t.Fatal(ticket.Err())
 	}
 	claimed(t, s, alias.ID, e.ID)
-	s.dropClaim(&step{claim: &queueClaim{tried: true, oldest: attemptRow{EventID: e.ID, N: 1}}})
-	s.dropClaim(&step{claim: &queueClaim{oldest: attemptRow{EventID: e.ID, N: 1}}}) // no transaction had it
+	s.dropClaim(&step{claim: &queueClaim{tried: true, oldest: events.AttemptRow{EventID: e.ID, N: 1}}})
+	s.dropClaim(&step{claim: &queueClaim{oldest: events.AttemptRow{EventID: e.ID, N: 1}}}) // no transaction had it
 	claimed(t, s, alias.ID, e.ID)
 	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering || len(got.Attempts) != 1 {
 		t.Fatalf("a later claim was taken back: %+v, %v", got, err)

@@ -12,6 +12,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/people"
 )
 
@@ -87,13 +88,6 @@ func (s *Store) removalTx(ctx context.Context, what string, fn func(c *db.Tx, bu
 	return took, err
 }
 
-// payloadRowOverhead is what a row of payloads counts in the storage of an alias in
-// addition to its bytes. payloadBytes is the SQL expression for both together.
-const (
-	payloadRowOverhead = 512
-	payloadBytes       = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`
-)
-
 // removalCandidate is an event that may be removed, with its size.
 type removalCandidate struct {
 	ID       relay.ID `db:"id"`
@@ -148,7 +142,7 @@ func loadSizes(q db.Query, list []removalCandidate) error {
 		ids[i] = list[i].ID
 	}
 	var weights []removalCandidate
-	if err := q.AllIn(&weights, `SELECT event_id AS id, COUNT(*) AS payloads, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes,
+	if err := q.AllIn(&weights, `SELECT event_id AS id, COUNT(*) AS payloads, CAST(SUM(`+events.PayloadBytes+`) AS BIGINT) AS bytes,
 		CAST(SUM(CASE WHEN parts = 0 THEN stored ELSE 0 END) AS BIGINT) AS inline, SUM(parts) AS parts
 		FROM payloads WHERE event_id IN (?) GROUP BY event_id`, ids); err != nil {
 		return err
@@ -302,14 +296,14 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	list, heavy := []removalCandidate{{ID: id}}, false
 	var e relay.Event
 	err := s.db.Update(ctx, "delete event", func(c *db.Tx) (err error) {
-		if e, err = ownEventForUpdate(c, who, id); err != nil { // no replay begins from here on
+		if e, err = events.OwnEventForUpdate(c, who, id); err != nil { // no replay begins from here on
 			return err
 		}
 		var states []int
 		if err := c.All(&states, `SELECT state FROM attempts WHERE event_id = ?`+c.Dialect.ForUpdate(), id); err != nil {
 			return err
 		}
-		if slices.Contains(states, delivering) {
+		if slices.Contains(states, events.Delivering) {
 			return relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
 		}
 		list[0] = removalCandidate{ID: id, Attempts: e.AttemptCount}
@@ -321,7 +315,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 			return err
 		}
 		c.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})
-		if slices.Contains(states, queued) {
+		if slices.Contains(states, events.Queued) {
 			c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 		}
 		return people.AuditOfAlias(c, who, e.AliasID, "event.remove", id.String(), "of "+e.Alias)
@@ -372,7 +366,7 @@ func (s *Store) removeOrphanRows(ctx context.Context, table orphanTable, ids []r
 const (
 	// orphanAge is the age of an event id from which on bytes without an event are orphans. The
 	// parts of a body are stored before its event, and a body may take long to arrive; an event
-	// whose parts are gone then is refused (errPartsLost).
+	// whose parts are gone then is refused (ErrPartsLost).
 	orphanAge     = 24 * time.Hour
 	sweepInterval = 24 * time.Hour
 	orphanPage    = 500
@@ -392,7 +386,7 @@ func (s *Store) SweepOrphans(ctx context.Context, now time.Time) (total int, err
 			if err != nil || age == 0 {
 				return total, err
 			}
-			before := lowestID(now.Add(-age))
+			before := events.LowestID(now.Add(-age))
 			page, orphans, err := s.orphansInPage(ctx, table.name, after, before)
 			if err != nil {
 				return total, err

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/events"
 	"relay/store/pgtest"
 )
 
@@ -55,7 +56,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 				}, ""))
 			}
 			end(1)
-			list, err := s.removalCandidates(t.Context(), alias.ID, relay.ID{}, lastID, s.db.Now())
+			list, err := s.removalCandidates(t.Context(), alias.ID, relay.ID{}, events.LastID, s.db.Now())
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)
 			}

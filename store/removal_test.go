@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 // Deletes don't wait for the disk; whatever becomes of them, the commits of the
@@ -74,7 +75,7 @@ func TestOrphansAreSwept(t *testing.T) {
 	s := figured(t, 0) // not served: a server sweeps by itself when it starts
 	now := time.Now()
 	for _, ago := range []time.Duration{25 * time.Hour, 100 * time.Hour, 23 * time.Hour} {
-		if err := s.db.Execute(t.Context(), "", `INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, lowestID(now.Add(-ago)), []byte("left")); err != nil {
+		if err := s.db.Execute(t.Context(), "", `INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, events.LowestID(now.Add(-ago)), []byte("left")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,7 +85,7 @@ func TestOrphansAreSwept(t *testing.T) {
 		}
 	}
 	var left []relay.ID
-	if err := s.db.Read.Select(&left, `SELECT event_id FROM body_chunks`); err != nil || len(left) != 1 || left[0] != lowestID(now.Add(-23*time.Hour)) {
+	if err := s.db.Read.Select(&left, `SELECT event_id FROM body_chunks`); err != nil || len(left) != 1 || left[0] != events.LowestID(now.Add(-23*time.Hour)) {
 		t.Errorf("left are %v (%v)", left, err)
 	}
 }

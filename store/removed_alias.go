@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"relay/store/db"
+	"relay/store/events"
 )
 
 // clearAgain is how long after the removal of an alias a request that was under way may still
@@ -24,7 +25,7 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 		return err
 	}
 	for _, a := range aliases {
-		if _, err := s.removeOldest(ctx, a.ID, lastID, time.Time{}, nil, nil); err != nil {
+		if _, err := s.removeOldest(ctx, a.ID, events.LastID, time.Time{}, nil, nil); err != nil {
 			return err
 		}
 		if s.db.Now().Sub(db.FromMicros(a.At)) <= clearAgain {

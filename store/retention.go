@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/people"
 )
 
@@ -77,7 +78,7 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 			continue
 		}
 		before := now.Add(-span)
-		n, err := s.removeOldest(ctx, a.ID, lowestID(before), now, nil, &s.retentionCounts.expired)
+		n, err := s.removeOldest(ctx, a.ID, events.LowestID(before), now, nil, &s.retentionCounts.expired)
 		if n > 0 {
 			s.log.Info("old events removed", "alias", a.Name, "events", n, "before", before.UTC().Format(time.RFC3339))
 		}

@@ -42,7 +42,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.endDeadNodes(ctx, before); err != nil {
 		return err
 	}
-	if err := s.raiseIDs(ctx); err != nil {
+	if err := s.RaiseIDs(ctx); err != nil {
 		return err
 	}
 	last, err := s.lastRevision(ctx)

@@ -3,6 +3,7 @@ package store
 import (
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 const (
@@ -14,9 +15,9 @@ const (
 )
 
 var (
-	insertEvents   = db.InsertInto("events", eventColumns, eventTypes)
-	insertAttempts = db.InsertInto("attempts", attemptColumns, attemptTypes)
-	insertPayloads = db.InsertInto("payloads", payloadColumns, payloadTypes)
+	insertEvents   = db.InsertInto("events", events.EventColumns, eventTypes)
+	insertAttempts = db.InsertInto("attempts", events.AttemptColumns, attemptTypes)
+	insertPayloads = db.InsertInto("payloads", events.PayloadColumns, payloadTypes)
 	insertChunks   = db.InsertInto("body_chunks", "event_id, n, i, data", "uuid bigint bigint bytea")
 )
 

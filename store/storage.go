@@ -15,6 +15,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 const (
@@ -202,7 +203,7 @@ func (k *storageUsage) count(q db.Query, tx *sqlx.Tx) error {
 		Alias int64 `db:"alias_id"`
 		Bytes int64 `db:"bytes"`
 	}
-	if err := q.All(&rows, `SELECT e.alias_id, CAST(SUM(`+payloadBytes+`) AS BIGINT) AS bytes
+	if err := q.All(&rows, `SELECT e.alias_id, CAST(SUM(`+events.PayloadBytes+`) AS BIGINT) AS bytes
 		FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`); err != nil {
 		return err
 	}
@@ -344,7 +345,7 @@ func (s *Store) evict(ctx context.Context, alias, need int64) {
 		return
 	}
 	most := func(c *db.Tx) (int64, error) { return s.surplusOf(c, alias, need) }
-	_, err := s.removeOldest(ctx, alias, lastID, s.db.Now(), most, &s.retentionCounts.evicted)
+	_, err := s.removeOldest(ctx, alias, events.LastID, s.db.Now(), most, &s.retentionCounts.evicted)
 	if err != nil && ctx.Err() == nil {
 		s.log.Warn("old events of a full alias cannot be removed", "alias", alias, "err", err)
 	}
@@ -359,11 +360,6 @@ func (s *Store) evict(ctx context.Context, alias, need int64) {
 	}
 }
 
-// lastID is the highest possible id.
-var lastID = relay.ID{
-	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
-}
-
 // addUsage notes what a transaction of the journal stores for an alias. It is added to the
 // usage after the commit.
 func (w *writer) addUsage(alias, bytes int64) {
@@ -371,26 +367,4 @@ func (w *writer) addUsage(alias, bytes int64) {
 		w.usageDelta = map[int64]int64{}
 	}
 	w.usageDelta[alias] += bytes
-}
-
-// storedSize is how many bytes a message counts in the storage of its alias.
-func storedSize(m *relay.Message, extra ...[]byte) int64 {
-	n := payloadRowOverhead + int64(len(m.Head)+len(m.Lines))
-	if m.Body.Parts > 0 {
-		n += m.Body.Stored
-	} else {
-		n += int64(len(m.Body.Data))
-	}
-	for _, b := range extra {
-		n += int64(len(b))
-	}
-	return n
-}
-
-// attemptStoredSize is how many bytes an attempt counts.
-func attemptStoredSize(a *relay.Attempt) int64 {
-	if !hasPayload(a) {
-		return 0
-	}
-	return storedSize(&a.Response, a.SentHead, packInterim(a.Interim))
 }

@@ -25,6 +25,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/file"
 	"relay/store/people"
 	"relay/store/spool"
@@ -72,13 +73,17 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// peopleStore is embedded for its operations, by a name that callers do not see.
-type peopleStore = people.Store
+// These are embedded for their operations, by names that callers do not see.
+type (
+	peopleStore = people.Store
+	eventStore  = events.Store
+)
 
 // Store keeps everything that has to outlive the process. All methods are safe for
 // concurrent use.
 type Store struct {
 	*peopleStore
+	*eventStore
 
 	opt   Options
 	log   *slog.Logger
@@ -91,11 +96,9 @@ type Store struct {
 	membership      membership
 	leases          leases
 	lock            *os.File // serve.lock of the data dir, while this process has it
-	ids             idSource
 	outbox          outbox
 	notices         notices
 	noticeChannel   string // of NOTIFY; set by Serve
-	heavyReads      *heavyReads
 	meter           meter
 	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
 	remover         remover
@@ -139,9 +142,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		NoCreate: o.NoCreate, Log: o.Log,
 	})
 	s.db.Away, s.db.Finish = s.away, s.finishUpdate
-	if err == nil {
-		s.heavyReads = newHeavyReads(s.db.Readers())
-	}
+	s.eventStore = events.New(s.db, o.Log, func() events.Parts { return s.spool })
 	s.peopleStore = people.New(s.db, people.Options{
 		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
 	})

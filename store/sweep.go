@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 )
 
 // sweepLoop sweeps dead nodes after each renewal. It has a goroutine of its own, because it
@@ -92,7 +93,7 @@ func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 			if ours, err = lockDead(c, node.ID, node.Beat); err != nil || !ours {
 				return err
 			}
-			if n, err = interruptSome(c, `claim_node = ?`, node.ID); err == nil && n == 0 {
+			if n, err = events.InterruptSome(c, `claim_node = ?`, node.ID); err == nil && n == 0 {
 				c.Do(`DELETE FROM nodes WHERE id = ?`, node.ID)
 			}
 			c.Announced = c.Changes
@@ -126,4 +127,20 @@ func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
 		seen[alias] = rows[0].LastSeenAt
 	}
 	return true, withholdSince(c, seen)
+}
+
+// sweep ends every attempt whose node is no row of nodes: it was left by an earlier version,
+// or written by a node in the moment in which it was swept. It returns how many there were.
+func (s *Store) sweep(ctx context.Context) (int, error) {
+	total := 0
+	for {
+		n := 0
+		err := s.db.Update(ctx, "sweep interrupted attempts", func(c *db.Tx) (err error) {
+			n, err = events.InterruptSome(c, `NOT EXISTS (SELECT 1 FROM nodes WHERE id = attempts.claim_node)`)
+			return err
+		})
+		if total += n; err != nil || n == 0 {
+			return total, err
+		}
+	}
 }

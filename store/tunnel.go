@@ -9,6 +9,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/events"
 	"relay/store/people"
 )
 
@@ -157,12 +158,12 @@ func sweepReplaced(c *db.Tx, replaced []relay.TunnelRecord) error {
 	if err := c.AllIn(&ids, `SELECT event_id FROM queue WHERE alias_id IN (?) AND claim_node <> ''`, aliases); err != nil || len(ids) == 0 {
 		return err
 	}
-	var rows []attemptRow
-	if err := c.AllIn(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, ids); err != nil {
+	var rows []events.AttemptRow
+	if err := c.AllIn(&rows, `SELECT `+events.AttemptRowColumns+` FROM attempts WHERE state = 1 AND from_queue = 1 AND event_id IN (?)`, ids); err != nil {
 		return err
 	}
-	rows = slices.DeleteFunc(rows, func(r attemptRow) bool { return r.ClaimNode != former[r.AliasID] })
-	return interruptAll(c, rows, takenOverFault)
+	rows = slices.DeleteFunc(rows, func(r events.AttemptRow) bool { return r.ClaimNode != former[r.AliasID] })
+	return events.InterruptAll(c, rows, takenOverFault)
 }
 
 var takenOverFault = relay.Fault{
@@ -253,7 +254,7 @@ func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 		for _, id := range aliases {
 			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // what came then may have been refused by the node since
 		}
-		var rows []attemptRow
+		var rows []events.AttemptRow
 		if err := c.All(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)
 			UPDATE queue SET released = 0 FROM v WHERE alias_id = v.k AND received_at >= v.since AND kind = 0 AND released = 1 AND claim_node = ''
 			RETURNING event_id, n, alias_id`, args...); err != nil {

@@ -163,8 +163,13 @@ func (s *DB) Ping(ctx context.Context) error {
 	return s.Read.GetContext(ctx, &one, `SELECT 1`)
 }
 
-// Readers is how many connections there are for reads.
-func (s *DB) Readers() int { return s.Read.Stats().MaxOpenConnections }
+// Readers is how many connections there are for reads; 0 of a database that could not be opened.
+func (s *DB) Readers() int {
+	if s.Read == nil {
+		return 0
+	}
+	return s.Read.Stats().MaxOpenConnections
+}
 
 // Reconnect opens the connection of the committer again if it broke, so that the next steps
 // do not go to the spool for that.

@@ -34,6 +34,7 @@ func (s *DB) Schema(ctx context.Context) (have, want int64, err error) {
 	return have, want, s.Fault("read schema version", err)
 }
 
+// SchemaVersion is a query for the version of the schema.
 const SchemaVersion = `SELECT COALESCE(MAX(version_id), 0) FROM goose_db_version WHERE is_applied`
 
 // Migrate brings the schema up and says from where to where: the same when there was

@@ -8,6 +8,7 @@ import (
 	"relay/store/db"
 )
 
+// IdempotencyLife is how long the answer of a call is kept.
 const IdempotencyLife = 24 * time.Hour // how long an answer is kept
 
 // callEnd is the answer of a call; status 0 = none, the call may be made again.

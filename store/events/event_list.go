@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"cmp"
@@ -122,7 +122,7 @@ func newListing(q db.Query, who relay.Actor, f relay.Filter) (*listing, error) {
 	limit := min(cmp.Or(max(f.Limit, 0), listLimit), listMost)
 	l := &listing{
 		Query: q, who: who, limit: limit, slice: limit + 1, until: time.Now().Add(cmp.Or(max(f.Budget, 0), listBudget)),
-		search: searchMost, before: lastID,
+		search: searchMost, before: LastID,
 	}
 	if len(f.Texts)+len(f.JSON) > 0 { // else the rows decide
 		l.content = &contentFilter{texts: record.NewTextSearch(f.Texts), fields: f.JSON, requestOnly: len(f.Texts) == 0}
@@ -173,7 +173,7 @@ func (l *listing) filter(f relay.Filter) error {
 	}
 	switch {
 	case f.Status == relay.StatusError: // as relay.IsError
-		l.and(`(e.status >= 400 OR e.state IN (?, ?, ?, ?, ?))`, failed, interrupted, canceled, rejected, incomplete)
+		l.and(`(e.status >= 400 OR e.state IN (?, ?, ?, ?, ?))`, Failed, Interrupted, Canceled, Rejected, Incomplete)
 	case f.Status != "":
 		low, high, err := statusRange(f.Status)
 		if err != nil {
@@ -188,9 +188,9 @@ func (l *listing) filter(f relay.Filter) error {
 		}
 	}
 	if f.State != "" {
-		code, err := stateCode(f.State)
+		code, err := StateCode(f.State)
 		if err != nil {
-			return listError("state", f.State, "expected one of "+strings.Join(states, ", "))
+			return listError("state", f.State, "expected one of "+strings.Join(States, ", "))
 		}
 		l.and(`e.state = ?`, code)
 	}
@@ -210,7 +210,7 @@ func (l *listing) filter(f relay.Filter) error {
 	// as idLead after it. The columns decide.
 	if !f.Since.IsZero() {
 		l.and(`e.received_at >= ?`, db.Micros(f.Since))
-		l.floor = lowestID(f.Since)
+		l.floor = LowestID(f.Since)
 	}
 	if !f.Until.IsZero() {
 		l.and(`e.received_at < ?`, db.Micros(f.Until))
@@ -218,7 +218,7 @@ func (l *listing) filter(f relay.Filter) error {
 		if err != nil {
 			return err
 		}
-		if top := lowestID(f.Until.Add(max(arrivalSlack, lead))); less(top, l.before) {
+		if top := LowestID(f.Until.Add(max(arrivalSlack, lead))); less(top, l.before) {
 			l.before = top
 		}
 	}
@@ -328,7 +328,7 @@ func (l *listing) bound() (bound relay.ID, more bool, err error) {
 	}
 	if l.byID {
 		bound, more, err = l.boundOf(bound, `id < ? AND id >= ?`, l.before, l.floor)
-		if start := lowestID(bound.Time()); more && less(l.floor, start) {
+		if start := LowestID(bound.Time()); more && less(l.floor, start) {
 			bound = start // a cursor must not be the id of somebody else's event
 		}
 		return bound, more, err

@@ -1,8 +1,7 @@
-package store
+package events
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -14,7 +13,8 @@ import (
 	"relay/store/people"
 )
 
-const eventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
+// EventColumns are the columns of a new event.
+const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, target, http_minor, host,
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
 
@@ -36,7 +36,7 @@ func eventFields(e *relay.Event) []any {
 	return []any{
 		&e.ID, &e.AliasID, (*db.Time)(&e.ReceivedAt), (*db.Time)(&e.LastReceivedAt), (*db.AddrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
 		&p.Name, &p.EventType, &p.DeliveryID, (*db.Time)(&p.SignedAt), db.Period(&p.Tolerance),
-		db.Code(&e.State, states), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, db.Period(&e.Latency), &e.HasLatency, &e.AttemptCount,
+		db.Code(&e.State, States), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, db.Period(&e.Latency), &e.HasLatency, &e.AttemptCount,
 		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, &e.Alias,
 	}
 }
@@ -46,90 +46,36 @@ func markedFields(e *relay.Event) []any {
 	return append(eventFields(e), &e.Mark.Pinned, &e.Mark.Label, &e.Mark.Note)
 }
 
-// stored is the event as its row is read back: with the outcome of its attempt, times in
-// microseconds, and texts that both engines take.
-func (f *newEvent) stored() relay.Event {
-	e, a := *f.event, f.attempt
-	e.ReceivedAt, e.State, e.Blocker = db.StoredTime(e.ReceivedAt), states[f.state], blockerOf(f)
-	e.LastReceivedAt, e.Target = e.ReceivedAt, db.NonNil(e.Target)
-	e.Request, e.ForwardedLines, e.Attempts = relay.Message{Body: relay.Body{Size: f.request.Body.Size}}, nil, nil
-	p := &e.Provider
-	for _, text := range []*string{&e.Method, &e.Host, &p.Name, &p.EventType, &p.DeliveryID} {
-		*text = db.StorableText(*text)
-	}
-	p.SignedAt, p.Tolerance = db.StoredTime(p.SignedAt), p.Tolerance.Truncate(time.Microsecond)
-	e.Status, e.Latency, e.HasLatency, e.AttemptCount = 0, 0, false, 0
-	if a != nil {
-		e.LastReceivedAt, e.AttemptCount, e.Error = db.StoredTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
-		if f.ended() {
-			setOutcome(&e, a)
-		}
-	}
-	e.Error = storedFault(e.Error)
-	return e
-}
-
-// setOutcome copies to an event what its row repeats of its last attempt, which has ended, but for
+// SetOutcome copies to an event what its row repeats of its last attempt, which has ended, but for
 // state, error and blocker, which the event may have for itself.
-func setOutcome(e *relay.Event, a *relay.Attempt) {
-	e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, refusal(e, a)
+func SetOutcome(e *relay.Event, a *relay.Attempt) {
+	e.Status, e.HasLatency, e.HostRefusedBy = a.Status, a.HasTiming, Refusal(e, a)
 	e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
 }
 
-// ended reports whether the first attempt has ended.
-func (f *newEvent) ended() bool {
-	return f.attempt != nil && f.attempt.State != relay.StateQueued && f.attempt.State != relay.StateDelivering
-}
-
-// values are those of eventColumns.
-func (f *newEvent) values() []any {
-	e, endedN, latency := f.stored(), 0, any(nil)
-	if f.ended() {
-		endedN, latency = f.attempt.N, latencyMicros(f.attempt)
-	}
-	p := &e.Provider
-	code, message := faultText(e.Error)
-	return []any{
-		e.ID, e.AliasID, db.Micros(e.ReceivedAt), db.Micros(e.LastReceivedAt), e.Remote.String(), db.BoolToInt(e.TLS), e.Method, e.Target, e.HTTPMinor, e.Host,
-		p.Name, p.EventType, p.DeliveryID, db.Micros(p.SignedAt), p.Tolerance.Microseconds(),
-		f.state, code, message, e.Status, latency, e.AttemptCount, endedN, e.Blocker, e.Request.Body.Size,
-	}
-}
-
-func latencyMicros(a *relay.Attempt) any {
+// LatencyMicros is the latency of an attempt as it is stored; nil where it has none.
+func LatencyMicros(a *relay.Attempt) any {
 	if !a.HasTiming {
 		return nil
 	}
 	return max(a.Timing.Latency().Microseconds(), 0)
 }
 
-// blockerOf says why a new event may not be replayed, "" when it may.
-func blockerOf(f *newEvent) string {
-	switch {
-	case f.state == rejected:
-		return relay.BlockedRejected
-	case f.state == incomplete:
-		return relay.BlockedIncomplete
-	case f.blocker != "":
-		return db.StorableText(f.blocker)
-	}
-	return bodyBlocker(f.request.Body.State)
-}
-
-func bodyBlocker(state string) string {
+// BodyBlocker says why an event whose body has this state may not be replayed, "" when it may.
+func BodyBlocker(state string) string {
 	if state == relay.BodyComplete || state == "" {
 		return ""
 	}
 	return relay.BlockedBody
 }
 
-// lockSlice is how many events one statement of lockEvents locks.
+// lockSlice is how many events one statement of LockEvents locks.
 const lockSlice = 500
 
-// lockEvents locks events of Postgres in the order of their ids. Every transaction locks
+// LockEvents locks events of Postgres in the order of their ids. Every transaction locks
 // what it changes in one order, so that no two of them wait for each other: events by id,
 // then the attempts and the bytes of events that it has locked. SQLite has one writer.
-func lockEvents(c *db.Tx, ids []relay.ID) error {
+func LockEvents(c *db.Tx, ids []relay.ID) error {
 	if c.Dialect.ForUpdate() == "" {
 		return nil
 	}
@@ -144,11 +90,11 @@ func lockEvents(c *db.Tx, ids []relay.ID) error {
 	return nil
 }
 
-// endEvent repeats on events what became of one attempt each. A row is the id, the number of the
+// EndEvent repeats on events what became of one attempt each. A row is the id, the number of the
 // attempt, its state (or rejected or incomplete), error code and message, status, latency and the
 // blocker. An event that was rejected or incomplete stays so; its state is that of its last
 // attempt, its status that of the last one that ended.
-var endEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
+var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
 			state = CASE WHEN state >= 6 THEN state WHEN v.vstate >= 6 OR attempts = v.vn THEN v.vstate ELSE state END,
@@ -161,29 +107,29 @@ var endEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`
 			blocker = CASE WHEN blocker <> '' THEN blocker WHEN v.vstate = 6 THEN 'rejected' WHEN v.vstate = 7 THEN 'incomplete' ELSE v.vblocker END
 		FROM v WHERE id = v.vid {id}`)
 
-// setHostRefusedBy says of events which framework refused the Host header in the attempt of a
-// number, unless a later attempt has ended. It runs after endEvent, which clears the name, and
+// SetHostRefusedBy says of events which framework refused the Host header in the attempt of a
+// number, unless a later attempt has ended. It runs after EndEvent, which clears the name, and
 // after the insert of an event with its end: few answers are refusals, so neither of those has
 // a parameter for it.
-var setHostRefusedBy = db.NewStatement(`uuid bigint text`,
+var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 	`WITH v (vid, vn, vname) AS (%s) UPDATE events SET host_refused_by = v.vname FROM v WHERE id = v.vid AND ended_n = v.vn {id}`)
 
-// setRedirected does the same for attempts whose answer redirects to an https address, where that is
+// SetRedirected does the same for attempts whose answer redirects to an https address, where that is
 // the address of the event: a row has the host and the target.
-var setRedirected = db.NewStatement(`uuid bigint text bytea`,
+var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
 
-// refusedBy names the framework that refused the address of an event in an attempt, "" if none did. An
+// RefusedBy names the framework that refused the address of an event in an attempt, "" if none did. An
 // answer that is stored in parts is too large to be such a refusal.
-func refusedBy(a *relay.Attempt) string {
+func RefusedBy(a *relay.Attempt) string {
 	return record.RefusedBy(a.Status, a.Response.Head, a.Response.Body.Data)
 }
 
-// refusal is what HostRefusedBy of an event says after an attempt: refusedBy, or that the answer
-// redirects to the address of the event, as setRedirected finds it.
-func refusal(e *relay.Event, a *relay.Attempt) string {
-	if by := refusedBy(a); by != "" {
+// Refusal is what HostRefusedBy of an event says after an attempt: RefusedBy, or that the answer
+// redirects to the address of the event, as SetRedirected finds it.
+func Refusal(e *relay.Event, a *relay.Attempt) string {
+	if by := RefusedBy(a); by != "" {
 		return by
 	}
 	host, target, ok := record.RedirectTo(a.Status, a.Response.Head)
@@ -226,7 +172,7 @@ func (s *Store) readEvent(ctx context.Context, who relay.Actor, id relay.ID, max
 	var ended int        // number of the last attempt that ended
 	var firstEnd db.Time // when the first one ended
 	err := s.db.Snapshot(ctx, "read event", func(q db.Query) (err error) {
-		if e, err = findEvent(q, who, id); err != nil {
+		if e, err = FindEvent(q, who, id); err != nil {
 			return err
 		}
 		if err := q.Row(`SELECT ended_n, COALESCE((SELECT ended_at FROM attempts WHERE event_id = ? AND n = 1), 0) FROM events WHERE id = ?`, id, id).
@@ -268,8 +214,8 @@ func pageOf(count, ended int) (numbers []int) {
 	return numbers
 }
 
-// findEvent reads the row of an event that the actor may see.
-func findEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
+// FindEvent reads the row of an event that the actor may see.
+func FindEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	may, args := people.AliasAccess(who)
 	if who.Kind == relay.ActorShare {
 		may = `e.id = ? AND EXISTS (SELECT 1 FROM shares sh WHERE sh.id = ? AND sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?))`
@@ -282,7 +228,7 @@ func findEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 // ownEvent reads the row of an event of an alias that the actor owns: members may
 // see and replay, no more.
 func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
-	e, err := findEvent(q, who, id)
+	e, err := FindEvent(q, who, id)
 	if err != nil || who.Kind == relay.ActorSystem {
 		return e, err
 	}
@@ -293,9 +239,9 @@ func ownEvent(q db.Query, who relay.Actor, id relay.ID) (relay.Event, error) {
 	return e, err
 }
 
-// ownEventForUpdate is ownEvent of an event that the transaction changes. It locks the alias too,
+// OwnEventForUpdate is ownEvent of an event that the transaction changes. It locks the alias too,
 // so that the actor owns it until the transaction ends.
-func ownEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, error) {
+func OwnEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, error) {
 	e, err := ownEvent(c.Query, who, id)
 	if err != nil {
 		return e, err
@@ -303,7 +249,7 @@ func ownEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, err
 	if err := people.LockAlias(c, e.AliasID); err != nil {
 		return e, err
 	}
-	if err := lockEvents(c, []relay.ID{id}); err != nil { // replays, retention and others wait
+	if err := LockEvents(c, []relay.ID{id}); err != nil { // replays, retention and others wait
 		return e, err
 	}
 	return ownEvent(c.Query, who, id)
@@ -358,24 +304,9 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 // live feed keeps snapshots of hundreds of changes; it reads larger heads from the database.
 const snapshotHead = 8 << 10
 
-// snapshot gives a new event and its attempt as Summaries and AttemptHeads read them after
-// the batch, without reading: the live feed shows each new event, and reading it back cost a
-// third of what relayd spent on a request. Both are nil for an event without the name of
-// its alias; the attempt is nil where there is none to show, or its heads are large.
-func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
-	if f.event.Alias == "" {
-		return nil, nil
-	}
-	e, a := f.stored(), f.attempt
-	if a == nil || a.State == relay.StateQueued { // its position is known to the queue only
-		return &e, nil
-	}
-	return &e, attemptSnapshot(a, node)
-}
-
-// attemptSnapshot gives an attempt as it is read, without its body; nil where its heads are
+// AttemptSnapshot gives an attempt as it is read, without its body; nil where its heads are
 // large.
-func attemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
+func AttemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	heads := len(a.Response.Head) + len(a.Response.Lines) + len(a.SentHead)
 	for _, head := range a.Interim {
 		heads += len(head)
@@ -386,8 +317,8 @@ func attemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	out := *a
 	out.ReceivedAt, out.StartedAt, out.EndedAt = db.StoredTime(a.ReceivedAt), db.StoredTime(a.StartedAt), db.StoredTime(a.EndedAt)
 	out.Actor, out.Connection, out.ResponseState, out.Node = db.StorableText(a.Actor), db.StorableText(a.Connection), db.StorableText(a.ResponseState), node
-	out.Error = storedFault(a.Error)
-	out.Timing, out.HasTiming = unpackTiming(packTiming(a))
+	out.Error = StoredFault(a.Error)
+	out.Timing, out.HasTiming = unpackTiming(PackTiming(a))
 	b := &out.Response.Body
 	if b.Parts == 0 {
 		b.Stored = int64(len(b.Data))

@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"testing"
@@ -11,7 +11,7 @@ import (
 // attempt and of the newest ones come, and the others without their bytes.
 func TestBodiesWithinABudget(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 1)
+	s := openEvents(t, 1)
 	const attempts, size = 100, 1 << 20
 	var id relay.ID
 	id[15] = 7

@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"context"
@@ -77,7 +77,7 @@ func TestHeavyReadsOfOneAccount(t *testing.T) {
 // What tells of a replay that was made takes no turn: an error would say that it was not made.
 func TestReadsOfOneAttemptTakeNoTurn(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 1)
+	s := openEvents(t, 1)
 	for range s.heavyReads.perAccount {
 		release, err := s.heavyReads.acquire(t.Context(), relay.System())
 		if err != nil {

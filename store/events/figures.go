@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"context"
@@ -79,7 +79,7 @@ type figureRow struct {
 
 // walk counts in slices. A slice is a range of the index on alias and id.
 func (c *counting) walk(q db.Query, alias int64) error {
-	before, floor, began := lastID, lowestID(c.out.From), time.Now()
+	before, floor, began := LastID, LowestID(c.out.From), time.Now()
 	for {
 		var rows []figureRow
 		if err := q.All(&rows, `SELECT id, state, status, latency_us * 1000 AS latency FROM events WHERE alias_id = ? AND id >= ? AND id < ?
@@ -109,7 +109,7 @@ func (c *counting) count(r *figureRow) {
 }
 
 func (r *figureRow) addTo(b *relay.Bucket, latencies *[]time.Duration) {
-	state := states[r.State&7]
+	state := States[r.State&7]
 	b.Events++
 	if relay.IsError(state, r.Status) {
 		b.Errors++
@@ -126,13 +126,14 @@ func (r *figureRow) addTo(b *relay.Bucket, latencies *[]time.Duration) {
 
 func (c *counting) figures() relay.Figures {
 	for i := range c.out.Buckets {
-		c.out.Buckets[i].Latency = latencyOf(c.latencies[i])
+		c.out.Buckets[i].Latency = LatencyOf(c.latencies[i])
 	}
-	c.out.Total.From, c.out.Total.Latency = c.out.From, latencyOf(c.all)
+	c.out.Total.From, c.out.Total.Latency = c.out.From, LatencyOf(c.all)
 	return c.out
 }
 
-func latencyOf(measured []time.Duration) relay.Latency {
+// LatencyOf gives quantiles of measured times, each of which is one of them.
+func LatencyOf(measured []time.Duration) relay.Latency {
 	n := len(measured)
 	if n == 0 {
 		return relay.Latency{}

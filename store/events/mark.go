@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"context"
@@ -27,7 +27,7 @@ func (s *Store) MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, cha
 		return err
 	}
 	return s.db.Update(ctx, "mark event", func(c *db.Tx) error {
-		e, err := ownEventForUpdate(c, who, id) // the alias too: its marks are counted
+		e, err := OwnEventForUpdate(c, who, id) // the alias too: its marks are counted
 		if err != nil {
 			return err
 		}

@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 		if err := people.HoldAccount(c, account); err != nil { // accounts before events: the order of locks
 			return err
 		}
-		if e, err = ownEventForUpdate(c, who, id); err != nil {
+		if e, err = OwnEventForUpdate(c, who, id); err != nil {
 			return err
 		}
 		before := account
@@ -59,7 +59,7 @@ func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, w
 			return err
 		}
 		if e.Blocker != "" && !want.View {
-			return notReplayable(&e)
+			return NotReplayable(&e)
 		}
 		name := people.NewName("shr_")
 		c.Do(`INSERT INTO shares (id, hash, event_id, alias_id, account_id, view, one_use, created_at, expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
@@ -99,7 +99,7 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 // RemoveShare revokes one share of an event.
 func (s *Store) RemoveShare(ctx context.Context, who relay.Actor, id relay.ID, share string) error {
 	return s.db.UpdateIf(ctx, people.Allow(who, relay.ScopeEventsShare), "remove share", func(c *db.Tx) error {
-		if _, err := ownEventForUpdate(c, who, id); err != nil {
+		if _, err := OwnEventForUpdate(c, who, id); err != nil {
 			return err
 		}
 		var owner int64

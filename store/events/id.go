@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"context"
@@ -55,9 +55,9 @@ func (s *idSource) raise(id relay.ID) {
 // arrived: lists look for events by the times of their ids.
 func (s *Store) NewID() relay.ID { return s.ids.next(s.db.Clock.Latest()) }
 
-// raiseIDs makes new ids follow the highest stored one, and new times the newest queued one. Where
+// RaiseIDs makes new ids follow the highest stored one, and new times the newest queued one. Where
 // ids are far ahead of the clock then, because that was set back, it notes by how much.
-func (s *Store) raiseIDs(ctx context.Context) error {
+func (s *Store) RaiseIDs(ctx context.Context) error {
 	var lead time.Duration
 	err := s.db.View(ctx, "read highest event id", func(q db.Query) error {
 		var last []relay.ID
@@ -90,10 +90,15 @@ func idLead(q db.Query) (time.Duration, error) {
 	return time.Duration(us) * time.Microsecond, err
 }
 
-// lowestID and its successor bound the ids of a time.
-func lowestID(t time.Time) (id relay.ID) {
+// LowestID and its successor bound the ids of a time.
+func LowestID(t time.Time) (id relay.ID) {
 	ms := max(t.UnixMilli(), 0)
 	binary.BigEndian.PutUint32(id[0:], uint32(ms>>16))
 	binary.BigEndian.PutUint16(id[4:], uint16(ms))
 	return id
+}
+
+// LastID is the highest possible id.
+var LastID = relay.ID{
+	0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
 }

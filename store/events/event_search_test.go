@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"errors"
@@ -13,7 +13,7 @@ import (
 func TestSearchPassesNothingOver(t *testing.T) {
 	t.Parallel()
 	const n = 40
-	s := figured(t, n)
+	s := openEvents(t, n)
 	if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 		_, err := c.Exec(`UPDATE events SET target = CAST('/needle' AS BLOB)`)
 		return err
@@ -43,9 +43,9 @@ func TestSearchPassesNothingOver(t *testing.T) {
 func TestSearchInResponses(t *testing.T) {
 	t.Parallel()
 	const n = 5
-	s := figured(t, n)
+	s := openEvents(t, n)
 	if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
-		_, err := c.Exec(`INSERT INTO payloads (` + payloadColumns + `)
+		_, err := c.Exec(`INSERT INTO payloads (` + PayloadColumns + `)
 			SELECT id, 1, CAST('needle' AS BLOB), NULL, 0, 0, NULL, 0, 0, 0, NULL, '', NULL, NULL FROM events`)
 		return err
 	}); err != nil {
@@ -71,11 +71,11 @@ func TestSearchInResponses(t *testing.T) {
 // the next page, which looks at it first and a little longer.
 func TestSearchInLargeBodies(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 3)
+	s := openEvents(t, 3)
 	var page relay.Page
 	err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 		for _, n := range []int{0, 1} {
-			if _, err := c.Exec(`INSERT INTO payloads (`+payloadColumns+`) SELECT id, ?, NULL, NULL, 0, 0, NULL, 2, 10, 10, NULL, '', NULL, NULL FROM events`, n); err != nil {
+			if _, err := c.Exec(`INSERT INTO payloads (`+PayloadColumns+`) SELECT id, ?, NULL, NULL, 0, 0, NULL, 2, 10, 10, NULL, '', NULL, NULL FROM events`, n); err != nil {
 				return err
 			}
 			for i, part := range []string{"no nee", "dle?"} {
@@ -125,10 +125,10 @@ func TestSearchInLargeBodies(t *testing.T) {
 func TestSearchInManyAttempts(t *testing.T) {
 	t.Parallel()
 	const n, attempts = 3, 3 * searchRows
-	s := figured(t, n)
+	s := openEvents(t, n)
 	if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
 		_, err := c.Exec(`WITH RECURSIVE k (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
-			INSERT INTO payloads (`+payloadColumns+`) SELECT (SELECT id FROM events ORDER BY id LIMIT 1 OFFSET 1), n, CAST('head' AS BLOB), NULL, 0, 0,
+			INSERT INTO payloads (`+PayloadColumns+`) SELECT (SELECT id FROM events ORDER BY id LIMIT 1 OFFSET 1), n, CAST('head' AS BLOB), NULL, 0, 0,
 			CASE n WHEN ? THEN CAST('the needle' AS BLOB) ELSE zeroblob(2000) END, 0, 10, 10, NULL, '', NULL, NULL FROM k`, attempts, attempts-5)
 		return err
 	}); err != nil {

@@ -1,56 +1,55 @@
-package store
+package events
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
-// figured is a store with n events of one alias of the system's, a minute apart.
-func figured(t *testing.T, n int) *Store {
+// openEvents opens a store of n events on SQLite, one each minute, of the alias 1 of the account alice.
+func openEvents(t *testing.T, n int) *Store {
 	t.Helper()
-	s, err := Open(t.Context(), Options{DataDir: t.TempDir()})
+	d, err := db.Open(t.Context(), db.Options{DataDir: t.TempDir()})
+	t.Cleanup(func() { _ = d.Close() })
+	if err == nil {
+		_, _, err = d.Migrate(t.Context())
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.db.Migrate(t.Context()); err != nil {
+	p := people.New(d, people.Options{Log: slog.New(slog.DiscardHandler)})
+	if _, err := p.CreateAccount(t.Context(), relay.System(), "alice", false); err != nil {
 		t.Fatal(err)
 	}
-	a, err := s.CreateAccount(t.Context(), relay.System(), "alice", false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	al, err := s.CreateAlias(t.Context(), relay.System(), "hooks", a.Name)
+	al, err := p.CreateAlias(t.Context(), relay.System(), "hooks", "alice")
 	if err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
-	err = s.db.Update(t.Context(), "insert", func(c *db.Tx) error {
+	if err := d.Update(t.Context(), "insert", func(c *db.Tx) error {
 		for i := range n {
 			at := now.Add(-time.Duration(i) * time.Minute)
-			id := lowestID(at)
+			id := LowestID(at)
 			id[15] = 1
-			if _, err := c.Exec(`INSERT INTO events (`+eventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
-				id, al.ID, db.Micros(at), db.Micros(at), delivered, i); err != nil {
-				return err
-			}
+			c.Do(`INSERT INTO events (`+EventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
+				id, al.ID, db.Micros(at), db.Micros(at), Delivered, i)
 		}
 		return nil
-	})
-	if err != nil {
+	}); err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return New(d, slog.New(slog.DiscardHandler), nil)
 }
 
 // When counting takes too long, the newest events are counted and how far back is
 // said; nothing is made up for the rest.
 func TestFiguresStopAtTheirBudget(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 100)
+	s := openEvents(t, 100)
 	now := time.Now().UTC()
 	for _, c := range []struct {
 		budget time.Duration
@@ -84,17 +83,8 @@ func TestQuantilesAreMeasuredValues(t *testing.T) {
 		0: {}, 1: {N: 1, P50: 1, P95: 1, P99: 1, Max: 1}, 2: {N: 2, P50: 1, P95: 2, P99: 2, Max: 2},
 		20: {N: 20, P50: 10, P95: 19, P99: 20, Max: 20}, 100: {N: 100, P50: 50, P95: 95, P99: 99, Max: 100},
 	} {
-		if got := latencyOf(of(n)); got != want {
+		if got := LatencyOf(of(n)); got != want {
 			t.Errorf("%d values: %+v, want %+v", n, got, want)
 		}
 	}
-}
-
-func serveSQLite(t *testing.T) *Store {
-	t.Helper()
-	s := figured(t, 0)
-	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
-		t.Fatal(err)
-	}
-	return s
 }

@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"encoding/binary"
@@ -8,9 +8,9 @@ import (
 	"relay/store/db"
 )
 
-// payloadColumns are the columns of one request (n = 0) or of what attempt n sent
+// PayloadColumns are the columns of one request (n = 0) or of what attempt n sent
 // and received.
-const payloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
+const PayloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
 
 // messageFields are the destinations of head, lines, framing, body, parts, stored, size, sha256 and
 // state of a stored message.
@@ -47,8 +47,8 @@ func (p *payload) headFields() []any {
 	return []any{&p.event, &p.n, &p.Head, &p.Lines, &p.extra, &p.interim}
 }
 
-// payloadValues are those of payloadColumns.
-func payloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byte) []any {
+// PayloadValues are those of PayloadColumns.
+func PayloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byte) []any {
 	b := &m.Body
 	body, stored := b.Data, int64(len(b.Data))
 	if b.Parts > 0 {
@@ -59,13 +59,13 @@ func payloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byt
 	}
 }
 
-// responseValues are those of what an attempt sent and received.
-func responseValues(event relay.ID, a *relay.Attempt) []any {
-	return payloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
+// ResponseValues are those of what an attempt sent and received.
+func ResponseValues(event relay.ID, a *relay.Attempt) []any {
+	return PayloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
 }
 
-// requestBytes is how many bytes a request counts in the queue.
-func requestBytes(m *relay.Message) int64 { return int64(len(m.Head)+len(m.Lines)) + m.Body.Size }
+// RequestBytes is how many bytes a request counts in the queue.
+func RequestBytes(m *relay.Message) int64 { return int64(len(m.Head)+len(m.Lines)) + m.Body.Size }
 
 // packInterim joins 1xx heads, each preceded by its length.
 func packInterim(heads [][]byte) []byte {
@@ -89,8 +89,8 @@ func unpackInterim(b []byte) [][]byte {
 	return heads
 }
 
-// packTiming encodes the five phases in microseconds; nil when there are none.
-func packTiming(a *relay.Attempt) []byte {
+// PackTiming encodes the five phases in microseconds; nil when there are none.
+func PackTiming(a *relay.Attempt) []byte {
 	if !a.HasTiming {
 		return nil
 	}
@@ -130,16 +130,17 @@ func faultMessage(to **relay.Fault) db.Column {
 	}
 }
 
-func faultText(f *relay.Fault) (code, message string) {
+// FaultText is how a fault is stored.
+func FaultText(f *relay.Fault) (code, message string) {
 	if f == nil {
 		return "", ""
 	}
 	return db.StorableText(f.Code), db.StorableText(f.Message)
 }
 
-// storedFault is a fault as it is read back.
-func storedFault(f *relay.Fault) *relay.Fault {
-	code, message := faultText(f)
+// StoredFault is a fault as it is read back.
+func StoredFault(f *relay.Fault) *relay.Fault {
+	code, message := FaultText(f)
 	if code == "" {
 		return nil
 	}

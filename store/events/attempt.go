@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"context"
@@ -13,25 +13,26 @@ import (
 	"relay/store/db"
 )
 
-// states in the order of their codes; see package migrations.
-var states = []string{
+// States in the order of their codes; see package migrations.
+var States = []string{
 	relay.StateQueued, relay.StateDelivering, relay.StateDelivered, relay.StateFailed,
 	relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
 }
 
 const (
-	queued = iota
-	delivering
-	delivered
-	failed
-	interrupted
-	canceled
-	rejected
-	incomplete
+	Queued = iota
+	Delivering
+	Delivered
+	Failed
+	Interrupted
+	Canceled
+	Rejected
+	Incomplete
 )
 
-func stateCode(state string) (int, error) {
-	if i := slices.Index(states, state); i >= 0 {
+// StateCode is how a state is stored.
+func StateCode(state string) (int, error) {
+	if i := slices.Index(States, state); i >= 0 {
 		return i, nil
 	}
 	return 0, fmt.Errorf("unknown state %q", state)
@@ -40,19 +41,21 @@ func stateCode(state string) (int, error) {
 var kinds = []string{relay.KindOriginal, relay.KindReplay}
 
 const (
-	original = iota
-	replay
+	Original = iota
+	Replay
 )
 
-func kindCode(a *relay.Attempt) int { return db.BoolToInt(a.Kind == relay.KindReplay) }
+// KindCode is how the kind of an attempt is stored.
+func KindCode(a *relay.Attempt) int { return db.BoolToInt(a.Kind == relay.KindReplay) }
 
-const attemptColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
+// AttemptColumns are the columns of a new attempt.
+const AttemptColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
 	released, from_queue, connection, identical, timing, has_response, status, response_state, claim_node, claim_boot, bytes`
 
 // attemptQuery reads attempts as they are shown: with the name of the node that ran them, and
 // whether they were released while they wait.
 const attemptQuery = `SELECT event_id, n, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
-	` + releasedWhileQueued + `, connection, identical, timing, has_response, status, response_state, caller_gone,
+	` + ReleasedWhileQueued + `, connection, identical, timing, has_response, status, response_state, caller_gone,
 	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), '') FROM attempts WHERE `
 
 // storedAttempt is a row of attemptQuery.
@@ -67,14 +70,14 @@ func (a *storedAttempt) fields() []any {
 		a.Timing, a.HasTiming = unpackTiming(packed)
 	})
 	return []any{
-		&a.event, &a.N, db.Code(&a.Kind, kinds), db.Code(&a.State, states), (*db.Time)(&a.ReceivedAt), (*db.Time)(&a.StartedAt), (*db.Time)(&a.EndedAt),
+		&a.event, &a.N, db.Code(&a.Kind, kinds), db.Code(&a.State, States), (*db.Time)(&a.ReceivedAt), (*db.Time)(&a.StartedAt), (*db.Time)(&a.EndedAt),
 		&a.Actor, faultCode(&a.Error), faultMessage(&a.Error), &a.Released, &a.Connection, &a.Identical, timing,
 		&a.HasResponse, &a.Status, &a.ResponseState, &a.CallerGone, &a.Node,
 	}
 }
 
-// attemptRow is what the store itself has to know of an attempt.
-type attemptRow struct {
+// AttemptRow is what the store itself has to know of an attempt.
+type AttemptRow struct {
 	EventID    relay.ID `db:"event_id"`
 	N          int      `db:"n"`
 	AliasID    int64    `db:"alias_id"`
@@ -88,24 +91,25 @@ type attemptRow struct {
 	Bytes      int64    `db:"bytes"`
 }
 
-const attemptRowColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, from_queue, claim_node, bytes`
+// AttemptRowColumns are those of AttemptRow.
+const AttemptRowColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, from_queue, claim_node, bytes`
 
-// attemptValues are those of attemptColumns for a new attempt, whose request counts bytes in the
+// AttemptValues are those of AttemptColumns for a new attempt, whose request counts bytes in the
 // queue. Unless it is queued, the node has claimed it.
-func attemptValues(e *relay.Event, a *relay.Attempt, state int, node string, bytes int64) []any {
-	if state == queued {
+func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, bytes int64) []any {
+	if state == Queued {
 		node = ""
 	}
-	code, message := faultText(a.Error)
+	code, message := FaultText(a.Error)
 	return []any{
-		e.ID, a.N, e.AliasID, kindCode(a), state, db.Micros(a.ReceivedAt), db.Micros(a.StartedAt), db.Micros(a.EndedAt), db.StorableText(a.Actor), code, message,
-		db.BoolToInt(a.Released), 0, db.StorableText(a.Connection), identical(a), packTiming(a), db.BoolToInt(a.HasResponse), a.Status,
+		e.ID, a.N, e.AliasID, KindCode(a), state, db.Micros(a.ReceivedAt), db.Micros(a.StartedAt), db.Micros(a.EndedAt), db.StorableText(a.Actor), code, message,
+		db.BoolToInt(a.Released), 0, db.StorableText(a.Connection), Identical(a), PackTiming(a), db.BoolToInt(a.HasResponse), a.Status,
 		db.StorableText(a.ResponseState), node, 0, bytes,
 	}
 }
 
-// identical is how Identical of an attempt is stored.
-func identical(a *relay.Attempt) any {
+// Identical is how Identical of an attempt is stored.
+func Identical(a *relay.Attempt) any {
 	if a.Identical == nil {
 		return nil
 	}
@@ -120,8 +124,8 @@ func (p *payload) fill(a *relay.Attempt) {
 	}
 }
 
-// hasPayload reports whether an attempt has bytes to store.
-func hasPayload(a *relay.Attempt) bool {
+// HasPayload reports whether an attempt has bytes to store.
+func HasPayload(a *relay.Attempt) bool {
 	return a.HasResponse || len(a.SentHead) > 0 || len(a.Interim) > 0
 }
 
@@ -189,7 +193,7 @@ func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page
 	}
 	var list []*payload
 	err = s.db.Snapshot(ctx, "read attempts", func(q db.Query) error {
-		e, err := findEvent(q, who, id)
+		e, err := FindEvent(q, who, id)
 		if err != nil {
 			return err
 		}
@@ -259,11 +263,12 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 	return heads, err
 }
 
-func (r *attemptRow) ref() relay.AttemptRef { return relay.AttemptRef{Event: r.EventID, N: r.N} }
+// Ref names the attempt.
+func (r *AttemptRow) Ref() relay.AttemptRef { return relay.AttemptRef{Event: r.EventID, N: r.N} }
 
 // interrupt ends an attempt whose delivering process has ended. The caller has locked the
 // event.
-func interrupt(c *db.Tx, row *attemptRow, fault relay.Fault) error {
+func interrupt(c *db.Tx, row *AttemptRow, fault relay.Fault) error {
 	now := db.Micros(c.Now())
 	n, err := c.Exec(`UPDATE attempts SET state = 4, ended_at = ?, error_code = ?, error_message = ?
 		WHERE event_id = ? AND n = ? AND state = 1 AND claim_node = ?`,
@@ -271,23 +276,23 @@ func interrupt(c *db.Tx, row *attemptRow, fault relay.Fault) error {
 	if err != nil || n == 0 {
 		return err
 	}
-	if err := c.RunOne(endEvent, []any{row.EventID, row.N, interrupted, fault.Code, fault.Message, 0, nil, ""}); err != nil {
+	if err := c.RunOne(EndEvent, []any{row.EventID, row.N, Interrupted, fault.Code, fault.Message, 0, nil, ""}); err != nil {
 		return err
 	}
 	c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: row.N})
 	if row.FromQueue == 0 {
 		return nil
 	}
-	dequeueAttempt(c, row.EventID, row.N)
-	return requeue(c, row)
+	DequeueAttempt(c, row.EventID, row.N)
+	return Requeue(c, row)
 }
 
 const maxRequeues = 3
 
-// requeue appends a new queued attempt for one that was interrupted after it had
+// Requeue appends a new queued attempt for one that was interrupted after it had
 // been taken from the queue, at most three times for an event. It takes the place
 // in the queue that the interrupted one had.
-func requeue(c *db.Tx, row *attemptRow) error {
+func Requeue(c *db.Tx, row *AttemptRow) error {
 	var before int
 	if err := c.Get(&before, `SELECT COUNT(*) FROM attempts WHERE event_id = ? AND actor = ?`, row.EventID, string(relay.ActorQueue)); err != nil {
 		return err
@@ -300,11 +305,11 @@ func requeue(c *db.Tx, row *attemptRow) error {
 		error_code = '', error_message = '' WHERE id = ? RETURNING attempts`, row.EventID); err != nil {
 		return err
 	}
-	c.Do(`INSERT INTO attempts (`+attemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
+	c.Do(`INSERT INTO attempts (`+AttemptColumns+`) VALUES (?, ?, ?, 1, 0, ?, 0, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', '', 0, ?)`,
 		row.EventID, n, row.AliasID, row.ReceivedAt, string(relay.ActorQueue), row.Bytes)
 	c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: row.AliasID, Event: row.EventID, N: n},
 		relay.Change{Kind: relay.ChangeQueue, Alias: row.AliasID})
-	enqueueAttempt(c, row.EventID, n)
+	EnqueueAttempt(c, row.EventID, n)
 	return nil
 }
 
@@ -312,39 +317,23 @@ var interruptedFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the relay stopped while this attempt was under way; replay it if the local server did not get it",
 }
 
-// sweep ends every attempt whose node is no row of nodes: it was left by an earlier version,
-// or written by a node in the moment in which it was swept. It returns how many there were.
-func (s *Store) sweep(ctx context.Context) (int, error) {
-	total := 0
-	for {
-		n := 0
-		err := s.db.Update(ctx, "sweep interrupted attempts", func(c *db.Tx) (err error) {
-			n, err = interruptSome(c, `NOT EXISTS (SELECT 1 FROM nodes WHERE id = attempts.claim_node)`)
-			return err
-		})
-		if total += n; err != nil || n == 0 {
-			return total, err
-		}
-	}
-}
-
-// interruptSome ends up to 200 attempts under way that match where, and returns how many
+// InterruptSome ends up to 200 attempts under way that match where, and returns how many
 // there were.
-func interruptSome(c *db.Tx, where string, args ...any) (int, error) {
-	var rows []attemptRow
-	if err := c.All(&rows, `SELECT `+attemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
+func InterruptSome(c *db.Tx, where string, args ...any) (int, error) {
+	var rows []AttemptRow
+	if err := c.All(&rows, `SELECT `+AttemptRowColumns+` FROM attempts WHERE state = 1 AND `+where+` LIMIT 200`, args...); err != nil {
 		return 0, err
 	}
-	return len(rows), interruptAll(c, rows, interruptedFault)
+	return len(rows), InterruptAll(c, rows, interruptedFault)
 }
 
-// interruptAll locks the events of attempts and then ends the attempts; see interrupt.
-func interruptAll(c *db.Tx, rows []attemptRow, fault relay.Fault) error {
+// InterruptAll locks the events of attempts and then ends the attempts; see interrupt.
+func InterruptAll(c *db.Tx, rows []AttemptRow, fault relay.Fault) error {
 	ids := make([]relay.ID, len(rows))
 	for i := range rows {
 		ids[i] = rows[i].EventID
 	}
-	if err := lockEvents(c, ids); err != nil {
+	if err := LockEvents(c, ids); err != nil {
 		return err
 	}
 	for i := range rows {

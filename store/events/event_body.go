@@ -1,4 +1,4 @@
-package store
+package events
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"relay"
 	"relay/budget"
@@ -107,7 +108,7 @@ func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) erro
 // actor in. Parts that wait in the spool are read from there, so that a request that was
 // stored first can be forwarded while Postgres is unreachable.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
-	if part := s.spool.Part(id, n, i); part != nil {
+	if part := s.parts().Part(id, n, i); part != nil {
 		return part, nil
 	}
 	err = s.db.View(ctx, "read body part", func(q db.Query) error {
@@ -126,7 +127,7 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 // follow. A part may still become unreadable afterwards, if the spool is drained and Postgres
 // becomes unreachable again before the part is read: then the request ends incomplete.
 func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
-	missing := s.spool.MissingParts(id, n, parts)
+	missing := s.parts().MissingParts(id, n, parts)
 	if len(missing) == 0 {
 		return nil
 	}
@@ -136,8 +137,13 @@ func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 			return err
 		}
 		if slices.ContainsFunc(missing, func(i int) bool { return !slices.Contains(stored, i) }) {
-			return errPartsLost
+			return ErrPartsLost
 		}
 		return nil
 	})
+}
+
+// ErrPartsLost refuses a message of which a part is not stored.
+var ErrPartsLost = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second, Detail: "a part of the body could not be stored",
 }

@@ -1,0 +1,181 @@
+package store
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"relay"
+	"relay/store/db"
+	"relay/store/events"
+	"relay/store/people"
+)
+
+// BeginReplay appends a replay attempt; see delivery.Queue.
+func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
+	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
+		return nil, err
+	}
+	if err := s.caughtUp(); err != nil {
+		return nil, err
+	}
+	if deliver && s.MayClaim() != nil { // the database was away a moment ago: the replay would be queued
+		s.RefreshPeers(ctx)
+	}
+	var claim relay.Claim
+	err := s.db.Update(ctx, "begin replay", func(c *db.Tx) error {
+		e, err := events.FindEvent(c.Query, who, id)
+		if err != nil {
+			return err
+		}
+		if e.Blocker != "" {
+			return events.NotReplayable(&e)
+		}
+		now, state, started, node := s.db.Clock.Arrival(s.db.Clock.Wall()), events.Queued, time.Time{}, ""
+		if deliver {
+			state, started, node = events.Delivering, now, s.NodeID()
+		}
+		n := 0
+		if err := c.Get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
+			WHERE id = ? AND state < 6 RETURNING attempts`, db.Micros(now), state, id); err != nil {
+			return err
+		}
+		c.Do(`INSERT INTO attempts (`+events.AttemptColumns+`)
+			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
+				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
+			id, n, e.AliasID, state, db.Micros(now), db.Micros(started), db.StorableText(who.String()), node, 0, id)
+		c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
+		if !deliver {
+			events.EnqueueAttempt(c, id, n)
+			c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+		}
+		if claim, err = db.RowOf(c.Query, events.ClaimFields, events.ClaimedSQL, id, id, n); err != nil {
+			return err
+		}
+		return people.AuditOfAlias(c, who, e.AliasID, "replay", id.String(), "attempt "+strconv.Itoa(n))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &claim, nil
+}
+
+// releaseSlice is how many attempts one transaction of Release changes, so that SQLite's only
+// writer is held for a few ms.
+const releaseSlice = 1000
+
+// Release permits the automatic delivery of the inbound events that were queued while the
+// alias was offline; see delivery.Queue. It releases the oldest first, in several
+// transactions: when it fails, some events may have been released.
+func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
+	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
+		return 0, err
+	}
+	until := int64(-1)
+	for more := true; more; {
+		n := 0
+		err := s.db.Update(ctx, "release queued events", func(c *db.Tx) error {
+			a, err := people.FindAlias(c.Query, who, alias)
+			if err != nil {
+				return err
+			}
+			if until < 0 { // what comes later is not released
+				if err := c.Get(&until, `SELECT COALESCE(MAX(received_at), 0) FROM queue WHERE alias_id = ?`, a.ID); err != nil {
+					return err
+				}
+			}
+			if n, err = releaseSome(c, a.ID, until); err != nil {
+				return err
+			}
+			if n == releaseSlice || released+n == 0 {
+				return nil
+			}
+			return people.Audit(c, who, a.Owner, "replay-queued", a.Name, strconv.Itoa(released+n)+" events")
+		})
+		if err != nil {
+			return released, err
+		}
+		released, more = released+n, n == releaseSlice
+	}
+	return released, nil
+}
+
+// releaseSome releases the oldest inbound events of an alias that arrived until a time, and
+// returns how many. It changes only the queue: who reads a queued attempt takes released
+// from there, and what ends the waiting copies it to the attempt.
+func releaseSome(c *db.Tx, alias, until int64) (int, error) {
+	var rows []events.AttemptRow
+	if err := c.All(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue
+			WHERE alias_id = ? AND received_at <= ? AND claim_node = '' AND kind = 0 AND released = 0
+			ORDER BY received_at, event_id, n LIMIT ?) AND claim_node = '' AND released = 0
+		RETURNING event_id, n`, alias, until, releaseSlice); err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: alias})
+	for _, r := range rows {
+		c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: alias, Event: r.EventID, N: r.N})
+	}
+	return len(rows), nil
+}
+
+// cancelSlice is how many attempts one transaction of Cancel changes; see releaseSlice.
+const cancelSlice = 1000
+
+// Cancel cancels the queued attempts of an event, the oldest first, in several transactions: when
+// it fails, some may be canceled. It returns conflict when none is queued.
+func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
+	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
+		return err
+	}
+	until := 0 // what is asked for later is not canceled
+	for first, more := true, true; more; first = false {
+		err := s.db.Update(ctx, "cancel queued attempts", func(c *db.Tx) error {
+			if _, err := events.FindEvent(c.Query, who, id); err != nil {
+				return err
+			}
+			if err := events.LockEvents(c, []relay.ID{id}); err != nil {
+				return err
+			}
+			e, err := events.FindEvent(c.Query, who, id)
+			if err != nil {
+				return err
+			}
+			if first {
+				until = e.AttemptCount
+			}
+			n, err := cancelSome(c, who, &e, until)
+			switch more = n == cancelSlice; {
+			case err != nil || !first:
+				return err
+			case n == 0:
+				return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
+			}
+			return people.AuditOfAlias(c, who, e.AliasID, "cancel", id.String(), "")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cancelSome cancels the oldest queued attempts of a locked event up to a number, and returns how
+// many.
+func cancelSome(c *db.Tx, who relay.Actor, e *relay.Event, until int) (int, error) {
+	fault := relay.Fault{Code: relay.CodeCanceled, Message: "canceled by " + db.StorableText(who.String()) + " while it waited"}
+	var rows []events.AttemptRow
+	if err := c.All(&rows, `UPDATE attempts SET state = 5, ended_at = ?, error_code = ?, error_message = ?, released = `+events.ReleasedWhileQueued+`
+		WHERE event_id = ? AND state = 0 AND n IN (SELECT n FROM attempts WHERE event_id = ? AND state = 0 AND n <= ? ORDER BY n LIMIT ?)
+		RETURNING event_id, n`, db.Micros(c.Now()), fault.Code, fault.Message, e.ID, e.ID, until, cancelSlice); err != nil || len(rows) == 0 {
+		return 0, err
+	}
+	last := 0
+	for _, r := range rows {
+		last = max(last, r.N)
+		c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: e.ID, N: r.N})
+	}
+	c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
+	c.Do(`DELETE FROM queue WHERE event_id = ? AND n <= ?
+		AND EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = queue.event_id AND a.n = queue.n AND a.state = 5)`, e.ID, last)
+	return len(rows), c.RunOne(events.EndEvent, []any{e.ID, last, events.Canceled, fault.Code, fault.Message, 0, nil, ""}) // what the event says is of the last one
+}

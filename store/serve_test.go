@@ -1,0 +1,57 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/db"
+	"relay/store/events"
+)
+
+// figured is a store with n events of one alias of the system's, a minute apart.
+func figured(t *testing.T, n int) *Store {
+	t.Helper()
+	s, err := Open(t.Context(), Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	if _, _, err := s.db.Migrate(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	a, err := s.CreateAccount(t.Context(), relay.System(), "alice", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	al, err := s.CreateAlias(t.Context(), relay.System(), "hooks", a.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	err = s.db.Update(t.Context(), "insert", func(c *db.Tx) error {
+		for i := range n {
+			at := now.Add(-time.Duration(i) * time.Minute)
+			id := events.LowestID(at)
+			id[15] = 1
+			if _, err := c.Exec(`INSERT INTO events (`+events.EventColumns+`) VALUES (?, ?, ?, ?, '', 0, 'POST', x'', 1, '', '', '', '', 0, 0, ?, '', '', 200, ?, 1, 1, '', 0)`,
+				id, al.ID, db.Micros(at), db.Micros(at), events.Delivered, i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func serveSQLite(t *testing.T) *Store {
+	t.Helper()
+	s := figured(t, 0)
+	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
