@@ -2,14 +2,10 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"relay"
 	"relay/record"
 )
-
-// inviteLifetime is how long an invitation is good for.
-const inviteLifetime = 3 * 24 * time.Hour
 
 // auditInput bounds the audit log.
 type auditInput struct {
@@ -70,11 +66,7 @@ func (s *server) addUserRoutes() {
 		})
 	addJSON(s, user.on("POST /users/{user}/invite", "create-invite", "Create a one-time registration link", 201, 404),
 		func(ctx context.Context, c *requestInfo, _ *noInput) (*record.Invite, error) {
-			if err := s.Limits.Create(c.who); err != nil {
-				return nil, err
-			}
-			expires := time.Now().Add(inviteLifetime)
-			secret, err := s.Accounts.CreateInvite(ctx, c.who, c.path("user"), inviteLifetime)
+			secret, expires, err := s.grants().CreateInvite(ctx, c.who, c.path("user"))
 			return record.OfInvite(secret, expires, s.Site), err
 		})
 }

@@ -2,11 +2,11 @@ package api
 
 import (
 	"context"
-	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"relay"
+	"relay/grant"
 	"relay/record"
 )
 
@@ -35,40 +35,16 @@ func (s *server) addTokenRoutes() {
 
 func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[tokenBody]) (out record.Token, err error) {
 	b := in.Body
-	if fault := record.NameFault(b.Name); fault != "" {
-		return out, invalid("body.name", fault, nil)
-	}
-	scopes := c.who.Scopes
-	if len(b.Scopes) > 0 {
-		if scopes, err = relay.ParseScopes(b.Scopes); err != nil {
-			return out, invalid("body.scopes", relay.AsError(err).Detail, nil)
-		}
-	}
-	alias := ""
+	want := grant.TokenRequest{Name: b.Name, Scopes: b.Scopes, Renew: b.Renew}
 	if b.Alias != nil {
-		if alias = *b.Alias; alias == "" { // as from a script whose variable is not set: it would get a token for all aliases
+		if want.Alias = *b.Alias; want.Alias == "" { // as from a script whose variable is not set: it would get a token for all aliases
 			return out, invalid("body.alias", "is empty; leave it out for a token of all aliases", nil)
 		}
 	}
-	expires, err := parseExpiry(b.ExpiresIn)
-	if err != nil {
+	if want.ExpiresAt, err = parseExpiry(b.ExpiresIn); err != nil {
 		return out, err
 	}
-	var renewal time.Duration
-	switch {
-	case b.Renew && expires.IsZero():
-		return out, invalid("body.renew", "needs an expiresIn", nil)
-	case b.Renew && !c.who.ExpiresAt.IsZero():
-		return out, relay.Errorf(relay.CodeForbidden, "a login or token that expires cannot make a token that is renewed")
-	case b.Renew:
-		renewal = time.Until(expires).Round(time.Second)
-	}
-	if err := s.Limits.Create(c.who); err != nil {
-		return out, err
-	}
-	token, secret, err := s.Accounts.CreateToken(ctx, c.who, relay.Token{
-		Account: c.who.Account, AccountName: c.who.AccountName, Name: b.Name, Scopes: scopes, Alias: alias, ExpiresAt: expires, Renewal: renewal,
-	})
+	token, secret, err := s.grants().CreateToken(ctx, c.who, want)
 	return record.OfToken(token, secret), err
 }
 

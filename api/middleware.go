@@ -14,6 +14,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/grant"
 	"relay/record"
 )
 
@@ -26,7 +27,7 @@ type requestInfo struct {
 	route    *route                   // nil when nothing matched
 	path     func(name string) string // the value of a placeholder in the path
 	who      relay.Actor
-	share    relay.Share        // of routes with a share token
+	held     grant.Held         // of routes with a share token
 	event    *relay.Event       // what {id} or the share names, as much as the route asked for
 	attempt  *relay.Attempt     // of event: what {n} names
 	alias    *relay.Alias       // what {alias} or ?alias= names

@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"relay"
+	"relay/grant"
 	"relay/record"
 )
 
@@ -53,7 +54,7 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	if err != nil {
 		return err
 	}
-	if refused := checkReplayable(c.event); refused != nil {
+	if refused := grant.Replayable(c.event); refused != nil {
 		return refused
 	}
 	c.waited = true
@@ -80,19 +81,11 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *request
 	if err != nil {
 		return err
 	}
-	if refused := checkReplayable(c.event); refused != nil {
-		return refused
-	}
-	if err := s.Limits.ShareReplay(c.share.ID); err != nil {
-		return err
-	}
-	if _, _, err := s.Accounts.ShareActor(r.Context(), r.PathValue("token"), true); err != nil {
-		return err
-	}
-	c.waited = true
-	e, n, err := s.replayAs(r.Context(), c.who, c.event.ID, wait)
+	e, n, err := s.grants().ReplayShared(r.Context(), c.held, func(ctx context.Context, who relay.Actor, id relay.ID) (*relay.Event, int, error) {
+		c.waited = true
+		return s.replayAs(ctx, who, id, wait)
+	})
 	if err != nil {
-		_ = s.Accounts.ReturnShareUse(context.WithoutCancel(r.Context()), c.share, err)
 		return err
 	}
 	return writeJSON(w, replayStatus(e, n), record.OfSharedReplay(e, n))
@@ -159,16 +152,6 @@ func (s *server) replayed(ctx context.Context, c *requestInfo, e *relay.Event, n
 		full.Attempts = slices.Insert(full.Attempts, at, *made)
 	}
 	return full
-}
-
-// checkReplayable refuses early, before the rate is counted; nil = it can be sent again.
-func checkReplayable(e *relay.Event) *relay.Error {
-	if e.Blocker == "" {
-		return nil
-	}
-	refused := relay.Errorf(relay.CodeEventNotReplayable, "this event cannot be replayed: %s", record.BlockerText(e.Blocker))
-	refused.Reason = e.Blocker
-	return refused
 }
 
 func replayStatus(e *relay.Event, n int) int {

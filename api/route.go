@@ -19,6 +19,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"relay"
+	"relay/grant"
 	"relay/record"
 )
 
@@ -332,9 +333,9 @@ func parseExpiry(text *string) (time.Time, error) {
 	if text == nil {
 		return time.Time{}, nil
 	}
-	d, err := relay.ParseDuration(*text)
-	if err != nil || d <= 0 || d > 100*365*24*time.Hour {
+	at, ok := grant.Expiry(*text)
+	if !ok {
 		return time.Time{}, invalid("body.expiresIn", "expected a duration above 0 such as 12h or 7d, or null for never", shortValue(*text))
 	}
-	return time.Now().Add(d), nil
+	return at, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"relay"
+	"relay/grant"
 	"relay/record"
 )
 
@@ -74,7 +75,7 @@ func (s *server) addShareRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		shown := record.OfShared(c.event, c.share, states[0].State == relay.TunnelOnline)
+		shown := record.OfShared(c.event, c.held.Share, states[0].State == relay.TunnelOnline)
 		return &sharedOutput{Referrer: "no-referrer", Robots: "noindex", Body: shown}, nil
 	})
 }
@@ -92,33 +93,18 @@ func (s *server) createShare(ctx context.Context, c *requestInfo, in *shareInput
 	if err != nil {
 		return out, err
 	}
-	if refused := checkReplayable(c.event); refused != nil && !wanted.View {
-		refused.Detail += `; a share with "view":true can still show it`
-		return out, refused
-	}
-	if err := s.Limits.Create(c.who); err != nil {
-		return out, err
-	}
-	share, secret, err := s.Accounts.CreateShare(ctx, c.who, c.event.ID, relay.Share{View: wanted.View, OneUse: wanted.OneUse, ExpiresAt: expires})
+	share, secret, err := s.grants().CreateShare(ctx, c.who, grant.ShareRequest{Event: c.event.ID, View: wanted.View, OneUse: wanted.OneUse, ExpiresAt: expires})
 	return record.OfShare(share, secret, s.Site), err
 }
 
 // sharedEvent resolves {token}; unknown, expired and revoked are one answer.
 func (s *server) sharedEvent(r *http.Request, c *requestInfo) error {
-	var share relay.Share
-	who, err := s.lookUpSecret(r, r.PathValue("token"), func(ctx context.Context, secret string) (who relay.Actor, err error) {
-		who, share, err = s.Accounts.ShareActor(ctx, secret, false)
-		return who, err
-	})
-	if err != nil {
-		return err
+	most := record.MaxBody
+	if r.Method == http.MethodPost {
+		most = 0
 	}
-	c.who, c.share = who, share
-	most := 0
-	if share.View && r.Method != http.MethodPost {
-		most = record.MaxBody
-	}
-	c.event, err = record.ReadShared(r.Context(), s.Events, who, who.Shared, most)
+	held, err := s.grants().CurrentShare(r.Context(), grant.HeldRequest{Remote: r.RemoteAddr, Secret: r.PathValue("token"), MaxBody: most})
+	c.who, c.held, c.event = held.Actor, held, held.Event
 	return err
 }
 
@@ -126,4 +112,9 @@ type sharedOutput struct {
 	Referrer string `header:"Referrer-Policy"`
 	Robots   string `header:"X-Robots-Tag"`
 	Body     *record.SharedEvent
+}
+
+// grants are what the API and the dashboard make and use alike.
+func (s *server) grants() grant.Grants {
+	return grant.Grants{Accounts: s.Accounts, Events: s.Events, Limits: s.Limits}
 }

@@ -6,13 +6,13 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
-	"time"
 
 	"github.com/a-h/templ"
 
 	"relay"
 	"relay/dashboard/body"
 	"relay/dashboard/page"
+	"relay/grant"
 	"relay/record"
 	"relay/wire"
 )
@@ -83,10 +83,8 @@ func (p pages) createShare(_ http.ResponseWriter, r *http.Request, who relay.Act
 	}
 	secret := page.MadeByForm(r)
 	if *secret == "" {
-		if err := p.Limits.Create(who); err != nil {
-			return nil, err
-		}
-		if _, *secret, err = p.Accounts.CreateShare(r.Context(), who, id, want); err != nil {
+		_, *secret, err = p.Grants().CreateShare(r.Context(), who, grant.ShareRequest{Event: id, View: want.View, OneUse: want.OneUse, ExpiresAt: want.ExpiresAt})
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -102,11 +100,11 @@ func (p pages) createShare(_ http.ResponseWriter, r *http.Request, who relay.Act
 func wantedShare(q url.Values) (relay.Share, error) {
 	want := relay.Share{View: q.Get("view") == "on", OneUse: q.Get("oneUse") == "on"}
 	if text := q.Get("expires"); text != "" {
-		d, err := relay.ParseDuration(text)
-		if err != nil || d <= 0 || d > 100*365*24*time.Hour {
+		at, ok := grant.Expiry(text)
+		if !ok {
 			return want, relay.Errorf(relay.CodeValidationFailed, "expires: expected a time to live such as 12h or 7d, or nothing for never")
 		}
-		want.ExpiresAt = time.Now().Add(d)
+		want.ExpiresAt = at
 	}
 	return want, nil
 }
@@ -131,17 +129,18 @@ type sharedView struct {
 
 // sharedEvent is the public page of a share.
 func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	who, share, e, err := p.currentShare(w, r)
+	held, err := p.currentShare(w, r)
 	if err != nil {
 		return nil, err
 	}
+	e := held.Event
 	states, err := p.Deliver.Status(r.Context(), []relay.Alias{{ID: e.AliasID, Name: e.Alias}})
 	if err != nil {
 		return nil, err
 	}
-	v := sharedOf(record.OfShared(e, share, states[0].State == relay.TunnelOnline))
+	v := sharedOf(record.OfShared(e, held.Share, states[0].State == relay.TunnelOnline))
 	v.Action = page.SharePath(r.PathValue("token"), "replay")
-	if v.Result, err = p.resultOf(r.Context(), who, e, r.URL.Query().Get("attempt")); err != nil {
+	if v.Result, err = p.resultOf(r.Context(), held.Actor, e, r.URL.Query().Get("attempt")); err != nil {
 		return nil, err
 	}
 	return sharedPage(v), nil
@@ -150,21 +149,15 @@ func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compon
 // currentShare is the share whose token is in the address, and its event with what the
 // holder may see; looking counts no use. The headers keep the address, which contains the
 // secret, out of referrers and search engines.
-func (p pages) currentShare(w http.ResponseWriter, r *http.Request) (who relay.Actor, share relay.Share, e *relay.Event, err error) {
+func (p pages) currentShare(w http.ResponseWriter, r *http.Request) (grant.Held, error) {
 	w.Header().Set("Referrer-Policy", "no-referrer")
 	w.Header().Set("X-Robots-Tag", "noindex, nofollow")
-	most := 0
-	who, err = page.LookUpSecret(p.Pages.Pages, r, r.PathValue("token"), func(ctx context.Context, secret string) (who relay.Actor, err error) {
-		who, share, err = p.Accounts.ShareActor(ctx, secret, false)
-		return who, err
-	})
-	if share.View && r.Method != http.MethodPost {
-		most = body.Shown
+	most := body.Shown
+	if r.Method == http.MethodPost {
+		most = 0
 	}
-	if err == nil {
-		e, err = record.ReadShared(r.Context(), p.Events, who, who.Shared, most)
-	}
-	return who, share, e, shareError(err)
+	held, err := p.Grants().CurrentShare(r.Context(), grant.HeldRequest{Remote: r.RemoteAddr, Secret: r.PathValue("token"), MaxBody: most})
+	return held, shareError(err)
 }
 
 func shareError(err error) error {
@@ -176,7 +169,8 @@ func shareError(err error) error {
 
 // sharedReplay sends the event of a share again.
 func (p pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	who, share, e, err := p.currentShare(w, r)
+	held, err := p.currentShare(w, r)
+	who := held.Actor
 	if err != nil && relay.AsError(err).Code == relay.CodeNotFound { // the form of a share for one use, sent again, gets the answer to the first time
 		var unused error
 		if who, unused = p.Accounts.UsedShare(r.Context(), r.PathValue("token")); unused != nil {
@@ -189,31 +183,22 @@ func (p pages) sharedReplay(w http.ResponseWriter, r *http.Request) (templ.Compo
 		if err != nil {
 			return nil, err
 		}
-		return p.replayShared(w, r, who, share, e)
+		return p.replayShared(w, r, held)
 	})(w, r, who)
 }
 
-func (p pages) replayShared(w http.ResponseWriter, r *http.Request, who relay.Actor, share relay.Share, e *relay.Event) (templ.Component, error) {
-	if e.Blocker != "" {
-		return nil, relay.Errorf(relay.CodeEventNotReplayable, "%s", blockerText(e.Blocker))
-	}
-	if err := p.Limits.ShareReplay(share.ID); err != nil {
-		return nil, err
-	}
-	token := r.PathValue("token")
-	if _, _, err := p.Accounts.ShareActor(r.Context(), token, true); err != nil {
+func (p pages) replayShared(w http.ResponseWriter, r *http.Request, held grant.Held) (templ.Component, error) {
+	replayed, n, err := p.Grants().ReplayShared(r.Context(), held, func(ctx context.Context, who relay.Actor, id relay.ID) (*relay.Event, int, error) {
+		return p.Deliver.Replay(ctx, who, id, page.ReplayWait)
+	})
+	if err != nil {
 		return nil, shareError(err)
 	}
-	replayed, n, err := p.Deliver.Replay(r.Context(), who, e.ID, page.ReplayWait)
-	if err != nil {
-		_ = p.Accounts.ReturnShareUse(context.WithoutCancel(r.Context()), share, err)
-		return nil, err
+	if held.Share.OneUse { // its address shows nothing any more
+		held.Share.View = false
+		return sharedPage(sharedView{SharedEvent: record.OfShared(held.Event, held.Share, false), Spent: true, Result: replayed.Attempt(n)}), nil
 	}
-	if share.OneUse { // its address shows nothing any more
-		share.View = false
-		return sharedPage(sharedView{SharedEvent: record.OfShared(e, share, false), Spent: true, Result: replayed.Attempt(n)}), nil
-	}
-	return page.SeeOther(w, r, nil, page.SharePath(token)+"?attempt="+strconv.Itoa(n)+"#result")
+	return page.SeeOther(w, r, nil, page.SharePath(held.Secret)+"?attempt="+strconv.Itoa(n)+"#result")
 }
 
 func sharedOf(s *record.SharedEvent) sharedView {

@@ -23,6 +23,7 @@ import (
 	"relay"
 	"relay/budget"
 	"relay/cookie"
+	"relay/grant"
 	"relay/record"
 	"relay/sockets"
 )
@@ -122,6 +123,11 @@ func (p *Pages) nowhere() http.Handler {
 		}
 		nothing.ServeHTTP(w, r)
 	})
+}
+
+// Grants are what the pages and the API make and use alike.
+func (p *Pages) Grants() grant.Grants {
+	return grant.Grants{Accounts: p.Accounts, Events: p.Events, Limits: p.Limits}
 }
 
 // pattern is the pattern of the route of a path, "/" where there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"relay"
+	"relay/grant"
 )
 
 // Accounts is who is signed in and what they may do. store satisfies it.
@@ -68,11 +69,5 @@ type Limits interface {
 	Stream(who relay.Actor) (release func(), err error)
 	// Replay counts a replay or release of a session.
 	Replay(who relay.Actor) error
-	// ShareReplay counts a replay by a share, by its id.
-	ShareReplay(share string) error
-	// Create counts a login, link, share, token or key that an account makes.
-	Create(who relay.Actor) error
-	// LookUpSecret calls look for a secret that remote (host:port) shows, unless too many
-	// wrong ones came from there lately. look returns ErrNotFound for a wrong one.
-	LookUpSecret(remote, secret string, look func() error) error
+	grant.Limits
 }

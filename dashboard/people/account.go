@@ -7,13 +7,12 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"time"
-	"unicode/utf8"
 
 	"github.com/a-h/templ"
 
 	"relay"
 	"relay/dashboard/page"
+	"relay/grant"
 	"relay/record"
 )
 
@@ -92,11 +91,6 @@ var lifetimes = []struct{ Value, Text string }{
 	{"never", "never"},
 }
 
-const (
-	maxTokenName = 100 // characters
-	maxTokenLife = 100 * 365 * 24 * time.Hour
-)
-
 // scopesText says what a token may do.
 func scopesText(scopes relay.Scope) string {
 	if scopes == relay.AllScopes {
@@ -109,17 +103,14 @@ func scopesText(scopes relay.Scope) string {
 // so there is no page to go to that could show it.
 func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	f := page.Posted("token", r)
-	t := tokenOf(f, time.Now())
+	want := tokenOf(f)
 	if f.Failed() {
 		return page.FormPage(p.account).Finish(w, r, who, f, nil, "", "")
 	}
 	secret := page.MadeByForm(r)
 	if *secret == "" {
-		if err := p.Limits.Create(who); err != nil {
-			return nil, err
-		}
 		var err error
-		_, *secret, err = p.Accounts.CreateToken(r.Context(), who, t)
+		_, *secret, err = p.Grants().CreateToken(r.Context(), who, want)
 		if errors.Is(err, relay.ErrNotFound) {
 			err = relay.Errorf(relay.CodeConflict, "you have no alias with this name")
 		}
@@ -127,9 +118,10 @@ func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Act
 			return page.FormPage(p.account).Finish(w, r, who, f, err, "alias", "")
 		}
 	}
-	what := strings.TrimSpace("The token "+record.SafeTextMax(t.Name, maxTokenName)) + " may do: " + scopesText(t.Scopes) + "."
-	if t.Alias != "" {
-		what += " It is limited to the alias " + t.Alias + "."
+	scopes, _ := relay.ParseScopes(want.Scopes)
+	what := strings.TrimSpace("The token "+record.SafeTextMax(want.Name, grant.MaxTokenName)) + " may do: " + scopesText(scopes) + "."
+	if want.Alias != "" {
+		what += " It is limited to the alias " + want.Alias + "."
 	}
 	return page.SecretPage(page.Secret{
 		Title: "Token created", What: what, Secret: *secret, Back: "/account",
@@ -138,27 +130,19 @@ func (p pages) createToken(w http.ResponseWriter, r *http.Request, who relay.Act
 	}), nil
 }
 
-// tokenOf reads the form of a new token; what is wrong is noted in it.
-func tokenOf(f page.Form, now time.Time) relay.Token {
-	t := relay.Token{Name: strings.TrimSpace(f.Values.Get("name")), Alias: f.Values.Get("alias")}
-	if utf8.RuneCountInString(t.Name) > maxTokenName {
-		f.Errors["name"] = "at most 100 characters"
-	}
-	if scopes := f.Values["scopes"]; len(scopes) == 0 {
+// tokenOf reads the form of a new token; what only the form asks for is noted in it.
+func tokenOf(f page.Form) grant.TokenRequest {
+	want := grant.TokenRequest{Name: strings.TrimSpace(f.Values.Get("name")), Scopes: f.Values["scopes"], Alias: f.Values.Get("alias")}
+	if len(want.Scopes) == 0 { // a form without a tick asks for nothing, not for everything
 		f.Errors["scopes"] = "choose at least one"
-	} else if s, err := relay.ParseScopes(scopes); err != nil {
-		f.Errors["scopes"] = relay.AsError(err).Detail
-	} else {
-		t.Scopes = s
 	}
 	if life := f.Values.Get("expiresIn"); life != "never" {
-		d, err := relay.ParseDuration(life)
-		if err != nil || d <= 0 || d > maxTokenLife {
+		var ok bool
+		if want.ExpiresAt, ok = grant.Expiry(life); !ok {
 			f.Errors["expiresIn"] = "choose when the token expires"
 		}
-		t.ExpiresAt = now.Add(d)
 	}
-	return t
+	return want
 }
 
 const tokenAliasHint = "a token limited to one alias cannot see anything else and cannot create keys or tokens"

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
-	"time"
 
 	"github.com/a-h/templ"
 
@@ -47,18 +46,12 @@ func (p pages) addUser(w http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return page.FormPage(p.admin).Finish(w, r, who, f, err, "name", "/admin?done=user-added")
 }
 
-// inviteLifetime is how long an invitation is good for.
-const inviteLifetime = 3 * 24 * time.Hour
-
 // inviteUser answers with the link itself: nothing keeps it.
 func (p pages) inviteUser(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	user, secret := r.PathValue("user"), page.MadeByForm(r)
 	if *secret == "" {
-		err := p.Limits.Create(who)
-		if err == nil {
-			*secret, err = p.Accounts.CreateInvite(r.Context(), who, user, inviteLifetime)
-		}
-		if err != nil {
+		var err error
+		if *secret, _, err = p.Grants().CreateInvite(r.Context(), who, user); err != nil {
 			return nil, err
 		}
 	}

@@ -1,0 +1,100 @@
+package grant_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"relay"
+	"relay/grant"
+)
+
+// recorder is a store and its limits that note what they are asked, in order, and fail at one call.
+type recorder struct {
+	accounts
+	asked  []string
+	failAt string
+}
+
+type accounts = relay.Accounts
+
+var errRefused = errors.New("refused")
+
+func (r *recorder) note(call string) error {
+	r.asked = append(r.asked, call)
+	if call == r.failAt {
+		return errRefused
+	}
+	return nil
+}
+
+func (r *recorder) Create(relay.Actor) error { return r.note("limit") }
+
+func (r *recorder) ShareReplay(string) error                                 { return r.note("limit") }
+func (r *recorder) LookUpSecret(_, _ string, look func() error) error        { return look() }
+func (r *recorder) ReturnShareUse(context.Context, relay.Share, error) error { return r.note("return") }
+
+func (r *recorder) ShareActor(context.Context, string, bool) (relay.Actor, relay.Share, error) {
+	return relay.Actor{}, relay.Share{}, r.note("use")
+}
+
+func (r *recorder) CreateShare(context.Context, relay.Actor, relay.ID, relay.Share) (relay.Share, string, error) {
+	return relay.Share{}, "", r.note("create")
+}
+
+func (r *recorder) CreateToken(_ context.Context, _ relay.Actor, t relay.Token) (relay.Token, string, error) {
+	return t, "", r.note("create")
+}
+
+// A replay by a share is counted, then uses the share, then is made; a use without a replay is given
+// back. What cannot be replayed is neither counted nor used.
+func TestReplaySharedKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		failAt, blocker string
+		want            []string
+	}{
+		{"", "", []string{"limit", "use", "replay"}},
+		{"limit", "", []string{"limit"}},
+		{"use", "", []string{"limit", "use"}},
+		{"replay", "", []string{"limit", "use", "replay", "return"}},
+		{"", "upgraded", nil},
+	} {
+		r := &recorder{failAt: c.failAt}
+		g := grant.Grants{Accounts: r, Limits: r}
+		_, _, err := g.ReplayShared(t.Context(), grant.Held{Event: &relay.Event{Blocker: c.blocker}}, func(context.Context, relay.Actor, relay.ID) (*relay.Event, int, error) {
+			return nil, 1, r.note("replay")
+		})
+		if !slices.Equal(r.asked, c.want) || (err != nil) != (c.failAt != "" || c.blocker != "") {
+			t.Errorf("%+v: %v, %v", c, r.asked, err)
+		}
+	}
+}
+
+type events = relay.Events
+
+// blockedEvents are events that cannot be replayed.
+type blockedEvents struct{ events }
+
+func (blockedEvents) Request(context.Context, relay.Actor, relay.ID, int) (*relay.Event, error) {
+	return &relay.Event{Blocker: "upgraded"}, nil
+}
+
+func TestNothingIsMadeThatIsRefused(t *testing.T) {
+	t.Parallel()
+	r := &recorder{}
+	g := grant.Grants{Accounts: r, Limits: r}
+	for _, want := range []grant.TokenRequest{{Name: "a\nb"}, {Scopes: []string{"none"}}, {Renew: true}} {
+		if _, _, err := g.CreateToken(t.Context(), relay.Actor{}, want); err == nil || len(r.asked) > 0 {
+			t.Errorf("%+v: %v, %v", want, err, r.asked)
+		}
+	}
+	g.Events = blockedEvents{}
+	if _, _, err := g.CreateShare(t.Context(), relay.Actor{}, grant.ShareRequest{}); err == nil || slices.Contains(r.asked, "create") {
+		t.Errorf("a share that can do nothing: %v, %v", err, r.asked)
+	}
+	if _, _, err := g.CreateShare(t.Context(), relay.Actor{}, grant.ShareRequest{View: true}); err != nil {
+		t.Errorf("a share that can be viewed: %v", err)
+	}
+}
