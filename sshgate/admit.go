@@ -15,6 +15,7 @@ import (
 	"relay/link"
 	"relay/record"
 	"relay/sockets"
+	"relay/sshgate/login"
 	"relay/sshgate/node"
 )
 
@@ -35,22 +36,23 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 	}
 	ctx.SetValue(connKey{}, c)
 	// Here and not in config: gliderlabs holds a lock there that every login needs.
-	c.version = c.Sock.ExchangeVersions(serverVersion)
-	switch ofNode := srv.o.Peers.Nodes != nil && strings.HasPrefix(c.version, node.ClientVersion); {
+	version := c.Sock.ExchangeVersions(serverVersion)
+	c.login.SetVersion(version)
+	switch ofNode := srv.o.Peers.Nodes != nil && strings.HasPrefix(version, node.ClientVersion); {
 	case full != "" && !ofNode:
-		c.setResult(resultUnavailable)
+		c.login.SetResult(login.ResultUnavailable)
 		srv.refuseFull(c, full)
 		_ = c.Close()
 		return nil
-	case c.version != "":
-		c.setResult(resultNoAttempt)
+	case version != "":
+		c.login.SetResult(login.ResultNoAttempt)
 		if ofNode {
 			srv.admitNode(c, full != "")
 			return nil
 		}
 	}
 	if srv.moving.Load() && srv.hasOtherNodes() { // they are taken if none serves
-		c.setResult(resultUnavailable)
+		c.login.SetResult(login.ResultUnavailable)
 		_, _ = c.Sock.Conn.Write(disconnectPacket("relay: this node takes no clients just now; connect again"))
 		_ = c.Close()
 		return nil
@@ -80,8 +82,7 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 		}
 	}
 	srv.conns[c] = struct{}{}
-	c.loginDeadline = time.Now().Add(timeout)
-	c.handshake = time.AfterFunc(timeout, c.loginTimedOut)
+	c.login.Begin(timeout)
 	srv.mu.Unlock()
 	evict(evicted, reason)
 	return full, true
@@ -106,7 +107,7 @@ func evict(s *admission.Slot, reason string) {
 func (c *conn) Evicted(reason string) {
 	c.srv.metrics.drop(reason)
 	c.srv.o.Log.Debug("ssh connection evicted", "remote", c.remote.String(), "reason", reason)
-	c.setResult(resultUnavailable)
+	c.login.SetResult(login.ResultUnavailable)
 	_ = c.Close()
 }
 
@@ -119,27 +120,13 @@ func (srv *Server) admitNode(c *conn, hasSlot bool) {
 		evict(evicted, admission.ReasonUnauthenticated)
 		if !ok {
 			srv.metrics.drop(admission.ReasonUnauthenticated)
-			c.setResult(resultUnavailable)
+			c.login.SetResult(login.ResultUnavailable)
 			return
 		}
-		c.extendLogin(node.LoginTime)
+		c.login.Extend(node.LoginTime)
 	}
 	c.peer.Store(true)
-	srv.nodes.Serve(c.Conn, c.remote.Addr(), func() { c.setResult(resultRefused) }, c.nodeLoggedIn)
-}
-
-// beginPrompt says that the login of a connection waits for a person; false when too many do.
-func (srv *Server) beginPrompt(c *conn) bool {
-	evicted, ok := srv.front.BeginPrompt(&c.slot)
-	if evicted != nil {
-		srv.metrics.drop(admission.ReasonUnauthenticated)
-		other := evicted.Conn.(*conn)
-		close(other.evicted)
-		if other.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
-			_ = other.Close()
-		}
-	}
-	return ok
+	srv.nodes.Serve(c.Conn, c.remote.Addr(), func() { c.login.SetResult(login.ResultRefused) }, c.nodeLoggedIn)
 }
 
 // seconds rounds up to whole seconds.
@@ -220,20 +207,15 @@ func (srv *Server) forget(c *conn) {
 	stopping := srv.stopping
 	srv.mu.Unlock()
 	defer c.slot.Release() // last: the penalty is there once the connection is not counted any more
-	c.mu.Lock()
-	in, result, tried := c.loggedIn, c.result, c.tried
-	c.mu.Unlock()
-	if in {
+	loggedIn, result := c.login.Outcome()
+	if loggedIn {
 		return
 	}
-	if result == resultRefused {
+	if result == login.ResultRefused {
 		srv.metrics.refused.Add(1)
 	}
-	if (result == resultRefused || result == resultTimeout) && tried.err != "" {
-		srv.tellRefused(c, tried)
-	}
-	srv.metrics.logins.WithLabelValues(loginResults[result].name).Inc()
-	cost := loginResults[result].penalty
+	srv.metrics.logins.WithLabelValues(result.Name()).Inc()
+	cost := result.Penalty()
 	if cost == 0 || stopping || c.penaltyExempt {
 		return
 	}

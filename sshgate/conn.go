@@ -4,7 +4,6 @@ import (
 	"context"
 	"net"
 	"net/netip"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,8 +13,8 @@ import (
 	"relay"
 	"relay/admission"
 	"relay/link"
-	"relay/record"
 	"relay/sockets"
+	"relay/sshgate/login"
 	"relay/sshgate/node"
 	"relay/sshgate/shell"
 )
@@ -29,19 +28,15 @@ const askTime = 5 * time.Second
 // calls from other packages and timers take mu for a moment.
 type conn struct {
 	*link.Conn
-	srv     *Server
-	remote  netip.AddrPort
-	peerCtx context.Context // ends when a read has failed, at the latest with the connection
-	slot    admission.Slot
+	srv    *Server
+	remote netip.AddrPort
+	slot   admission.Slot
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
-	version       string      // of the peer, as it said it; set before the handshake
+	login         *login.Login
 	peer          atomic.Bool // it is that of another node
-	rightsVersion int64       // revalidator.version when the login asked whose key it is
-
-	handshake *time.Timer
-	idle      *time.Timer
-	once      sync.Once
+	idle          *time.Timer
+	once          sync.Once
 
 	// set by start, before anything else of the second half of the struct is used
 	sc       ssh.ConnMetadata
@@ -52,19 +47,12 @@ type conn struct {
 	requests atomic.Int64 // jobs that wait or run, see post
 	lazy     atomic.Bool
 
-	evicted   chan struct{}             // closed when the login has waited for a person and is evicted
-	lookups   atomic.Int64              // questions of the login and of forwards to the store that have no answer yet
-	enrolment atomic.Pointer[enrolment] // that the login waits for
-	answering atomic.Int64              // goroutines for channels that the peer has opened
+	answering atomic.Int64 // goroutines for channels that the peer has opened
 
 	mu            sync.Mutex
 	started       bool
 	lastRequest   chan struct{} // closed when the job that was posted last has ended
 	dead          bool          // the socket is closed
-	loggedIn      bool
-	result        loginResult // why nobody has logged in
-	tried         refusal     // what was tried meanwhile, for the operator
-	loginDeadline time.Time   // when the time for the login is over
 	draining      bool
 	moves         bool          // the client follows NoticeMoving
 	moving        chan struct{} // made by move, has an element once the last forward has gone to another node
@@ -89,19 +77,17 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	c := &conn{
 		srv:      srv,
 		remote:   sockets.AddrOf(tcp.RemoteAddr()),
-		evicted:  make(chan struct{}),
 		targets:  map[string]relay.Target{},
 		sessions: map[*session]struct{}{},
 		purpose:  purpose{first: make(chan struct{})},
 	}
 	peerCtx, peerGone := context.WithCancel(context.Background())
-	c.peerCtx = peerCtx
 	options := link.Options{
 		Workers: srv.work, Log: srv.o.Log.With("remote", c.remote.String()), Stall: stall, UserTimeout: userTimeout,
 		Keepalive: link.Keepalive{
 			Interval: srv.o.PingInterval, Timeout: srv.o.PingTimeout, Close: srv.o.StaleClose, Stale: c.wentStale, Back: c.cameBack,
 		},
-		Flood: c.loginTooLong, Lost: peerGone,
+		Flood: func() { c.login.Flooded() }, Lost: peerGone,
 		Closed: func() {
 			peerGone()
 			c.closed()
@@ -110,84 +96,38 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	}
 	srv.nodes.Configure(&options)
 	c.Conn = link.New(tcp, options)
-	c.slot = admission.Slot{Conn: c, Silent: c.silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.nodes.Knows(c.remote.Addr())}
+	c.login = srv.logins.Login(c.Conn, c, c.remote, peerCtx)
+	c.slot = admission.Slot{Conn: c, Silent: c.login.Silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.nodes.Knows(c.remote.Addr())}
 	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())
 	c.penaltyExempt = srv.o.NoPenalties || c.slot.Shared || sockets.ContainsAddr(srv.o.PenaltyExempt, c.remote.Addr())
 	return c
 }
 
-// silent returns the time since the peer was heard; 0 while the login waits for this server.
-func (c *conn) silent() time.Duration {
-	if c.lookups.Load() > 0 {
-		return 0
-	}
-	return c.Sock.SilentFor()
+// ReserveAccount implements login.Slot.
+func (c *conn) ReserveAccount(account int64) bool {
+	return c.srv.front.ReserveAccount(&c.slot, account)
 }
 
-// loginProgress is how long ago a client may have been heard whose login still makes progress.
-const loginProgress = 2 * time.Second
-
-// loginTimedOut closes the socket itself: gliderlabs removes deadlines at every read. A
-// client that went on until the end, or whose question the store has not answered, was slow
-// because this node or its line is busy: that costs its source nothing.
-func (c *conn) loginTimedOut() {
-	c.mu.Lock()
-	late := !c.loggedIn && !time.Now().Before(c.loginDeadline)
-	log, refused := c.Log(), c.result == resultRefused
-	c.mu.Unlock()
-	if !late {
-		return
+// BeginPrompt implements login.Slot.
+func (c *conn) BeginPrompt() bool {
+	evicted, ok := c.srv.front.BeginPrompt(&c.slot)
+	if evicted != nil {
+		c.srv.metrics.drop(admission.ReasonUnauthenticated)
+		evicted.Conn.(*conn).login.EvictPrompt()
 	}
-	log.Debug("ssh login took too long")
-	switch {
-	case refused: // a client could wait after its refused keys and go on with nothing, at no cost
-	case c.silent() < loginProgress:
-		c.setResult(resultUnavailable)
-	default:
-		c.setResult(resultTimeout)
-	}
-	_ = c.Close()
+	return ok
 }
 
-// loginTooLong notes that the peer has sent more than maxLoginBytes before its login.
-func (c *conn) loginTooLong() {
-	c.srv.o.Log.Debug("ssh client sent too much before its login", "remote", c.remote.String())
-	c.setResult(resultRefused)
-}
+// EndPrompt implements login.Slot.
+func (c *conn) EndPrompt() { c.slot.SetClass(admission.Unknown) }
 
-// extendLogin gives the rest of the login this much time. The whole login takes at most
-// EnrolTime and HandshakeTimeout together.
-func (c *conn) extendLogin(d time.Duration) {
-	o := &c.srv.o
-	d = min(d, o.EnrolTime+o.HandshakeTimeout-c.Sock.Age())
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.dead && !c.loggedIn {
-		c.loginDeadline = time.Now().Add(d)
-		c.handshake.Reset(d)
-	}
-}
-
-// setResult notes why there is no login so far. The last call counts, unless the
-// reason was on our side.
-func (c *conn) setResult(f loginResult) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.result != resultUnavailable && !c.loggedIn {
-		c.result = f
-	}
-}
-
-// loginSucceeded is called when a login has succeeded.
-func (c *conn) loginSucceeded() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loggedIn = true
-	c.Sock.LoggedIn()
-	c.handshake.Stop()
+// LoggedIn implements login.Slot.
+func (c *conn) LoggedIn() {
 	c.slot.SetClass(admission.LoggedIn)
 	c.srv.metrics.logins.WithLabelValues(loginOK).Inc()
 	c.srv.penalties.Forgive(c.slot.Source)
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.dead {
 		c.idle = time.AfterFunc(c.srv.o.IdleClose, c.closeIdle)
 	}
@@ -195,10 +135,7 @@ func (c *conn) loginSucceeded() {
 
 // nodeLoggedIn is called when the peer has proven to be another node.
 func (c *conn) nodeLoggedIn() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.loggedIn = true
-	c.handshake.Stop()
+	c.login.Succeed()
 	c.slot.SetClass(admission.Node)
 }
 
@@ -206,24 +143,19 @@ func (c *conn) nodeLoggedIn() {
 // is of no use.
 func (c *conn) start(sc *ssh.ServerConn) bool {
 	c.once.Do(func() {
-		if sc.Permissions == nil { // no signature was verified
-			_ = c.Close()
-			return
-		}
-		who, ok := sc.Permissions.ExtraData[actorKey{}].(relay.Actor)
+		who, enrolled, ok := login.Identity(sc.Permissions)
 		if !ok {
 			_ = c.Close()
 			return
 		}
-		c.enrolled, _ = sc.Permissions.ExtraData[enrolledKey{}].([]string)
-		c.who, c.user, c.client = who, sc.User(), clientName(sc.ClientVersion())
+		c.who, c.enrolled, c.user, c.client = who, enrolled, sc.User(), login.ClientName(sc.ClientVersion())
 		c.sc = sc.Conn
 		c.SetLog(c.Log().With("account", who.AccountName))
 		c.mu.Lock()
 		c.started = true
 		c.mu.Unlock()
 		c.Use(sc.Conn)
-		c.srv.revalidator.recheckIfChanged(c, c.rightsVersion)
+		c.srv.revalidator.recheckIfChanged(c, c.login.RightsVersion())
 		if c.enrolled == nil {
 			c.Go("host keys", c.announceHostKeys)
 		}
@@ -236,10 +168,9 @@ func (c *conn) closed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.dead = true
-	for _, timer := range []*time.Timer{c.handshake, c.idle} {
-		if timer != nil {
-			timer.Stop()
-		}
+	c.login.End()
+	if c.idle != nil {
+		c.idle.Stop()
 	}
 }
 
@@ -296,17 +227,6 @@ func (c *conn) updateIdleTimer() {
 	} else {
 		c.idle.Stop()
 	}
-}
-
-// clientName is the software of the peer without protocol and comment, such as
-// OpenSSH_9.2p1 (RFC 4253, section 4.2).
-func clientName(version []byte) string {
-	name := string(version)
-	if len(name) > len("SSH-2.0-") {
-		name = name[len("SSH-2.0-"):]
-	}
-	name, _, _ = strings.Cut(name, " ")
-	return record.SafeTextMax(name, 64)
 }
 
 // maxQueuedRequests is how many global requests may wait for their answer. OpenSSH sends

@@ -308,11 +308,11 @@ func TestEnrolmentIsEvicted(t *testing.T) {
 		b.shown(text)
 		texts, ends = append(texts, text), append(ends, end)
 	}
-	person := &conn{srv: b.srv, evicted: make(chan struct{})}
+	person := &conn{srv: b.srv}
 	person.slot.Conn, person.slot.Source = person, netip.MustParsePrefix("203.0.113.5/32")
 	b.srv.front.Acquire(&person.slot, admission.Unknown)
 	defer person.slot.Release()
-	if !b.srv.beginPrompt(person) {
+	if !person.BeginPrompt() {
 		t.Error("a person of another network was refused")
 	}
 	if err := <-ends[0]; err == nil || !contains(texts[0], "run the command again for a new link") {

@@ -14,6 +14,7 @@ import (
 
 	"relay"
 	"relay/record"
+	"relay/sshgate/login"
 	"relay/sshgate/shell"
 )
 
@@ -165,7 +166,7 @@ func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
 	if refusal = c.allowForward(c.Context(), f); refusal != nil {
 		return refusal
 	}
-	ctx, done := c.beginLookup(askTime)
+	ctx, done := c.login.BeginLookup(askTime)
 	if ctx == nil {
 		return relay.Errorf(relay.CodeStopping, "this connection has ended")
 	}
@@ -251,7 +252,7 @@ func (c *conn) resolve(ctx context.Context, bind string, full bool) (*relay.Alia
 	if err != nil {
 		return nil, relay.AsError(err)
 	}
-	if only, ok := onlyAlias(c.who, aliases); ok {
+	if only, ok := login.OnlyAlias(c.who, aliases); ok {
 		return c.claim(ctx, only.Name)
 	}
 	if refusal != nil {
@@ -272,19 +273,6 @@ func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Er
 		return nil, relay.AsError(err)
 	}
 	return a, nil
-}
-
-// onlyAlias is the one alias that an account owns, or, owning none, the one that
-// it may use.
-func onlyAlias(who relay.Actor, aliases []relay.Alias) (only relay.Alias, ok bool) {
-	own := slices.DeleteFunc(slices.Clone(aliases), func(a relay.Alias) bool { return a.Owner != who.Account })
-	if len(own) == 0 {
-		own = aliases
-	}
-	if len(own) != 1 {
-		return only, false
-	}
-	return own[0], true
 }
 
 // attach puts the tunnel in place of whatever the alias had.

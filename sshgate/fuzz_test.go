@@ -13,6 +13,7 @@ import (
 
 	"relay"
 	"relay/link"
+	"relay/sshgate/login"
 )
 
 // FuzzAlias: whatever bind string, user name and port say, what comes out is a
@@ -77,7 +78,7 @@ func FuzzPayloads(f *testing.F) {
 		if unsafeText(c.client) {
 			t.Errorf("client name %q", c.client)
 		}
-		if name := clientName(p); unsafeText(name) {
+		if name := login.ClientName(p); unsafeText(name) {
 			t.Errorf("client name %q", name)
 		}
 	})

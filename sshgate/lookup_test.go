@@ -27,6 +27,14 @@ func (h *slowStore) KeyOwner(ctx context.Context, fingerprint string) (relay.Act
 	return h.fakeStore.KeyOwner(ctx, fingerprint)
 }
 
+// The bounds of package login.
+const (
+	maxLookups, shortGreetingAt  = 16, 64
+	greetRows                    = 18
+	maxAuthTries, tokenTries     = 20, 3
+	refusedLines, refusedEntries = 10, 20
+)
+
 // TestAllComeAtOnce: after a restart all clients come at once, and each asked the store
 // at once: none had its answer in time, all were refused and came again.
 func TestAllComeAtOnce(t *testing.T) {
@@ -50,37 +58,16 @@ func TestAllComeAtOnce(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, 30*time.Second, "all to wait", func() bool { return b.srv.waiting.Load() == clients-maxLookups })
+	eventually(t, 30*time.Second, "all to wait", func() bool { return b.srv.logins.Waiting() == clients-maxLookups })
 	if n := h.now.Load(); n != maxLookups || h.most.Load() > maxLookups {
 		t.Errorf("%d ask at once", n)
 	}
 	close(h.open)
 	work.Wait()
-	if n := b.srv.waiting.Load(); n != 0 || !b.srv.lookups.TryAcquire(maxLookups) {
-		t.Fatalf("%d wait when all are in, or a lookup was not given back", n)
+	if n := b.srv.logins.Waiting(); n != 0 {
+		t.Fatalf("%d wait when all are in", n)
 	}
-	b.srv.lookups.Release(maxLookups)
 	if _, banner, err := b.dial("relay", ssh.PublicKeys(b.alice.signer)); err != nil || !strings.Contains(banner, "no alias yet") {
 		t.Errorf("afterwards the greeting is %q, %v", banner, err)
 	}
-}
-
-// TestClientsThatLeaveTheLine: who has gone asks the store for nothing.
-func TestClientsThatLeaveTheLine(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	client, c := b.met()
-	if !b.srv.lookups.TryAcquire(maxLookups) {
-		t.Fatal("lookups are under way")
-	}
-	left := make(chan bool)
-	go func() { ctx, _ := c.beginLookup(lookupTime); left <- ctx != nil }()
-	client.Close()
-	if <-left {
-		t.Error("a lookup for a client that has gone")
-	}
-	if n := b.srv.waiting.Load() + c.lookups.Load(); n != 0 {
-		t.Errorf("%d wait for it", n)
-	}
-	b.srv.lookups.Release(maxLookups)
 }

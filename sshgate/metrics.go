@@ -3,13 +3,13 @@ package sshgate
 import (
 	"slices"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
 	"relay/admission"
+	"relay/sshgate/login"
 )
 
 // Stats are counts of the gate as they stand.
@@ -28,32 +28,6 @@ type Stats struct {
 
 // loginOK is the result of a login that succeeded, for the figures.
 const loginOK = "ok"
-
-// loginResult is why a connection has led to no login.
-type loginResult int
-
-const (
-	resultSilent      loginResult = iota // the peer sent nothing, as health checks do
-	resultNoAttempt                      // the peer sent something, but did not try to log in
-	resultUnapproved                     // a proven key was not approved
-	resultUnavailable                    // the store could not answer, a limit was reached, or the node was too busy
-	resultRefused                        // a login was refused
-	resultTimeout                        // the time for it ran out
-)
-
-// loginResults are the name of each result in the figures, and the penalty that it adds to
-// the source.
-var loginResults = [...]struct {
-	name    string
-	penalty time.Duration
-}{
-	resultSilent:      {"none", 0},
-	resultNoAttempt:   {"none", admission.PenaltyNothing},
-	resultUnapproved:  {"unapproved", admission.PenaltyNothing},
-	resultUnavailable: {"unavailable", 0},
-	resultRefused:     {"refused", admission.PenaltyRefused},
-	resultTimeout:     {"timeout", admission.PenaltySlow},
-}
 
 // forwardCodes are why forwards are refused; otherCode stands for what was not foreseen.
 var forwardCodes = []string{
@@ -78,10 +52,7 @@ type metrics struct {
 
 // newMetrics makes the counters and registers them; nothing is registered on nil.
 func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
-	logins := []string{loginOK}
-	for _, r := range loginResults {
-		logins = append(logins, r.name)
-	}
+	logins := append([]string{loginOK}, login.Names()...)
 	f := promauto.With(reg)
 	m := &metrics{
 		channelsCut: f.NewCounter(prometheus.CounterOpts{
@@ -91,7 +62,7 @@ func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 		drops:    vector(f, "relay_sshgate_dropped_total", "Connections closed at a limit or by a penalty, by reason.", "reason", dropReasons),
 		logins:   vector(f, "relay_sshgate_logins_total", "Connections that have ended or logged in, by what became of their login.", "result", logins),
 		refusals: vector(f, "relay_sshgate_forwards_refused_total", "Forwards refused, by code.", "code", forwardCodes),
-		enrolls:  vector(f, "relay_sshgate_enrolments_total", "Keys that asked to be let in, by how that ended.", "result", enrolEnds),
+		enrolls:  vector(f, "relay_sshgate_enrolments_total", "Keys that asked to be let in, by how that ended.", "result", login.EnrolEnds),
 	}
 	m.counted(srv, f)
 	return m
@@ -164,7 +135,7 @@ func (srv *Server) Stats() Stats {
 	}
 	for _, c := range srv.all() {
 		s.Tunnels += len(c.attached())
-		if c.enrolment.Load() != nil {
+		if c.login.Enrolling() {
 			s.Enrolments++
 		}
 	}

@@ -73,9 +73,7 @@ func (srv *Server) Publish(changes []relay.Change) {
 // nudgeEnrolments makes the logins that wait for the approval of a key look for it again; "" means any key.
 func (srv *Server) nudgeEnrolments(fingerprint string) {
 	for _, waiting := range srv.all() {
-		if w := waiting.enrolment.Load(); w != nil && (fingerprint == "" || w.Fingerprint == fingerprint) {
-			w.nudge()
-		}
+		waiting.login.Nudge(fingerprint)
 	}
 }
 

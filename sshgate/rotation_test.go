@@ -59,7 +59,7 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 	}
 	login()
 	text, _ := os.ReadFile(known)
-	if got := string(text); strings.Count(got, "ssh-ed25519") != 2 || !strings.Contains(got, authorizedKey(next.PublicKey())) {
+	if got := string(text); strings.Count(got, "ssh-ed25519") != 2 || !strings.Contains(got, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(next.PublicKey())))) {
 		t.Fatalf("known hosts: %q", got)
 	}
 
@@ -75,7 +75,7 @@ func TestOpenSSHLearnsTheNextHostKey(t *testing.T) {
 	after.store.mu.Unlock()
 	login()
 	text, _ = os.ReadFile(known)
-	if got := string(text); strings.Count(got, "ssh-ed25519") != 1 || !strings.Contains(got, authorizedKey(next.PublicKey())) {
+	if got := string(text); strings.Count(got, "ssh-ed25519") != 1 || !strings.Contains(got, strings.TrimSpace(string(ssh.MarshalAuthorizedKey(next.PublicKey())))) {
 		t.Errorf("known hosts after the change: %q", got)
 	}
 }
@@ -148,7 +148,7 @@ func TestOpenSSHLearnsRSAHostKeys(t *testing.T) {
 				var text []byte
 				learned := relaytest.Poll(30*time.Second, func() bool {
 					text, _ = os.ReadFile(known)
-					return strings.Contains(string(text), authorizedKey(next.PublicKey()))
+					return strings.Contains(string(text), strings.TrimSpace(string(ssh.MarshalAuthorizedKey(next.PublicKey()))))
 				})
 				if !learned {
 					t.Errorf("known hosts %q; ssh said %s", text, p.err)

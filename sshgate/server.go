@@ -32,6 +32,7 @@ import (
 	"relay/admission"
 	"relay/budget"
 	"relay/link"
+	"relay/sshgate/login"
 	"relay/sshgate/node"
 	"relay/sshgate/shell"
 )
@@ -118,12 +119,10 @@ type Server struct {
 	penalties *admission.Penalties
 	metrics   *metrics
 	nodes     *node.Links
-	lookups   *semaphore.Weighted // taken by who asks the store, see beginLookup
-	waiting   atomic.Int64        // for lookups
+	logins    *login.Logins
 	rejecting *semaphore.Weighted // taken by each connection that is told why it is rejected
 
 	rejected, acceptErrors rate.Sometimes // for the log
-	failures               *failures
 
 	shell    shell.Config
 	moving   atomic.Bool   // see Move
@@ -157,17 +156,23 @@ func New(o Options) *Server {
 			Unknown: o.MaxUnauthenticated, Prompts: o.MaxPrompts, Elsewhere: o.Peers.Connections,
 		}),
 		penalties: admission.NewPenalties(o.Now),
-		lookups:   semaphore.NewWeighted(maxLookups),
 		rejecting: semaphore.NewWeighted(maxRejecting),
 		work:      link.NewWorkers(),
 
-		rejected:     rate.Sometimes{Interval: logInterval},
-		acceptErrors: rate.Sometimes{Interval: logInterval},
-		failures:     newFailures(),
+		rejected:     rate.Sometimes{Interval: login.LogInterval},
+		acceptErrors: rate.Sometimes{Interval: login.LogInterval},
 		listeners:    map[net.Listener]struct{}{},
 		conns:        map[*conn]struct{}{},
 	}
 	srv.nodes = srv.newNodes()
+	srv.logins = login.New(login.Options{
+		Accounts: o.Accounts, Status: func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+			return srv.o.Attach.Status(ctx, aliases)
+		}, Create: o.Limits.Create, Site: o.Site, NoClaim: o.NoClaim,
+		HandshakeTimeout: o.HandshakeTimeout, EnrolTime: o.EnrolTime,
+		RightsVersion: func() int64 { return srv.revalidator.version.Load() },
+		Enrolled:      func(how string) { srv.metrics.enrolls.WithLabelValues(how).Inc() }, Log: o.Log,
+	})
 	srv.moveWait = moveWait
 	srv.shell = shell.Config{
 		Accounts: o.Accounts, Tunnels: o.Attach, Limits: o.Limits, Site: o.Site, Version: o.Version,
@@ -179,8 +184,8 @@ func New(o Options) *Server {
 	srv.acceptor = &gliderlabs.Server{
 		Version:                  strings.TrimPrefix(serverVersion, "SSH-2.0-"),
 		ConnCallback:             srv.admit,
-		ServerConfigCallback:     srv.config,
-		ConnectionFailedCallback: srv.connectionFailed,
+		ServerConfigCallback:     func(ctx gliderlabs.Context) *ssh.ServerConfig { return connOf(ctx).login.Config() },
+		ConnectionFailedCallback: srv.logins.HandshakeFailed,
 		ChannelHandlers:          map[string]gliderlabs.ChannelHandler{"default": srv.channel},
 		RequestHandlers:          map[string]gliderlabs.RequestHandler{"default": srv.request},
 	}
@@ -190,9 +195,8 @@ func New(o Options) *Server {
 	return srv
 }
 
-// logInterval is the shortest time between two lines about the same trouble of
-// connections that have not logged in.
-const logInterval = 10 * time.Second
+// serverVersion is what we send in the version exchange: no build number there.
+const serverVersion = "SSH-2.0-relayd"
 
 // Serve accepts connections on the listener until Shutdown, and then returns nil. It
 // closes the listener. It may be called for several listeners.
@@ -378,7 +382,7 @@ func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
 	}
 	defer c.answering.Add(-1)
 	if c.enrolled != nil && open.Type() != "session" {
-		_ = open.Reject(link.Prohibited, "a connection of "+enrolUser+"@ registers a key and does nothing else; connect without "+enrolUser+"@")
+		_ = open.Reject(link.Prohibited, "a connection of "+login.EnrolUser+"@ registers a key and does nothing else; connect without "+login.EnrolUser+"@")
 		return
 	}
 	switch open.Type() {
@@ -404,39 +408,18 @@ type Attacher interface {
 // Accounts is who may come in and what they own. store satisfies it.
 type Accounts interface {
 	shell.Accounts
-	// Aliases gives those that the actor may use.
-	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
-	// KeyOwner returns the actor (kind ssh) of a registered key; ErrNotFound.
-	KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error)
+	login.Accounts
 	// ClaimAlias gives an alias that the actor may attach: its own, one it is a
 	// member of, or a free valid name, which it claims when claiming is on.
 	// ErrNotFound in the same words for foreign and for unknown with claiming off;
 	// validation-failed for invalid and reserved names; conflict for a full quota.
 	ClaimAlias(ctx context.Context, who relay.Actor, name string) (*relay.Alias, error)
-	// NoteLogin keeps in the audit log that somebody came in by a proven key from the
-	// address remote. It never blocks.
-	NoteLogin(who relay.Actor, remote string)
-	// NoteRefusedLogin keeps in the audit log that keys, by their fingerprints, were refused.
-	// It never blocks.
-	NoteRefusedLogin(keys, detail string)
 	// NoteRefusedForward keeps for the dashboard that a remote forward was refused to an
 	// account, and NoteAllowedForward forgets those of a bind address. They never block.
 	NoteRefusedForward(account int64, x relay.RefusedForward)
 	NoteAllowedForward(account int64, bind string)
 	// Revoked gives those of the rights that do not stand any more.
 	Revoked(ctx context.Context, rights []relay.Right) ([]relay.Right, error)
-	// StillValid is nil while the actor's credential stands.
-	StillValid(ctx context.Context, who relay.Actor) error
-	// AddKey registers a public key, one authorized_keys line, for the account user
-	// ("" = the actor's own); conflict when anybody has it.
-	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
-	// AddEnrolment makes a proven key wait until a person approves it by link and code.
-	AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error)
-	// EndEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it
-	// ended; "" = it waits.
-	EndEnrolment(ctx context.Context, link, how string) (ended string, err error)
-	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
-	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
 }
 
 // soonAfter returns a context that ends so long after ctx. It is for the waits of a stop that

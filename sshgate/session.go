@@ -3,6 +3,7 @@ package sshgate
 import (
 	"bufio"
 	"context"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"relay/budget"
 	"relay/cli"
 	"relay/link"
+	"relay/sshgate/login"
 	"relay/sshgate/shell"
 )
 
@@ -367,3 +369,14 @@ const retryAfterMs = 250
 
 // lossSpreadMs is the time over which the clients of a lost node come to the others.
 const lossSpreadMs = 2000
+
+// sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
+func (s *session) sayEnrolled(command string) int {
+	to, lines, exit := s.screen.Writer(s.ch), s.c.enrolled, cli.ExitOK
+	if command != "" {
+		to, exit = s.screen.Writer(s.ch.Stderr()), cli.ExitUsage
+		lines = append(slices.Clone(lines), "no command was run: a connection of "+login.EnrolUser+"@ only registers a key; type it again without "+login.EnrolUser+"@")
+	}
+	_, _ = io.WriteString(to, strings.Join(lines, "\n")+"\n")
+	return exit
+}

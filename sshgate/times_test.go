@@ -13,6 +13,7 @@ import (
 
 	"relay"
 	"relay/admission"
+	"relay/sshgate/login"
 )
 
 // This file holds the promised times of an SSH connection to the millisecond, in the fake
@@ -316,7 +317,7 @@ func TestBusyNodeCostsNothing(t *testing.T) {
 				t.Errorf("%s: %v, want %v", result, got, want)
 			}
 		}
-		if penalty := loginResults[resultUnavailable].penalty; penalty != 0 || loginResults[resultTimeout].penalty != admission.PenaltySlow {
+		if penalty := login.ResultUnavailable.Penalty(); penalty != 0 || login.ResultTimeout.Penalty() != admission.PenaltySlow {
 			t.Errorf("penalty %v of a busy node", penalty)
 		}
 	})

@@ -1,4 +1,4 @@
-package sshgate
+package login
 
 import (
 	"bytes"
@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	gliderlabs "github.com/gliderlabs/ssh"
 	"golang.org/x/crypto/ssh"
 
 	"relay"
@@ -24,10 +23,10 @@ const minRSA, maxRSA = 2048, 8192
 // lookupTime bounds the questions to the store within a login.
 const lookupTime = 3 * time.Second
 
-// login is one login on one connection. x/crypto calls its methods one after
+// attempt is one login on one connection, as x/crypto sees it. x/crypto calls its methods one after
 // another, in the goroutine of the handshake.
-type login struct {
-	c           *conn
+type attempt struct {
+	*Login
 	banner      ssh.ServerPreAuthConn
 	failures    int
 	refused     []string // what is wrong with the keys offered so far, for people
@@ -35,7 +34,7 @@ type login struct {
 	keys        int          // how often a key was offered
 	prompts     int          // how often a token was asked for
 	peerLeft    bool         // the client left while its key waited
-	known       *relay.Actor // who holds the key knownKey, as of conn.rightsVersion
+	known       *relay.Actor // who holds the key knownKey, as of Login.rightsVersion
 	knownKey    string
 	unavailable bool          // the store could not answer, or a limit was reached
 	proven      ssh.PublicKey // by a client that is shown the link by other means than a banner
@@ -55,13 +54,13 @@ var (
 const relayVersion = "SSH-2.0-relay_"
 
 // enrolling tells whether the login is for registering a key only.
-func (l *login) enrolling(meta ssh.ConnMetadata) bool {
-	return strings.ToLower(meta.User()) == enrolUser
+func (l *attempt) enrolling(meta ssh.ConnMetadata) bool {
+	return strings.ToLower(meta.User()) == EnrolUser
 }
 
 // offered says whether a signature by the key would be of use. Nothing is proven
 // at this point, so it changes nothing and remembers only what to tell people.
-func (l *login) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
+func (l *attempt) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	l.keys++
 	if err = checkKey(key); err != nil {
@@ -81,7 +80,7 @@ func (l *login) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permis
 }
 
 // verified decides, after the peer has proven that it holds the key.
-func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
+func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	if err = checkKey(key); err != nil {
 		return nil, errRefused
@@ -111,34 +110,34 @@ func (l *login) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permi
 
 // accept makes the identity of a connection, and says what its holder wants to know. before says
 // that the key was registered already.
-func (l *login) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
-	if !l.c.srv.front.ReserveAccount(&l.c.slot, who.Account) {
-		l.c.Log().Warn("too many ssh connections of one account", "account", who.AccountName)
+func (l *attempt) accept(meta ssh.ConnMetadata, who relay.Actor, before bool) (*ssh.Permissions, error) {
+	if !l.slot.ReserveAccount(who.Account) {
+		l.conn.Log().Warn("too many ssh connections of one account", "account", who.AccountName)
 		return nil, l.refuseForNow("this account has too many connections open; close some of them")
 	}
 	extra := map[any]any{actorKey{}: who}
-	l.c.srv.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
+	l.o.Accounts.NoteLogin(who, meta.RemoteAddr().String())
 	if l.enrolling(meta) {
 		first := "approved: this key now belongs to " + record.SafeText(who.AccountName)
 		if before {
 			first = "this key is already registered, it belongs to " + record.SafeText(who.AccountName) + "; nothing to do"
 		}
-		lines := []string{first, "next: ssh -N -R ALIAS:80:localhost:3000 " + l.c.srv.o.Site.SSHDestination("")}
+		lines := []string{first, "next: ssh -N -R ALIAS:80:localhost:3000 " + l.o.Site.SSHDestination("")}
 		extra[enrolledKey{}] = lines
 		_ = l.banner.SendAuthBanner("relay: " + strings.Join(lines, "\r\nrelay: ") + "\r\n")
-	} else if !strings.HasPrefix(l.c.version, relayVersion) {
-		_ = l.banner.SendAuthBanner(l.c.greeting(who, meta.User()))
+	} else if !strings.HasPrefix(l.version, relayVersion) {
+		_ = l.banner.SendAuthBanner(l.greeting(who, meta.User()))
 	}
 	return &ssh.Permissions{ExtraData: extra}, nil
 }
 
 // attemptEnded is called after each attempt.
-func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
+func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 	var next *ssh.PartialSuccessError
 	switch {
 	case err == nil:
-		l.c.Log().Info("ssh login", "user", record.SafeTextMax(meta.User(), 64), "client", clientName(meta.ClientVersion()))
-		l.c.loginSucceeded()
+		l.conn.Log().Info("ssh login", "user", record.SafeTextMax(meta.User(), 64), "client", ClientName(meta.ClientVersion()))
+		l.succeeded()
 		return
 	case errors.As(err, &next):
 		return
@@ -147,20 +146,20 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 		l.failures++
 	}
 	if method != "none" {
-		l.c.noteTry(meta.User(), err)
+		l.noteTry(meta.User(), err)
 		// A proven key that nobody approved, a store that does not answer and a reached limit
 		// cost the source nothing.
-		result := resultRefused
+		result := ResultRefused
 		switch {
 		case l.unavailable:
-			result = resultUnavailable
+			result = ResultUnavailable
 		case l.enrolling(meta) && l.peerLeft:
-			result = resultNoAttempt
+			result = ResultNoAttempt
 		case l.enrolling(meta) && l.explained:
-			result = resultUnapproved
+			result = ResultUnapproved
 		}
-		l.c.setResult(result)
-		l.c.Log().Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
+		l.SetResult(result)
+		l.conn.Log().Debug("ssh login refused", "method", record.SafeTextMax(method, 32), "err", record.SafeTextMax(err.Error(), 300))
 	}
 	if l.unavailable && l.failures >= maxAuthTries { // else a goodbye that reads as a refusal follows
 		_ = l.hangUp()
@@ -170,19 +169,19 @@ func (l *login) attemptEnded(meta ssh.ConnMetadata, method string, err error) {
 // owner returns whose key it is. It asks the store once for the offer and the proof of a
 // key unless rights have changed in between; recheckIfChanged has the connection checked
 // again where they change later.
-func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
-	fingerprint, version := ssh.FingerprintSHA256(key), &l.c.srv.revalidator.version
-	if l.known != nil && l.knownKey == fingerprint && l.c.rightsVersion == version.Load() {
+func (l *attempt) owner(key ssh.PublicKey) (relay.Actor, error) {
+	fingerprint, version := ssh.FingerprintSHA256(key), l.o.RightsVersion
+	if l.known != nil && l.knownKey == fingerprint && l.rightsVersion == version() {
 		return *l.known, nil
 	}
 	l.known = nil
-	ctx, done := l.c.beginLookup(lookupTime)
+	ctx, done := l.BeginLookup(lookupTime)
 	if ctx == nil {
 		return relay.Actor{}, errLeft
 	}
 	defer done()
-	l.c.rightsVersion = version.Load()
-	who, err := l.c.srv.o.Accounts.KeyOwner(ctx, fingerprint)
+	l.rightsVersion = version()
+	who, err := l.o.Accounts.KeyOwner(ctx, fingerprint)
 	if err == nil {
 		l.known, l.knownKey = &who, fingerprint
 	}
@@ -191,9 +190,9 @@ func (l *login) owner(key ssh.PublicKey) (relay.Actor, error) {
 
 // refuse notes what is wrong with a key. It is said only when no further try is
 // allowed, or likely: the next key of the same agent may be the right one.
-func (l *login) refuse(key ssh.PublicKey, what string) error {
+func (l *attempt) refuse(key ssh.PublicKey, what string) error {
 	fingerprint := ssh.FingerprintSHA256(key)
-	l.c.noteKey(fingerprint)
+	l.noteKey(fingerprint)
 	why := "key " + fingerprint + " " + what
 	if !slices.Contains(l.refused, why) {
 		l.refused = append(l.refused, why)
@@ -204,11 +203,11 @@ func (l *login) refuse(key ssh.PublicKey, what string) error {
 	return errRefused
 }
 
-func (l *login) lookupFailed(cause error) error {
-	if cause == errLeft || l.c.Context().Err() != nil {
+func (l *attempt) lookupFailed(cause error) error {
+	if cause == errLeft || l.conn.Context().Err() != nil {
 		return errRefused
 	}
-	l.c.Log().Error("look up who may log in", "err", cause)
+	l.conn.Log().Error("look up who may log in", "err", cause)
 	if l.explained {
 		l.unavailable = true
 		return errRefused
@@ -218,7 +217,7 @@ func (l *login) lookupFailed(cause error) error {
 
 // refuseForNow refuses for a reason that has nothing to do with the key. A refused login is
 // final for its client, so that this one is cut off at last: see hangUp.
-func (l *login) refuseForNow(text string) error {
+func (l *attempt) refuseForNow(text string) error {
 	l.unavailable, l.explained = true, true
 	_ = l.banner.SendAuthBanner("relay: " + text + "\r\n") // before ended, which may hang up
 	return errRefused
@@ -229,37 +228,37 @@ func (l *login) refuseForNow(text string) error {
 // after a refusal. It is called after the client has tried its other keys. By then the
 // client has shown the banner of refuseForNow: PuTTY shows banners only with the answer to
 // the method under way.
-func (l *login) hangUp() error {
-	_ = l.c.Close()
+func (l *attempt) hangUp() error {
+	_ = l.conn.Close()
 	return errRefused
 }
 
 // refuseWith refuses with a line for people.
-func (l *login) refuseWith(text string) error {
+func (l *attempt) refuseWith(text string) error {
 	return &ssh.BannerError{Err: errRefused, Message: "relay: " + text + "\r\n"}
 }
 
 // explainRefusal tells once why nobody came in, and what to do.
-func (l *login) explainRefusal() error {
+func (l *attempt) explainRefusal() error {
 	l.explained = true
-	site, lines := &l.c.srv.o.Site, slices.Clone(l.refused)
+	site, lines := &l.o.Site, slices.Clone(l.refused)
 	if len(lines) == 0 {
 		lines = []string{"people are known here by their SSH key, and none was offered (ssh-keygen -t ed25519 makes one)"}
 	}
-	if l.c.remote.IsValid() {
-		lines = append(lines, "you come from "+l.c.remote.Addr().String())
+	if l.remote.IsValid() {
+		lines = append(lines, "you come from "+l.remote.Addr().String())
 	}
 	lines = append(lines,
-		"to register a key, run: ssh "+site.SSHDestination(enrolUser),
-		"or with an API token: ssh -o PreferredAuthentications=keyboard-interactive,publickey "+site.SSHDestination(enrolUser),
+		"to register a key, run: ssh "+site.SSHDestination(EnrolUser),
+		"or with an API token: ssh -o PreferredAuthentications=keyboard-interactive,publickey "+site.SSHDestination(EnrolUser),
 		"or do it at "+site.URL("/account")+" or have an admin run: relayd key add --user NAME FILE.pub")
 	return l.refuseWith(strings.Join(lines, "\r\nrelay: "))
 }
 
 // recovered turns a panic within the handshake into a refusal.
-func (l *login) recovered(err *error) {
+func (l *attempt) recovered(err *error) {
 	if r := recover(); r != nil {
-		l.c.Log().Error("panic in the ssh login", "panic", r)
+		l.conn.Log().Error("panic in the ssh login", "panic", r)
 		*err = errRefused
 	}
 }
@@ -284,16 +283,15 @@ func checkKey(key ssh.PublicKey) error {
 // maxAuthTries lets an agent with many keys reach the right one.
 const maxAuthTries = 20
 
-// config makes the configuration of one connection. It is never shared: gliderlabs
+// Config makes the configuration of the connection. It is never shared: gliderlabs
 // adds to it, and the callbacks are those of this connection. It must not wait for
 // anything: gliderlabs holds a lock meanwhile.
-func (srv *Server) config(ctx gliderlabs.Context) *ssh.ServerConfig {
-	c := connOf(ctx)
-	l := &login{c: c}
+func (g *Login) Config() *ssh.ServerConfig {
+	l := &attempt{Login: g}
 	return &ssh.ServerConfig{
 		Config: ssh.Config{
 			KeyExchanges: []string{ssh.KeyExchangeMLKEM768X25519, ssh.KeyExchangeCurve25519},
-			Ciphers:      link.Ciphers(link.HasAES() && !strings.HasPrefix(c.version, "SSH-2.0-dropbear")),
+			Ciphers:      link.Ciphers(link.HasAES() && !strings.HasPrefix(g.version, "SSH-2.0-dropbear")),
 			MACs:         []string{ssh.HMACSHA256ETM, ssh.HMACSHA512ETM},
 		},
 		PublicKeyAuthAlgorithms: []string{
@@ -332,33 +330,53 @@ func onOtherStack(f func()) {
 	<-done
 }
 
-// serverVersion is what we send in the version exchange: no build number there.
-const serverVersion = "SSH-2.0-relayd"
-
 // Bounds of the questions that logins and forwards ask the store.
 const (
 	maxLookups      = 16 // at the same time
 	shortGreetingAt = 64 // so many logins wait that greetings are kept short
 )
 
-// beginLookup waits until the connection may ask the store. ctx is for the question and ends
+// BeginLookup waits until the connection may ask the store. ctx is for the question and ends
 // after limit; the caller calls done when it has the answer. ctx is nil when the peer has gone
 // meanwhile. When a relay was restarted, all its clients come at once: if all of them asked at
 // once, each answer would come after its login had timed out, and the client would come again.
-func (c *conn) beginLookup(limit time.Duration) (ctx context.Context, done func()) {
-	srv := c.srv
-	c.lookups.Add(1)
-	srv.waiting.Add(1)
-	err := srv.lookups.Acquire(c.peerCtx, 1)
-	srv.waiting.Add(-1)
+func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func()) {
+	g.lookups.Add(1)
+	g.all.waiting.Add(1)
+	err := g.all.lookups.Acquire(g.peer, 1)
+	g.all.waiting.Add(-1)
 	if err != nil {
-		c.lookups.Add(-1)
+		g.lookups.Add(-1)
 		return nil, nil
 	}
-	ctx, cancel := context.WithTimeout(c.Context(), limit)
+	ctx, cancel := context.WithTimeout(g.conn.Context(), limit)
 	return ctx, func() {
 		cancel()
-		srv.lookups.Release(1)
-		c.lookups.Add(-1)
+		g.all.lookups.Release(1)
+		g.lookups.Add(-1)
 	}
+}
+
+// OnlyAlias is the one alias that an account owns, or, owning none, the one that
+// it may use.
+func OnlyAlias(who relay.Actor, aliases []relay.Alias) (only relay.Alias, ok bool) {
+	own := slices.DeleteFunc(slices.Clone(aliases), func(a relay.Alias) bool { return a.Owner != who.Account })
+	if len(own) == 0 {
+		own = aliases
+	}
+	if len(own) != 1 {
+		return only, false
+	}
+	return own[0], true
+}
+
+// ClientName is the software of the peer without protocol and comment, such as
+// OpenSSH_9.2p1 (RFC 4253, section 4.2).
+func ClientName(version []byte) string {
+	name := string(version)
+	if len(name) > len("SSH-2.0-") {
+		name = name[len("SSH-2.0-"):]
+	}
+	name, _, _ = strings.Cut(name, " ")
+	return record.SafeTextMax(name, 64)
 }

@@ -1,4 +1,4 @@
-package sshgate
+package login
 
 import (
 	"cmp"
@@ -15,39 +15,39 @@ import (
 
 // greeting is what everybody reads at login, with -N too: account, aliases, what
 // waits, and refusals that can be foretold.
-func (c *conn) greeting(who relay.Actor, user string) string {
+func (g *Login) greeting(who relay.Actor, user string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "relay %s: hello %s\r\n", c.srv.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
-	if c.srv.waiting.Load() >= shortGreetingAt { // a quick login is worth more than a full greeting
+	fmt.Fprintf(&b, "relay %s: hello %s\r\n", g.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
+	if g.all.waiting.Load() >= shortGreetingAt { // a quick login is worth more than a full greeting
 		return b.String() + "  many are coming in right now: see the command aliases\r\n"
 	}
-	ctx, done := c.beginLookup(lookupTime)
+	ctx, done := g.BeginLookup(lookupTime)
 	if ctx == nil {
 		return ""
 	}
 	defer done()
-	aliases, err := c.srv.o.Accounts.Aliases(ctx, who)
+	aliases, err := g.o.Accounts.Aliases(ctx, who)
 	if err != nil {
-		c.Log().Warn("list aliases for the greeting", "err", err)
+		g.conn.Log().Warn("list aliases for the greeting", "err", err)
 		return b.String()
 	}
 	slices.SortFunc(aliases, func(a, b relay.Alias) int { return cmp.Compare(a.Name, b.Name) })
-	warning := c.warnings(who, user, aliases)
+	warning := g.warnings(who, user, aliases)
 	rows := greetRows - strings.Count(b.String()+warning, "\n")
-	b.WriteString(c.greetAliases(ctx, aliases, rows))
+	b.WriteString(g.greetAliases(ctx, aliases, rows))
 	b.WriteString(warning)
 	return b.String()
 }
 
 // greetAliases names aliases, those about which there is something to say before the
 // others, in so many rows at most.
-func (c *conn) greetAliases(ctx context.Context, aliases []relay.Alias, rows int) string {
-	site := &c.srv.o.Site
+func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows int) string {
+	site := &g.o.Site
 	all := len(aliases)
 	aliases = slices.Clone(aliases[:min(len(aliases), greetMost)])
-	states, err := c.srv.o.Attach.Status(ctx, aliases)
+	states, err := g.o.Status(ctx, aliases)
 	if err != nil || len(states) != len(aliases) {
-		c.Log().Warn("states for the greeting", "err", err)
+		g.conn.Log().Warn("states for the greeting", "err", err)
 		states = nil
 	}
 	var notable, other []string
@@ -142,16 +142,16 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 // warnings warns of what would be refused, as far as key and user name tell, and
 // says what to do. Whether the forward that follows names its alias cannot be known
 // yet, and a name that is somebody else's is not told from one that nobody has.
-func (c *conn) warnings(who relay.Actor, user string, aliases []relay.Alias) string {
-	if len(aliases) == 0 && c.srv.o.NoClaim {
+func (g *Login) warnings(who relay.Actor, user string, aliases []relay.Alias) string {
+	if len(aliases) == 0 && g.o.NoClaim {
 		return "  -R would be refused: no alias yet; make one in the dashboard, or have an\r\n    admin run: relayd alias add\r\n"
 	}
 	if len(aliases) == 0 {
 		return "  no alias yet: forward a free name to make it yours,\r\n    -R ALIAS:80:localhost:3000\r\n" +
 			"  where the relay refuses that, an admin makes one: relayd alias add\r\n"
 	}
-	label := c.srv.o.Site.AliasLabel(user)
-	_, only := onlyAlias(who, aliases)
+	label := g.o.Site.AliasLabel(user)
+	_, only := OnlyAlias(who, aliases)
 	if only || slices.ContainsFunc(aliases, func(a relay.Alias) bool { return a.Name == label }) {
 		return ""
 	}
@@ -159,8 +159,8 @@ func (c *conn) warnings(who relay.Actor, user string, aliases []relay.Alias) str
 	switch {
 	case !relay.ValidLabel(label):
 		why = "cannot be an alias"
-	case c.srv.o.Site.Reserved(label):
-	case c.srv.o.NoClaim:
+	case g.o.Site.Reserved(label):
+	case g.o.NoClaim:
 		why = "is no alias of yours"
 	default:
 		unless, why = " (unless free to claim)", "is no alias of yours"

@@ -1,30 +1,27 @@
-package sshgate
+package login
 
 import (
 	"cmp"
 	"context"
 	"errors"
-	"io"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/admission"
-	"relay/cli"
 	"relay/record"
 )
 
-// enrolUser is the user name that asks for enrolment; no alias can have it.
-const enrolUser = "link"
+// EnrolUser is the user name that asks for enrolment; no alias can have it.
+const EnrolUser = "link"
 
 // enrolFull is the end of an enrolment that did not begin, for the figures: too many keys
 // waited.
 const enrolFull = "full"
 
-var enrolEnds = []string{relay.EnrolmentApproved, relay.EnrolmentExpired, relay.EnrolmentMistyped, relay.EnrolmentReplaced, relay.EnrolmentLeft, enrolFull}
+// EnrolEnds are how enrolments end, for the figures.
+var EnrolEnds = []string{relay.EnrolmentApproved, relay.EnrolmentExpired, relay.EnrolmentMistyped, relay.EnrolmentReplaced, relay.EnrolmentLeft, enrolFull}
 
 // enrolment is one proven key that waits at this node.
 type enrolment struct {
@@ -50,35 +47,34 @@ func authorizedKey(key ssh.PublicKey) string {
 // enrol makes a proven but unknown key wait until somebody who is signed in lets it
 // in. It gives the owner then. It runs within the handshake, so that what is told
 // reaches clients without a session too.
-func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
-	srv := l.c.srv
+func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
 	if l.explained { // one key of a connection waits, not each of an agent's
 		return relay.Actor{}, errRefused
 	}
 	l.explained = true
-	if !srv.beginPrompt(l.c) {
-		srv.metrics.enrolls.WithLabelValues(enrolFull).Inc()
+	if !l.slot.BeginPrompt() {
+		l.o.Enrolled(enrolFull)
 		return relay.Actor{}, l.refuseWith("too many keys wait for approval at the moment; try again in two minutes")
 	}
-	defer l.c.slot.SetClass(admission.Unknown)
-	l.c.extendLogin(srv.o.EnrolTime + srv.o.HandshakeTimeout) // so that the end can still be told
+	defer l.slot.EndPrompt()
+	l.Extend(l.o.EnrolTime + l.o.HandshakeTimeout) // so that the end can still be told
 	now := time.Now()
 	w := &enrolment{key: key, changed: make(chan struct{}, 1), Enrolment: relay.Enrolment{
 		Fingerprint: ssh.FingerprintSHA256(key), AuthorizedKey: authorizedKey(key),
-		Remote: l.c.remote.Addr().String(), Client: clientName(meta.ClientVersion()),
-		RequestedAt: now, ExpiresAt: now.Add(srv.o.EnrolTime),
+		Remote: l.remote.Addr().String(), Client: ClientName(meta.ClientVersion()),
+		RequestedAt: now, ExpiresAt: now.Add(l.o.EnrolTime),
 	}}
-	l.c.enrolment.Store(w)
-	defer l.c.enrolment.Store(nil)
+	l.enrolment.Store(w)
+	defer l.enrolment.Store(nil)
 	var err error
-	ctx, cancel := context.WithTimeout(l.c.Context(), lookupTime)
-	w.Link, w.code, err = srv.o.Accounts.AddEnrolment(ctx, w.Enrolment)
+	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
+	w.Link, w.code, err = l.o.Accounts.AddEnrolment(ctx, w.Enrolment)
 	cancel()
 	if err != nil {
 		return relay.Actor{}, l.lookupFailed(err)
 	}
-	l.c.Log().Info("ssh key waits for approval", "fingerprint", w.Fingerprint)
-	if err := show(invitation(w, srv.o.Site.URL("/link/"+w.Link))); err != nil {
+	l.conn.Log().Info("ssh key waits for approval", "fingerprint", w.Fingerprint)
+	if err := show(invitation(w, l.o.Site.URL("/link/"+w.Link))); err != nil {
 		l.endEnrolment(w, relay.EnrolmentLeft)
 		return relay.Actor{}, errRefused
 	}
@@ -87,7 +83,7 @@ func (l *login) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string
 
 // enrolByText is enrol for clients that show banners late: a second step of the login, whose text is shown at
 // once, without a question.
-func (l *login) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
+func (l *attempt) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
 	who, err := l.enrol(meta, l.proven, func(text string) error {
 		_, err := ask("", strings.ReplaceAll(text, "\r\n", "\n"), nil, nil)
@@ -100,8 +96,7 @@ func (l *login) enrolByText(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 }
 
 // await waits for the end of an enrolment.
-func (l *login) await(w *enrolment) (relay.Actor, error) {
-	srv := l.c.srv
+func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	expiry := time.NewTimer(time.Until(w.ExpiresAt))
 	defer expiry.Stop()
 	how := ""
@@ -111,21 +106,21 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 			how = l.endEnrolment(w, "")
 		case <-expiry.C:
 			how = l.endEnrolment(w, relay.EnrolmentExpired) // an approval may have been faster
-		case <-l.c.evicted:
+		case <-l.evicted:
 			how = cmp.Or(l.endEnrolment(w, ""), enrolFull)
 			if how == enrolFull {
 				_ = l.endEnrolment(w, relay.EnrolmentLeft)
 			}
-		case <-l.c.peerCtx.Done():
+		case <-l.peer.Done():
 			how = l.endEnrolment(w, relay.EnrolmentLeft)
 		}
 	}
 	l.peerLeft = how == relay.EnrolmentLeft
-	srv.metrics.enrolls.WithLabelValues(how).Inc()
-	l.c.Log().Info("enrolment ended", "fingerprint", w.Fingerprint, "how", how)
+	l.o.Enrolled(how)
+	l.conn.Log().Info("enrolment ended", "fingerprint", w.Fingerprint, "how", how)
 	switch how {
 	case relay.EnrolmentApproved:
-		l.c.extendLogin(srv.o.HandshakeTimeout)
+		l.Extend(l.o.HandshakeTimeout)
 		who, err := l.owner(w.key) // as it is in the store, not as it was asked for
 		if err != nil {
 			return who, l.refuseWith("the key was approved, but cannot be looked up right now; connect again in a moment")
@@ -145,14 +140,14 @@ func (l *login) await(w *enrolment) (relay.Actor, error) {
 
 // endEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it ended.
 // If the store does not answer, that is how, or it is asked again in a second.
-func (l *login) endEnrolment(w *enrolment, how string) string {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.c.Context()), lookupTime)
+func (l *attempt) endEnrolment(w *enrolment, how string) string {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.conn.Context()), lookupTime)
 	defer cancel()
-	ended, err := l.c.srv.o.Accounts.EndEnrolment(ctx, w.Link, how)
+	ended, err := l.o.Accounts.EndEnrolment(ctx, w.Link, how)
 	if err == nil {
 		return ended
 	}
-	l.c.Log().Warn("the end of an enrolment cannot be stored or read", "fingerprint", w.Fingerprint, "err", err)
+	l.conn.Log().Warn("the end of an enrolment cannot be stored or read", "fingerprint", w.Fingerprint, "err", err)
 	if how == "" {
 		time.AfterFunc(time.Second, w.nudge)
 	}
@@ -175,17 +170,6 @@ func invitation(w *enrolment, url string) string {
 // to have that registered. It has sessions, which say these lines, and nothing else.
 type enrolledKey struct{}
 
-// sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
-func (s *session) sayEnrolled(command string) int {
-	to, lines, exit := s.screen.Writer(s.ch), s.c.enrolled, cli.ExitOK
-	if command != "" {
-		to, exit = s.screen.Writer(s.ch.Stderr()), cli.ExitUsage
-		lines = append(slices.Clone(lines), "no command was run: a connection of "+enrolUser+"@ only registers a key; type it again without "+enrolUser+"@")
-	}
-	_, _ = io.WriteString(to, strings.Join(lines, "\n")+"\n")
-	return exit
-}
-
 const (
 	// tokenTries is how many tokens may be typed on one connection.
 	tokenTries = 3
@@ -200,9 +184,8 @@ const (
 // proves no key, so it lets nobody in: the client has to prove a key next, and that
 // is registered. It must not have tried its keys before, for most clients try none
 // twice.
-func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
+func (l *attempt) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveChallenge) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)
-	srv := l.c.srv
 	if !l.enrolling(meta) || l.keys > 0 || l.prompts >= tokenTries {
 		switch {
 		case l.unavailable:
@@ -212,17 +195,17 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 		}
 		return nil, l.explainRefusal()
 	}
-	if l.prompts++; !srv.beginPrompt(l.c) {
+	if l.prompts++; !l.slot.BeginPrompt() {
 		return nil, errRefused
 	}
-	defer l.c.slot.SetClass(admission.Unknown)
-	l.c.extendLogin(srv.o.EnrolTime)
+	defer l.slot.EndPrompt()
+	l.Extend(l.o.EnrolTime)
 	instruction := "Type an API token to register the key that your client offers next, or press Enter."
 	if l.prompts > 1 {
 		instruction = ""
 	}
 	answers, err := ask("", instruction, []string{"Token: "}, []bool{false})
-	l.c.extendLogin(srv.o.HandshakeTimeout)
+	l.Extend(l.o.HandshakeTimeout)
 	if err != nil || len(answers) != 1 {
 		return nil, errRefused
 	}
@@ -236,16 +219,16 @@ func (l *login) interactive(meta ssh.ConnMetadata, ask ssh.KeyboardInteractiveCh
 
 // token checks a token. The error is a partial success when it is good: a key has
 // to be proven next.
-func (l *login) token(secret string) error {
-	ctx, cancel := context.WithTimeout(l.c.Context(), lookupTime)
+func (l *attempt) token(secret string) error {
+	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
 	defer cancel()
 	if len(secret) > maxToken {
 		secret = ""
 	}
-	who, err := l.c.srv.o.Accounts.TokenOwner(ctx, secret)
+	who, err := l.o.Accounts.TokenOwner(ctx, secret)
 	switch {
 	case errors.Is(err, relay.ErrNotFound):
-		l.c.Log().Info("ssh login with a wrong token")
+		l.conn.Log().Info("ssh login with a wrong token")
 		return l.refuseWith("this token is unknown or has expired")
 	case err != nil:
 		return l.lookupFailed(err)
@@ -259,22 +242,22 @@ func (l *login) token(secret string) error {
 }
 
 // register puts a key that was just proven among those of the token's account.
-func (l *login) register(key ssh.PublicKey) (relay.Actor, error) {
-	ctx, cancel := context.WithTimeout(l.c.Context(), lookupTime)
+func (l *attempt) register(key ssh.PublicKey) (relay.Actor, error) {
+	ctx, cancel := context.WithTimeout(l.conn.Context(), lookupTime)
 	defer cancel()
-	accounts := l.c.srv.o.Accounts
+	accounts := l.o.Accounts
 	if err := accounts.StillValid(ctx, *l.tokenActor); err != nil {
 		return relay.Actor{}, l.refuseWith("the token is not valid any more")
 	}
-	if err := l.c.srv.o.Limits.Create(*l.tokenActor); err != nil {
+	if err := l.o.Create(*l.tokenActor); err != nil {
 		return relay.Actor{}, l.refuseWith(record.SafeText(relay.AsError(err).Detail))
 	}
-	name := "ssh from " + l.c.remote.Addr().String()
+	name := "ssh from " + l.remote.Addr().String()
 	if _, err := accounts.AddKey(ctx, *l.tokenActor, "", name, authorizedKey(key)); err != nil {
-		l.c.Log().Warn("register ssh key by token", "err", err)
+		l.conn.Log().Warn("register ssh key by token", "err", err)
 		return relay.Actor{}, l.refuseWith(record.SafeText(relay.AsError(err).Detail))
 	}
-	l.c.Log().Info("ssh key registered by token", "account", l.tokenActor.AccountName, "fingerprint", ssh.FingerprintSHA256(key))
+	l.conn.Log().Info("ssh key registered by token", "account", l.tokenActor.AccountName, "fingerprint", ssh.FingerprintSHA256(key))
 	_ = l.banner.SendAuthBanner("relay: key " + ssh.FingerprintSHA256(key) + " is registered now\r\n")
 	return l.owner(key)
 }

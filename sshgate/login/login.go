@@ -1,0 +1,308 @@
+// Package login lets people in by their SSH key: the callbacks of the handshake, the enrolment of a key
+// that waits for a person, the greeting, and what became of the login of each connection.
+//
+// The identity of a connection comes only from the permissions that are filled after a signature was
+// verified.
+package login
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/crypto/ssh"
+	"golang.org/x/sync/semaphore"
+
+	"relay"
+	"relay/admission"
+	"relay/link"
+)
+
+// Accounts is who may come in. store satisfies it.
+type Accounts interface {
+	// Aliases gives those that the actor may use.
+	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
+	// KeyOwner returns the actor (kind ssh) of a registered key; ErrNotFound.
+	KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error)
+	// NoteLogin keeps in the audit log that somebody came in by a proven key from the
+	// address remote. It never blocks.
+	NoteLogin(who relay.Actor, remote string)
+	// NoteRefusedLogin keeps in the audit log that keys, by their fingerprints, were refused.
+	// It never blocks.
+	NoteRefusedLogin(keys, detail string)
+	// StillValid is nil while the actor's credential stands.
+	StillValid(ctx context.Context, who relay.Actor) error
+	// AddKey registers a public key, one authorized_keys line, for the account user
+	// ("" = the actor's own); conflict when anybody has it.
+	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
+	// AddEnrolment makes a proven key wait until a person approves it by link and code.
+	AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error)
+	// EndEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it
+	// ended; "" = it waits.
+	EndEnrolment(ctx context.Context, link, how string) (ended string, err error)
+	// TokenOwner gives the actor of an API token; ErrNotFound for unknown and expired ones.
+	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
+}
+
+// Options say what Logins work with. All are required.
+type Options struct {
+	Accounts Accounts
+	// Status tells states and queues of aliases.
+	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
+	// Create counts a key that the actor's account makes; rate-limited when there were too many lately.
+	Create  func(who relay.Actor) error
+	Site    relay.Site
+	NoClaim bool // nobody may claim a free name by forwarding it
+	// HandshakeTimeout bounds handshake and login together, EnrolTime the wait for a person.
+	HandshakeTimeout, EnrolTime time.Duration
+	// RightsVersion counts the changes of rights that were published.
+	RightsVersion func() int64
+	Enrolled      func(how string) // counts the end of an enrolment
+	Log           *slog.Logger
+}
+
+// Logins is what the logins of all connections share.
+type Logins struct {
+	o        Options
+	lookups  *semaphore.Weighted // taken by who asks the store, see BeginLookup
+	waiting  atomic.Int64        // for lookups
+	failures *failures
+}
+
+// New makes Logins.
+func New(o Options) *Logins {
+	return &Logins{o: o, lookups: semaphore.NewWeighted(maxLookups), failures: newFailures()}
+}
+
+// Waiting returns how many logins wait until they may ask the store.
+func (l *Logins) Waiting() int64 { return l.waiting.Load() }
+
+// Slot is the place of a connection among all.
+type Slot interface {
+	// ReserveAccount counts the connection for an account; false when that has too many.
+	ReserveAccount(account int64) bool
+	// BeginPrompt says that the login waits for a person; false when too many do.
+	BeginPrompt() bool
+	// EndPrompt says that it does not any more.
+	EndPrompt()
+	// LoggedIn is called once, when the login has succeeded.
+	LoggedIn()
+}
+
+// Login is the login of one connection.
+type Login struct {
+	all    *Logins
+	o      *Options
+	conn   *link.Conn
+	slot   Slot
+	remote netip.AddrPort
+	peer   context.Context // ends when a read has failed, at the latest with the connection
+
+	version       string                    // of the peer, as it said it; set before the handshake
+	rightsVersion int64                     // Options.RightsVersion when it was asked whose key it is
+	evicted       chan struct{}             // closed when the login has waited for a person and is evicted
+	lookups       atomic.Int64              // questions to the store that have no answer yet
+	enrolment     atomic.Pointer[enrolment] // that the login waits for
+
+	mu       sync.Mutex
+	timer    *time.Timer // nil before Begin
+	deadline time.Time   // when the time for the login is over
+	over     bool        // somebody has logged in, or the connection has ended
+	loggedIn bool
+	result   Result  // why nobody has logged in
+	tried    refusal // what was tried meanwhile, for the operator
+}
+
+// Login makes the login of a connection. peer ends when a read of it has failed.
+func (l *Logins) Login(conn *link.Conn, slot Slot, remote netip.AddrPort, peer context.Context) *Login {
+	return &Login{all: l, o: &l.o, conn: conn, slot: slot, remote: remote, peer: peer, evicted: make(chan struct{})}
+}
+
+// Begin gives the login its time.
+func (g *Login) Begin(limit time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.deadline = time.Now().Add(limit)
+	g.timer = time.AfterFunc(limit, g.timedOut)
+}
+
+// Extend gives the rest of the login this much time. The whole login takes at most EnrolTime and
+// HandshakeTimeout together.
+func (g *Login) Extend(d time.Duration) {
+	d = min(d, g.o.EnrolTime+g.o.HandshakeTimeout-g.conn.Sock.Age())
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.over {
+		g.deadline = time.Now().Add(d)
+		g.timer.Reset(d)
+	}
+}
+
+// SetVersion notes the version line of the peer.
+func (g *Login) SetVersion(version string) { g.version = version }
+
+// RightsVersion returns what Options.RightsVersion was when it was asked whose key it is.
+func (g *Login) RightsVersion() int64 { return g.rightsVersion }
+
+// loginProgress is how long ago a client may have been heard whose login still makes progress.
+const loginProgress = 2 * time.Second
+
+// Silent returns the time since the last byte of the peer, 0 while it waits for the store.
+func (g *Login) Silent() time.Duration {
+	if g.lookups.Load() > 0 {
+		return 0
+	}
+	return g.conn.Sock.SilentFor()
+}
+
+// timedOut closes the socket itself: gliderlabs removes deadlines at every read. A
+// client that went on until the end, or whose question the store has not answered, was slow
+// because this node or its line is busy: that costs its source nothing.
+func (g *Login) timedOut() {
+	g.mu.Lock()
+	late := !g.over && !time.Now().Before(g.deadline)
+	refused := g.result == ResultRefused
+	g.mu.Unlock()
+	if !late {
+		return
+	}
+	g.conn.Log().Debug("ssh login took too long")
+	switch {
+	case refused: // a client could wait after its refused keys and go on with nothing, at no cost
+	case g.Silent() < loginProgress:
+		g.SetResult(ResultUnavailable)
+	default:
+		g.SetResult(ResultTimeout)
+	}
+	_ = g.conn.Close()
+}
+
+// Flooded notes that the peer has sent too much before its login.
+func (g *Login) Flooded() {
+	g.o.Log.Debug("ssh client sent too much before its login", "remote", g.remote.String())
+	g.SetResult(ResultRefused)
+}
+
+// SetResult notes why there is no login so far. The last call counts, unless the reason was on our
+// side.
+func (g *Login) SetResult(r Result) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.result != ResultUnavailable && !g.loggedIn {
+		g.result = r
+	}
+}
+
+// Succeed ends the time of the login: somebody is in.
+func (g *Login) Succeed() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.loggedIn = true
+	g.end()
+}
+
+// End is called when the connection has ended.
+func (g *Login) End() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.end()
+}
+
+func (g *Login) end() {
+	g.over = true
+	if g.timer != nil {
+		g.timer.Stop()
+	}
+}
+
+// succeeded is called when a key was accepted.
+func (g *Login) succeeded() {
+	g.Succeed()
+	g.conn.Sock.LoggedIn()
+	g.slot.LoggedIn()
+}
+
+// Outcome returns what became of the login of a connection that has ended, and tells the operator of
+// one that was refused.
+func (g *Login) Outcome() (loggedIn bool, result Result) {
+	g.mu.Lock()
+	loggedIn, result, tried := g.loggedIn, g.result, g.tried
+	g.mu.Unlock()
+	if !loggedIn && (result == ResultRefused || result == ResultTimeout) && tried.err != "" {
+		g.tell(tried)
+	}
+	return loggedIn, result
+}
+
+// EvictPrompt ends the wait for a person.
+func (g *Login) EvictPrompt() {
+	close(g.evicted)
+	if g.enrolment.Load() == nil { // it is asked for a token, which nobody can interrupt
+		_ = g.conn.Close()
+	}
+}
+
+// Enrolling reports whether a proven key waits for its approval.
+func (g *Login) Enrolling() bool { return g.enrolment.Load() != nil }
+
+// Nudge makes a login that waits for the approval of a key look for it again; "" means any key.
+func (g *Login) Nudge(fingerprint string) {
+	if w := g.enrolment.Load(); w != nil && (fingerprint == "" || w.Fingerprint == fingerprint) {
+		w.nudge()
+	}
+}
+
+// Identity returns who has logged in, and for a connection that is only there to have a key
+// registered, what is to be said of that. It is not ok where no signature was verified.
+func Identity(p *ssh.Permissions) (who relay.Actor, enrolled []string, ok bool) {
+	if p == nil {
+		return who, nil, false
+	}
+	who, ok = p.ExtraData[actorKey{}].(relay.Actor)
+	enrolled, _ = p.ExtraData[enrolledKey{}].([]string)
+	return who, enrolled, ok
+}
+
+// Result is why a connection has led to no login.
+type Result int
+
+// The results.
+const (
+	ResultSilent      Result = iota // the peer sent nothing, as health checks do
+	ResultNoAttempt                 // the peer sent something, but did not try to log in
+	ResultUnapproved                // a proven key was not approved
+	ResultUnavailable               // the store could not answer, a limit was reached, or the node was too busy
+	ResultRefused                   // a login was refused
+	ResultTimeout                   // the time for it ran out
+)
+
+// results are the name of each result in the figures, and the penalty that it adds to
+// the source.
+var results = [...]struct {
+	name    string
+	penalty time.Duration
+}{
+	ResultSilent:      {"none", 0},
+	ResultNoAttempt:   {"none", admission.PenaltyNothing},
+	ResultUnapproved:  {"unapproved", admission.PenaltyNothing},
+	ResultUnavailable: {"unavailable", 0},
+	ResultRefused:     {"refused", admission.PenaltyRefused},
+	ResultTimeout:     {"timeout", admission.PenaltySlow},
+}
+
+// Name returns the name of the result in the figures, and Penalty what it adds to the source.
+func (r Result) Name() string { return results[r].name }
+
+// Penalty returns the time that the result adds to the penalty of the source.
+func (r Result) Penalty() time.Duration { return results[r].penalty }
+
+// Names lists the names of all results.
+func Names() (names []string) {
+	for _, r := range results {
+		names = append(names, r.name)
+	}
+	return names
+}
