@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -14,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	reading "relay/record/body"
 	"relay/wire"
 )
 
@@ -28,13 +28,7 @@ const (
 	diffBody    = 2 << 20 // bytes of each body, stored and decoded
 	diffChanges = 500     // changes that are listed
 	diffBytes   = 1 << 20 // bytes of the listed changes of JSON, and one change more
-	diffSmall   = 256 << 10
 )
-
-// comparing has a place for each comparison of large bodies under way: of bodies that are
-// made for that, one uses some hundred MiB. Bodies of at most diffSmall bytes together wait
-// for none.
-var comparing = make(chan struct{}, 2)
 
 // Diff says what changed between two responses or two requests.
 type Diff struct {
@@ -166,17 +160,21 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 		return nil, err
 	}
 	d := &Diff{Left: was.name, Right: is.name, Part: part}
-	if err := cmp.Or(was.read(ctx, from), is.read(ctx, from)); err != nil {
-		return nil, err
-	}
-	if len(was.plain)+len(is.plain) > diffSmall {
-		select {
-		case comparing <- struct{}{}:
-			defer func() { <-comparing }()
-		case <-ctx.Done():
-			return nil, ctx.Err()
+	size := 0
+	for _, side := range []*diffSide{was, is} {
+		if err := side.read(ctx, from); err != nil {
+			return nil, err
+		}
+		if size += len(side.stored); len(side.label.Codings) > 0 { // it may become longer
+			size += reading.Large
 		}
 	}
+	// Two bodies that are made for it use some hundred MiB while they are compared.
+	done, err := reading.Turn(ctx, size)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	d.Body = compareBodies(was, is)
 	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {
 		d.Body = BodyDiff{Kind: d.Body.Kind, Same: true, Changes: []BodyChange{}}
@@ -208,9 +206,8 @@ type diffSide struct {
 	latency  *float64
 	delivery string // id of the delivery, of a request
 
-	plain   []byte // decoded body, at most diffBody bytes
-	cut     bool   // plain is not all of it
-	problem string
+	label  reading.Label
+	stored []byte // as much of the body as is compared
 }
 
 func newDiffSide(c Compared, part string) (*diffSide, error) {
@@ -218,7 +215,7 @@ func newDiffSide(c Compared, part string) (*diffSide, error) {
 	if part == DiffRequest {
 		s := Summarise(e, relay.Site{}, e.ReceivedAt)
 		return &diffSide{
-			name: e.ID.String(), id: e.ID, line: s.Method + " " + s.Path, head: e.Request.Head, body: &e.Request.Body,
+			name: e.ID.String(), id: e.ID, line: s.Method + " " + validText(e.Target), head: e.Request.Head, body: &e.Request.Body,
 			delivery: e.Provider.DeliveryID, trailers: e.Request.Lines,
 		}, nil
 	}
@@ -250,33 +247,14 @@ func NoResponse(id relay.ID, n int) *relay.Error {
 	return relay.Errorf(relay.CodeNotFound, "attempt %d of %s has no response", n, id)
 }
 
-// read reads the body, as much of it as is compared, and removes its content coding.
+// read reads the body as it is stored, as much of it as is compared.
 func (s *diffSide) read(ctx context.Context, from BodySource) error {
+	s.label = reading.LabelOf(s.head)
 	body, err := OpenBody(ctx, from, s.id, s.n, s.body)
-	if err != nil {
-		return err
+	if err == nil {
+		s.stored, err = io.ReadAll(io.LimitReader(body, diffBody))
 	}
-	stored, err := io.ReadAll(io.LimitReader(body, diffBody))
-	if err != nil {
-		return err
-	}
-	s.cut = int64(len(stored)) < s.body.Size
-	r, decoded := DecodeContent(s.head, bytes.NewReader(stored))
-	if !decoded {
-		if coding := ContentCoding(s.head); coding != "" {
-			s.problem = "a body is coded as " + SafeTextMax(coding, 40) + " and was compared as it is"
-		}
-		s.plain = stored
-		return nil
-	}
-	plain, err := io.ReadAll(io.LimitReader(r, diffBody+1))
-	if err != nil && !s.cut {
-		s.problem = "the compressed data of a body is damaged"
-	}
-	if s.plain = plain; len(plain) > diffBody {
-		s.plain, s.cut = plain[:diffBody], true
-	}
-	return nil
+	return err
 }
 
 // finish compares everything but the bodies, and adds the headline.
@@ -384,31 +362,48 @@ func MillisText(ms float64) string {
 }
 
 func compareBodies(was, is *diffSide) BodyDiff {
+	left := reading.Read(was.label, was.stored, int64(len(was.stored)) < was.body.Size, diffBody)
+	right := reading.Read(is.label, is.stored, int64(len(is.stored)) < is.body.Size, diffBody)
 	var d BodyDiff
 	var notes []string
-	for _, s := range []*diffSide{was, is} {
-		if s.problem != "" {
-			notes = append(notes, s.problem)
+	for _, r := range []*reading.Reading{left, right} {
+		if fault := r.FaultText(); fault != "" {
+			notes = append(notes, fault)
 			break
 		}
 	}
+	a, b := jsonText(left), jsonText(right)
 	switch {
-	case !was.cut && !is.cut && looksLikeJSON(was) && looksLikeJSON(is):
-		d = compareJSON(was.plain, is.plain)
+	case a != nil && b != nil && (left.Form == right.Form):
+		d = compareJSON(a, b)
 		for i := range d.Changes { // the ids of two deliveries of one sender always differ
 			c := &d.Changes[i]
 			c.Noise = c.Op == "replace" && was.delivery != "" && jsonLabel(c.Old) == was.delivery && is.delivery != "" && jsonLabel(c.Value) == is.delivery
 		}
-	case IsReadable(was.plain, was.cut) && IsReadable(is.plain, is.cut):
-		d = compareText(was.plain, is.plain)
-		if was.cut || is.cut {
-			notes = append(notes, fmt.Sprintf("only the first %d bytes were compared", max(len(was.plain), len(is.plain))))
+	case left.Form != reading.Binary && right.Form != reading.Binary:
+		plain := func(r *reading.Reading) string { // forms and parts by their fields, where both are one
+			text := r.Text
+			if left.Form == right.Form && (r.Form == reading.URLEncoded || r.Form == reading.Multipart) {
+				text, _ = r.Plain()
+			}
+			return validText(text)
+		}
+		d = compareText([]byte(plain(left)), []byte(plain(right)))
+		if left.Cut || right.Cut {
+			notes = append(notes, fmt.Sprintf("only the first %d bytes were compared", max(len(left.Text), len(right.Text))))
 		} else if d.Total == 0 && d.Note == "" {
-			notes = append(notes, "the text is the same, but line ends or compression differ")
+			what := "the text is the same, but line ends or compression differ"
+			if left.Form == reading.URLEncoded && right.Form == reading.URLEncoded {
+				what = "the fields are the same, but they are spelled in another way"
+			}
+			notes = append(notes, what)
 		}
 	default:
 		d = BodyDiff{Kind: DiffBinary, Total: 1}
 		notes = append(notes, fmt.Sprintf("binary bodies are not compared: %d and %d bytes", was.body.Size, is.body.Size))
+	}
+	if d.Kind != DiffBinary && !(utf8.Valid(left.Text) && utf8.Valid(right.Text)) {
+		notes = append(notes, `bytes that are not UTF-8 are written as \xNN`)
 	}
 	if d.Note != "" {
 		notes = append(notes, d.Note)
@@ -419,11 +414,61 @@ func compareBodies(was, is *diffSide) BodyDiff {
 	return d
 }
 
-// looksLikeJSON reports whether a whole body is JSON, by its content.
-func looksLikeJSON(s *diffSide) bool {
-	kind, _ := ContentType(s.head)
-	start := bytes.TrimLeft(s.plain[:min(len(s.plain), 1024)], " \t\r\n")
-	return len(start) > 0 && (kind == "application/json" || strings.HasSuffix(kind, "+json") || start[0] == '{' || start[0] == '[') && json.Valid(s.plain)
+// jsonText gives a whole body as one JSON text: JSON lines as the array of them. It is nil where the
+// body is none. Bytes that are not UTF-8 stand in its strings as \xNN.
+func jsonText(r *reading.Reading) []byte {
+	text := r.Text
+	switch {
+	case r.Cut:
+		return nil
+	case r.Form == reading.JSONLines:
+		text = []byte{'['}
+		for i, d := range r.Documents {
+			if i > 0 {
+				text = append(text, ',')
+			}
+			text = append(text, r.Text[d.Start:d.End]...)
+		}
+		text = append(text, ']')
+	case r.Form != reading.JSON:
+		return nil
+	}
+	if !utf8.Valid(text) {
+		text = []byte(replaceInvalid(text, `\\x`))
+	}
+	if !json.Valid(text) {
+		return nil
+	}
+	return text
+}
+
+// validText writes bytes that are not UTF-8 as \xNN, and the surrogates that jsonString keeps as they
+// are written in JSON: an answer that is JSON has no others.
+func validText[T string | []byte](p T) string {
+	if s := string(p); utf8.ValidString(s) {
+		return s
+	}
+	return replaceInvalid([]byte(p), `\x`)
+}
+
+func replaceInvalid(p []byte, mark string) string {
+	var b strings.Builder
+	for len(p) > 0 {
+		r, size := utf8.DecodeRune(p)
+		switch {
+		case r != utf8.RuneError || size > 1:
+			b.Write(p[:size])
+		case len(p) > 2 && p[0] == 0xed && p[1] >= 0xa0 && p[1]&0xc0 == 0x80 && p[2]&0xc0 == 0x80:
+			size = 3
+			writeHex(&b, 'u', 0xd000|rune(p[1]&0x3f)<<6|rune(p[2]&0x3f), 4)
+		default:
+			b.WriteString(mark)
+			b.WriteByte("0123456789abcdef"[p[0]>>4])
+			b.WriteByte("0123456789abcdef"[p[0]&15])
+		}
+		p = p[size:]
+	}
+	return b.String()
 }
 
 // IsReadable reports whether bytes are text: UTF-8 without NUL. Of a body that was cut, the

@@ -76,12 +76,12 @@ func headerChanges(was, is []Header, request bool) []HeaderChange {
 		for i := range max(len(left), len(right)) {
 			c := HeaderChange{Op: "replace", Noise: noisyHeaders[name] || request && deliveryHeaders[name]}
 			if i < len(right) {
-				c.Name, c.Right = right[i].Name(), new(right[i].Value())
+				c.Name, c.Right = right[i].Name(), new(right[i].exact())
 			} else {
 				c.Op = "remove"
 			}
 			if i < len(left) {
-				c.Name, c.Left = left[i].Name(), new(left[i].Value())
+				c.Name, c.Left = left[i].Name(), new(left[i].exact())
 			} else {
 				c.Op = "add"
 			}

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
@@ -18,6 +19,8 @@ type jsonNode struct {
 	names []string
 	kids  []*jsonNode
 	hash  uint64
+
+	doubled map[string]bool // names that occur more than once, nil = there is none
 }
 
 // jsonDiffer makes a patch (RFC 6902) of two values. docs/adr/0024-own-json-diff.md says
@@ -27,6 +30,8 @@ type jsonDiffer struct {
 	path []string // steps to the value at hand; those of an array begin with [
 	size int      // bytes of the listed changes
 	out  BodyDiff
+
+	doubled string // a name that occurs more than once in an object that differs
 }
 
 // compareJSON compares two valid JSON texts. It takes time in proportion to n log n of
@@ -38,11 +43,14 @@ func compareJSON(was, is []byte) BodyDiff {
 	if d.out.Total > len(d.out.Changes) {
 		d.out.Note = fmt.Sprintf("only the first %d changes are listed", len(d.out.Changes))
 	}
+	if d.doubled != "" {
+		d.out.Note = strings.TrimSuffix("the name "+d.doubled+" stands more than once in an object; "+d.out.Note, "; ")
+	}
 	return d.out
 }
 
-// node reads one value of a text that is valid JSON. Of a name that occurs more than once
-// in an object the last one counts, as for most parsers.
+// node reads one value of a text that is valid JSON. A name that occurs more than once in an object is
+// kept as often: parsers differ in which of them counts.
 func (d *jsonDiffer) node(s *scanner) *jsonNode {
 	var h maphash.Hash
 	h.SetSeed(d.seed)
@@ -52,21 +60,21 @@ func (d *jsonDiffer) node(s *scanner) *jsonNode {
 	switch open {
 	case '{':
 		n.kind = open
-		at := map[string]int{}
+		times := map[string]uint64{}
+		n.hash = 1
 		s.members(func(raw []byte) bool {
 			name, kid := jsonString(raw), d.node(s)
-			if i, twice := at[name]; twice {
-				n.kids[i] = kid
-				return true
+			if times[name]++; times[name] == 2 {
+				if n.doubled == nil {
+					n.doubled = map[string]bool{}
+				}
+				n.doubled[name] = true
 			}
-			at[name] = len(n.kids)
 			n.names, n.kids = append(n.names, name), append(n.kids, kid)
+			// A sum: the order of members has no meaning but among those of one name.
+			n.hash += maphash.Comparable(d.seed, [3]uint64{maphash.String(d.seed, name), times[name], kid.hash})
 			return true
 		})
-		n.hash = 1
-		for i, kid := range n.kids { // a sum: the order of members has no meaning
-			n.hash += maphash.Comparable(d.seed, hashPair{maphash.String(d.seed, n.names[i]), kid.hash})
-		}
 	case '[':
 		n.kind = open
 		s.i++
@@ -89,13 +97,29 @@ func (d *jsonDiffer) node(s *scanner) *jsonNode {
 
 type hashPair struct{ a, b uint64 }
 
+// jsonString resolves the escapes of a string. A surrogate without its partner, which no text has, is kept
+// as three bytes of its own, so that two of them differ.
 func jsonString(raw []byte) string {
+	raw = raw[1 : len(raw)-1]
 	if bytes.IndexByte(raw, '\\') < 0 {
-		return string(raw[1 : len(raw)-1])
+		return string(raw)
 	}
-	var s string
-	_ = json.Unmarshal(raw, &s) // it is valid
-	return s
+	out := make([]byte, 0, len(raw))
+	for len(raw) > 0 {
+		i := bytes.IndexByte(raw, '\\')
+		if i < 0 {
+			break
+		}
+		out = append(out, raw[:i]...)
+		raw = raw[i:]
+		n := 0
+		if out, n = appendEscape(out, raw); n == 6 && isSurrogate(hexRune(raw[2:6])) {
+			r := hexRune(raw[2:6])
+			out = append(out[:len(out)-len("\ufffd")], 0xed, byte(0x80|r>>6&0x3f), byte(0x80|r&0x3f))
+		}
+		raw = raw[n:]
+	}
+	return string(append(out, raw...))
 }
 
 func (d *jsonDiffer) diff(was, is *jsonNode) {
@@ -116,7 +140,7 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {
 		return
 	}
-	c := BodyChange{Op: op, Path: new(pointer(d.path)), Field: fieldPath(d.path), Value: compact(is), Old: compact(was)}
+	c := BodyChange{Op: op, Path: new(validText(pointer(d.path))), Field: validText(fieldPath(d.path)), Value: compact(is), Old: compact(was)}
 	d.out.Changes = append(d.out.Changes, c)
 	d.size += len(*c.Path) + len(c.Field) + len(c.Value) + len(c.Old)
 }
@@ -134,12 +158,47 @@ func (d *jsonDiffer) at(step string, fn func()) {
 
 func indexStep(i int) string { return "[" + strconv.Itoa(i) }
 
+// differsInDoubled reports whether two objects differ in a name that occurs more than once in one of them.
+// No patch can name one of these: the object is replaced.
+func (d *jsonDiffer) differsInDoubled(was, is *jsonNode) bool {
+	if was.doubled == nil && is.doubled == nil {
+		return false
+	}
+	values := func(n *jsonNode) map[string][]uint64 {
+		list := map[string][]uint64{}
+		for i, name := range n.names {
+			if was.doubled[name] || is.doubled[name] {
+				list[name] = append(list[name], n.kids[i].hash)
+			}
+		}
+		return list
+	}
+	left, right := values(was), values(is)
+	for _, name := range append(was.names[:len(was.names):len(was.names)], is.names...) {
+		if !slices.Equal(left[name], right[name]) {
+			d.doubled = cmp.Or(d.doubled, strconv.Quote(cutText(validText(name))))
+			return true
+		}
+	}
+	return false
+}
+
 func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
+	if d.differsInDoubled(was, is) {
+		d.change("replace", was, is)
+		return
+	}
 	right := make(map[string]*jsonNode, len(is.kids))
 	for i, name := range is.names {
 		right[name] = is.kids[i]
 	}
+	for name := range was.doubled { // they are equal
+		delete(right, name)
+	}
 	for i, name := range was.names {
+		if was.doubled[name] {
+			continue
+		}
 		kid := right[name]
 		delete(right, name)
 		d.at("."+name, func() {
@@ -242,8 +301,8 @@ func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	}
 	c := &d.out.Changes[len(d.out.Changes)-1]
 	d.size += len(*c.Path)
-	d.at(indexStep(from), func() { c.From = new(pointer(d.path)) })
-	d.at(indexStep(left), func() { c.Field = fieldPath(d.path) })
+	d.at(indexStep(from), func() { c.From = new(validText(pointer(d.path))) })
+	d.at(indexStep(left), func() { c.Field = validText(fieldPath(d.path)) })
 }
 
 // pairElements returns for each left element the index of its partner on the right, -1 for

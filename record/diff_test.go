@@ -76,7 +76,10 @@ func diffOf(t *testing.T, left, right [2]string) *record.Diff {
 	return d
 }
 
-const isJSON, isText = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
+const (
+	isJSON, isText = "Content-Type: application/json\r\n", "Content-Type: text/plain\r\n"
+	isForm         = "Content-Type: application/x-www-form-urlencoded\r\n"
+)
 
 // lines writes the changes of a body, one a line.
 func lines(d *record.Diff) string {
@@ -182,10 +185,28 @@ func TestDiffOfBodies(t *testing.T) {
 		"near ends":            {isText, long[:1_500_000] + "1", long[:1_500_000] + "2", "text", "", "1 line changed", ""},
 		"binary":               {isText, "a\x00b", "a\x00c", "binary", "", "different body", "binary bodies are not compared: 3 and 3 bytes"},
 		"empty":                {isText, "", "x", "text", "+x", "1 line changed", ""},
-		"gzip":                 {isJSON + "Content-Encoding: gzip\r\n", g.String(), g.String()[:10] + "damaged!", "text", "", "", "the compressed data of a body is damaged"},
+		"gzip":                 {isJSON + "Content-Encoding: gzip\r\n", g.String(), g.String()[:10] + "damaged!", "text", "", "", "the gzip data is damaged"},
 		"same":                 {isJSON, `{"a":1}`, `{"a":1}`, "json", "", "same body", ""},
+		"name twice":           {isJSON, `{"amount":1,"amount":2}`, `{"amount":2}`, "json", `replace  {"amount":1,"amount":2} {"amount":2}`, "1 field changed", `the name "amount" stands more than once in an object`},
+		"name twice, within":   {isJSON, `{"x":{"a":1,"a":2},"y":1}`, `{"x":{"a":2,"a":1},"y":2}`, "json", "replace /x {\"a\":1,\"a\":2} {\"a\":2,\"a\":1}\nreplace /y 1 2", "2 fields", `the name "a" stands`},
+		"name twice in both":   {isJSON, `{"a":1,"a":2,"b":1}`, `{"a":1,"a":2,"b":2}`, "json", "replace /b 1 2", "1 field", ""},
+		"spelling of numbers":  {isJSON, `{"a":1.0}`, `{"a":1}`, "json", "replace /a 1.0 1", "1 field", ""},
+		"lone surrogates":      {isJSON, `{"a":"\ud800"}`, `{"a":"\ud801"}`, "json", `replace /a "\ud800" "\ud801"`, "1 field", ""},
+		"lone, and U+FFFD":     {isJSON, `{"\udfff":"\ud800"}`, `{"\udfff":"\ufffd"}`, "json", `replace /\udfff "\ud800" "\ufffd"`, "1 field", ""},
+		"pairs of surrogates":  {isJSON, `{"a":"\ud83d\ude00"}`, `{"a": "😀"}`, "json", "", "same JSON values", ""},
+		"not UTF-8":            {isJSON, "{\"a\":\"caf\xe9\"}", "{\"a\":\"caf\xe8\"}", "json", `replace /a "caf\\xe9" "caf\\xe8"`, "1 field", `bytes that are not UTF-8 are written as \xNN`},
+		"text, not UTF-8":      {isText, "caf\xe9", "caf\xe8", "text", "-caf\\xe9\n+caf\\xe8", "1 line changed", `bytes that are not UTF-8 are written as \xNN`},
+		"byte order mark":      {isJSON, "\xef\xbb\xbf{\"a\":1}", `{"a":1}`, "json", "", "same JSON values, different formatting", ""},
+		"JSON lines":           {"Content-Type: application/x-ndjson\r\n", "{\"a\":1}\n{\"a\":2}\n", "{\"a\":1}\n{\"a\":3}\n", "json", "replace /1/a 2 3", "1 field", ""},
+		"form":                 {isForm, "a=b+c&d=1", "a=b%20c&d=2", "text", " a: b c\n-d: 1\n+d: 2", "1 line changed", ""},
+		"form, spelling":       {isForm, "a=b+c", "a=b%20c", "text", "", "different body", "the fields are the same, but they are spelled in another way"},
+		"JSON in a form":       {isForm, "payload=%7B%22ref%22%3A1%7D", "payload=%7B%22ref%22%3A2%7D", "text", " payload: {\n-  \"ref\": 1\n+  \"ref\": 2\n }", "1 line changed", ""},
+		"charset":              {"Content-Type: text/plain; charset=iso-8859-1\r\n", "caf\xe9", "caf\xe8", "text", "-café\n+cafè", "1 line changed", ""},
 	} {
 		d := diffOf(t, [2]string{c.kind, c.was}, [2]string{c.kind, c.is})
+		if out, err := json.Marshal(d); err != nil || bytes.Contains(out, []byte("\ufffd")) && !strings.Contains(c.was+c.is, `\ufffd`) {
+			t.Errorf("%s: %s", name, out)
+		}
 		if d.Body.Kind != c.wantKind || !strings.Contains(d.Headline, c.headline) || !strings.Contains(d.Body.Note, c.note) {
 			t.Errorf("%s: kind %s, headline %q, note %q", name, d.Body.Kind, d.Headline, d.Body.Note)
 		}
