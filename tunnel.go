@@ -74,12 +74,6 @@ type RefusedForward struct {
 	Remote  netip.AddrPort
 }
 
-// Fill is the result of one read of a Channel.
-type Fill struct {
-	N   int
-	Err error
-}
-
 // AliasRemoved is the reason of Tunnel.Close when the alias was removed, TakenOver when a
 // newer tunnel has the alias.
 const (
@@ -87,38 +81,13 @@ const (
 	TakenOver    = "taken over by a newer connection"
 )
 
-// Channel is one connection to a local server. Reads are started by Fill and can be
-// abandoned, because x/crypto/ssh has no way to interrupt a read.
-type Channel interface {
-	// Write sends p. (0, err) proves that no byte was sent; a nil error does not prove
-	// that the peer has received p. Write may block while the peer's window is full;
-	// Close unblocks it.
-	Write(p []byte) (int, error)
-	// Fill starts one read into buf. At most one may be outstanding. After an
-	// outstanding Fill was abandoned, buf must not be used again.
-	Fill(buf []byte)
-	// Filled delivers the result of the outstanding Fill. io.EOF means that the local
-	// server has closed its side, io.ErrUnexpectedEOF that it broke the connection
-	// off while the tunnel is alive, any other error that the tunnel is lost.
-	Filled() <-chan Fill
-	// Refusal returns the reason why the client could not dial its local server
-	// (local-refused, local-unresolvable, ...), or nil if the client gave none. It may
-	// be called after an io.EOF before any byte, and waits up to wait for the CLOSE of
-	// the peer.
-	Refusal(wait time.Duration) *Error
-	// CloseWrite half-closes towards the local server; for upgraded connections only.
-	CloseWrite() error
-	// Close closes both directions. It never blocks and may be called more than once.
-	Close() error
-}
-
 // Tunnel is a connection through which channels to a local server are opened. Package
 // sshgate implements it. All methods are safe for concurrent use.
 type Tunnel interface {
 	// Open opens a channel with origin as its originator address. Errors are *Error
 	// local-refused, local-unresolvable or overloaded, else ErrNotSent. Open returns
 	// when ctx ends; a channel that is confirmed later is closed.
-	Open(ctx context.Context, origin netip.AddrPort) (Channel, error)
+	Open(ctx context.Context, origin netip.AddrPort) (Conn, error)
 	// Heard returns the time since the last byte from the peer.
 	Heard() time.Duration
 	// LazyDial reports whether the peer dials its local server only at the first byte

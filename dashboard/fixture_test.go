@@ -253,13 +253,13 @@ func (c *caller) Abort()                      {}
 // tunnel leads to the fixture's answer function.
 type tunnel struct{ r *fixture }
 
-func (u *tunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {
+func (u *tunnel) Open(context.Context, netip.AddrPort) (relay.Conn, error) {
 	if u.r.refuse.Load() {
 		return nil, relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached")
 	}
 	far, near := net.Pipe()
 	go u.serve(far)
-	return &channel{Conn: near, filled: make(chan relay.Fill, 1)}, nil
+	return newChannel(near), nil
 }
 
 func (u *tunnel) Heard() time.Duration { return 0 }
@@ -304,22 +304,57 @@ func (u *tunnel) serve(c net.Conn) {
 	}
 }
 
-// channel is a connection to the local server.
+// channel is a connection to the local server, read by a goroutine of its own.
 type channel struct {
 	net.Conn
-	filled chan relay.Fill
+	ready chan struct{}
+	mu    sync.Mutex
+	came  []byte
+	err   error
 }
 
-func (c *channel) Fill(buf []byte) {
+func newChannel(c net.Conn) *channel {
+	h := &channel{Conn: c, ready: make(chan struct{}, 1)}
 	go func() {
-		n, err := c.Read(buf)
-		c.filled <- relay.Fill{N: n, Err: err}
+		buf := make([]byte, 64<<10)
+		for {
+			n, err := c.Read(buf)
+			h.mu.Lock()
+			h.came, h.err = append(h.came, buf[:n]...), err
+			h.mu.Unlock()
+			h.signal()
+			if err != nil {
+				return
+			}
+		}
 	}()
+	return h
 }
 
-func (c *channel) Filled() <-chan relay.Fill          { return c.filled }
-func (c *channel) Refusal(time.Duration) *relay.Error { return nil }
-func (c *channel) CloseWrite() error                  { return nil }
+func (c *channel) signal() {
+	select {
+	case c.ready <- struct{}{}:
+	default:
+	}
+}
+
+func (c *channel) Read(p []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := copy(p, c.came)
+	c.came = c.came[n:]
+	if n == 0 {
+		return 0, c.err
+	}
+	if len(c.came) > 0 || c.err != nil {
+		c.signal()
+	}
+	return n, nil
+}
+
+func (c *channel) Ready() <-chan struct{}              { return c.ready }
+func (c *channel) End(time.Duration) (e relay.ConnEnd) { return e }
+func (c *channel) CloseWrite() error                   { return nil }
 
 // count is how often a text is in a page from a mark on.
 func count(page, from, text string) int {

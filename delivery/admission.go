@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/exchange"
 	"relay/delivery/registry"
 	"relay/record"
 	"relay/wire"
@@ -18,7 +19,7 @@ const capacityWait = 2 * time.Second
 // admit says why a request is refused before a byte of it is forwarded; nil when it is not.
 func (d *Delivery) admit(st *registry.Alias, in *relay.Inbound, h *wire.Head) *relay.Error {
 	if limit := d.opt.MaxBody; limit > 0 && h.Framing == relay.FramingLength && h.Length > limit {
-		e := errTooLarge(limit)
+		e := exchange.ErrTooLarge(limit)
 		d.reject(st, in, e)
 		return e
 	}
@@ -37,9 +38,6 @@ func (d *Delivery) checkCapacity(in *relay.Inbound, length int64, wait time.Dura
 	}
 	return e
 }
-
-// errStoreTimeout means that a step was neither stored nor refused in time.
-var errStoreTimeout = errors.New("no word from the store")
 
 // markStoreDegraded notes that the store fails, for one alias or for all. Until it works
 // again, requests are stored before anything of them is forwarded, so that what cannot
@@ -67,26 +65,27 @@ func (d *Delivery) markStoreHealthy(st *registry.Alias) {
 
 // storeFirst reads the whole request and stores it; then it goes out of what was
 // stored. ok is false when the caller is to get the outcome at once.
-func (x *exchange) storeFirst() (out relay.Outcome, ok bool) {
-	if x.reqEnd.how == open {
-		x.readToEnd()
+func (j *job) storeFirst() (out relay.Outcome, ok bool) {
+	d, q := j.d, j.q
+	q.ReadToEnd()
+	if whole, why := q.Whole(); !whole {
+		return j.outcome(j.spoilt(why)), false
 	}
-	if x.reqEnd.how != whole {
-		return x.refuse(), false
-	}
-	_, x.attempt.Released = x.st.RemoteOwner() // if it cannot be reached, its node delivers this out of the queue
-	x.sendAccept()
-	if err := x.awaitStored(); err != nil {
-		if !closed(x.accept.Done()) { // it may be stored yet, and nobody will deliver it
-			x.sendFinish(relay.StateFailed, err, "")
+	_, q.Attempt.Released = j.st.RemoteOwner() // if it cannot be reached, its node delivers this out of the queue
+	q.Prepare(relay.StateDelivering)
+	t := d.store.Accept(q.Event)
+	if err := d.exchanges.Await(t); err != nil {
+		d.markStoreDegraded(j.st, err)
+		why := exchange.StoreError(err)
+		if !closed(t.Done()) { // it may be stored yet, and nobody will deliver it
+			a := q.Failed(why)
+			d.store.Finish(q.Event.ID, &a, "")
+			d.counters.finished(&a, false)
 		}
-		return x.refusal(err, relay.ID{}), false
+		return j.ifPresent(refusal(why, relay.ID{})), false
 	}
-	x.accept, x.stored, x.writeFailed, x.reqEnd = nil, true, false, uploadResult{}
-	x.at.whole = time.Time{} // that was when its caller had sent it
-	x.raw.Reset()
-	x.raw.Write(x.event.Request.Head)
-	x.gather()
+	d.markStoreHealthy(j.st)
+	q.SendStored()
 	return out, true
 }
 
@@ -140,7 +139,7 @@ func (d *Delivery) reject(st *registry.Alias, in *relay.Inbound, why *relay.Erro
 		}
 	}
 	e := newEvent(in, h)
-	e.ID, e.State, e.Error, e.Blocker = d.store.NewID(), relay.StateRejected, asFault(why), relay.BlockedRejected
+	e.ID, e.State, e.Error, e.Blocker = d.store.NewID(), relay.StateRejected, &relay.Fault{Code: why.Code, Message: why.Detail}, relay.BlockedRejected
 	e.Request.Body.State, e.Request.Body.SHA256 = relay.BodyNotSent, sha256.Sum256(nil)
 	d.store.Accept(e) // best effort: nobody waits for the ticket
 }

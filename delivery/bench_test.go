@@ -26,37 +26,28 @@ func (s *nullStore) Requeue(relay.ID, int) *relay.Ticket                   { ret
 
 // echoChannel answers each write at once, without goroutines.
 type echoChannel struct {
+	noAddr
 	answer []byte
-	filled chan relay.Fill
-	buf    []byte
-	ready  bool
+	ready  chan struct{}
 }
 
 func (c *echoChannel) Write(p []byte) (int, error) {
-	c.ready = true
-	c.pump()
+	c.ready <- struct{}{}
 	return len(p), nil
 }
 
-func (c *echoChannel) Fill(buf []byte) { c.buf = buf; c.pump() }
+func (c *echoChannel) Ready() <-chan struct{} { return c.ready }
 
-func (c *echoChannel) pump() {
-	if c.ready && c.buf != nil {
-		n := copy(c.buf, c.answer)
-		c.ready, c.buf = false, nil
-		c.filled <- relay.Fill{N: n}
-	}
-}
-
-func (c *echoChannel) Filled() <-chan relay.Fill          { return c.filled }
-func (c *echoChannel) Refusal(time.Duration) *relay.Error { return nil }
-func (c *echoChannel) CloseWrite() error                  { return nil }
-func (c *echoChannel) Close() error                       { return nil }
+func (c *echoChannel) Read(p []byte) (int, error)          { return copy(p, c.answer), nil }
+func (c *echoChannel) SetWriteDeadline(time.Time) error    { return nil }
+func (c *echoChannel) End(time.Duration) (e relay.ConnEnd) { return e }
+func (c *echoChannel) CloseWrite() error                   { return nil }
+func (c *echoChannel) Close() error                        { return nil }
 
 type echoTunnel struct{ answer []byte }
 
-func (t *echoTunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {
-	return &echoChannel{answer: t.answer, filled: make(chan relay.Fill, 1)}, nil
+func (t *echoTunnel) Open(context.Context, netip.AddrPort) (relay.Conn, error) {
+	return &echoChannel{answer: t.answer, ready: make(chan struct{}, 1)}, nil
 }
 func (t *echoTunnel) Heard() time.Duration   { return 0 }
 func (t *echoTunnel) LazyDial() bool         { return false }

@@ -132,7 +132,7 @@ func TestAnswerThatFindsNoSpaceAtItsEnd(t *testing.T) {
 			budget := budget.New(400 << 10) // 100 KiB for an account
 			run(t, func(l *local) {
 				l.until("\r\n\r\n")
-				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 40000\r\n\r\n" + strings.Repeat("x", 10000))
+				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 34000\r\n\r\n" + strings.Repeat("x", 4000))
 				time.Sleep(time.Second)
 				budget.Reserve(1, 100<<10)
 				l.Write(strings.Repeat("x", 30000))

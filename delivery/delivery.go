@@ -9,7 +9,6 @@ package delivery
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"log/slog"
 	"maps"
 	"sync"
@@ -20,6 +19,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/delivery/exchange"
 	"relay/delivery/feed"
 	"relay/delivery/registry"
 )
@@ -63,25 +63,11 @@ type Options struct {
 
 // Bounds that are no settings.
 const (
-	storeWait              = 10 * time.Second        // for a step that stands between a caller and the answer
-	partWait               = 20 * time.Second        // for a part of a body: it may wait 10 s for room in the write queue
-	earlyAnswerWait        = 10 * time.Second        // for the rest of a request that was answered early
-	cutStoreWait           = 2 * time.Second         // for exchanges that were cut to store what they have
-	cutWait                = 2500 * time.Millisecond // for exchanges that were cut to end
-	workersWait            = 2250 * time.Millisecond // for background goroutines at the end, which store what tunnels were lost
-	acceptDelay            = 20 * time.Millisecond   // ADR 0034
-	refusalWait            = time.Second
-	continueWait           = time.Second      // a replay's body waits so long for 100 Continue
-	minWriteTimeout        = 30 * time.Second // least result of exchange.writeTimeout
-	defaultResponseTimeout = 60 * time.Second
-	maxFirstWrite          = 16 << 10  // head and body bytes in the first write
-	readSize               = 32 << 10  // one read, either side
-	writeSize              = 64 << 10  // one write to the caller
-	maxHeldOutput          = 256 << 10 // bytes held back before reading stops
-	maxInterim             = 16
-	maxFramingBytes        = 4 << 20 // chunk lines kept of one message
-	retryAfter             = registry.RetryAfter
-	queueFullWait          = 30 * time.Second
+	storeWait    = 10 * time.Second        // for a read of the store
+	cutStoreWait = 2 * time.Second         // for exchanges that were cut to store what they have
+	cutWait      = 2500 * time.Millisecond // for exchanges that were cut to end
+	workersWait  = 2250 * time.Millisecond // for background goroutines at the end, which store what tunnels were lost
+	retryAfter   = registry.RetryAfter
 )
 
 // Stats are counters for the admin listener.
@@ -99,17 +85,17 @@ type Delivery struct {
 	opt   Options
 	store Store
 	log   *slog.Logger
-	seed  maphash.Seed
 
 	registry      *registry.Registry
 	feed          *feed.Feed
 	storeDegraded atomic.Bool // see markStoreDegraded
 	counters      counts
 
-	exchanges sync.Pool // *exchange
-	pieces    sync.Pool // *[]byte of readPiece
+	exchanges exchange.Options
 
-	base    context.Context // ends when everything must stop
+	cut     context.Context // ends when the drain is over
+	endCut  context.CancelFunc
+	base    context.Context // ends when everything must stop: nothing waits for the store any more
 	endBase context.CancelFunc
 	workers sync.WaitGroup // background goroutines
 
@@ -120,8 +106,6 @@ type Delivery struct {
 	running  int           // captures, replays and queued deliveries under way
 	idle     chan struct{} // closed when stopping and none is running
 	stop     chan struct{} // closed when stopping
-	cut      chan struct{} // closed when the drain is over
-	cutOver  chan struct{} // closed cutStoreWait after that: nothing waits for the store any more
 }
 
 // New makes a Delivery; Start makes it ready.
@@ -133,14 +117,15 @@ func New(opt Options) *Delivery {
 		opt:   opt,
 		store: opt.Store,
 		log:   opt.Log,
-		seed:  maphash.MakeSeed(),
 		idle:  make(chan struct{}),
 		stop:  make(chan struct{}),
-		cut:   make(chan struct{}),
-
-		cutOver: make(chan struct{}),
 	}
 	d.base, d.endBase = context.WithCancel(context.Background())
+	d.cut, d.endCut = context.WithCancel(context.Background())
+	d.exchanges = exchange.Options{
+		Bodies: opt.Store, Budget: opt.Budget, Log: opt.Log, Cut: d.cut, Base: d.base,
+		MaxHead: opt.MaxHead, MaxBody: opt.MaxBody, MaxResponseCapture: opt.MaxResponseCapture,
+	}
 	d.registry = registry.New(registry.Options{
 		Store: opt.Store, Log: opt.Log, Remote: opt.Remote, Background: d.background, Base: d.base,
 		NewDispatcher: func(st *registry.Alias) registry.Dispatcher { return newDispatcher(d, st) },
@@ -150,13 +135,6 @@ func New(opt Options) *Delivery {
 	})
 	d.feed = feed.New(feed.Options{Store: opt.Store, Site: opt.Site, Log: opt.Log, Alias: d.registry.Alias, Status: d.registry.Status})
 	d.counters.init(d, opt.Registry)
-	d.exchanges.New = func() any {
-		x := &exchange{d: d, timer: time.NewTimer(time.Hour)}
-		x.timer.Stop()
-		x.uploadDone, x.firstDone = make(chan uploadResult, 1), make(chan firstWrite, 1)
-		return x
-	}
-	d.pieces.New = func() any { b := make([]byte, readSize); return &b }
 	return d
 }
 
@@ -278,11 +256,8 @@ func (d *Delivery) Close(ctx context.Context) error {
 	case <-d.idle:
 	case <-ctx.Done():
 		if n := d.countRunning(); n > 0 {
-			close(d.cut)
-			late := time.AfterFunc(cutStoreWait, func() {
-				close(d.cutOver)
-				d.endBase()
-			})
+			d.endCut()
+			late := time.AfterFunc(cutStoreWait, d.endBase)
 			select {
 			case <-d.idle:
 			case <-time.After(cutWait):
@@ -291,6 +266,7 @@ func (d *Delivery) Close(ctx context.Context) error {
 			err = fmt.Errorf("%d exchanges were cut when the time to stop ran out", n)
 		}
 	}
+	d.endCut()
 	d.endBase()
 	d.registry.CloseIdle()
 	d.feed.Close(errStopping())
@@ -310,18 +286,6 @@ func (d *Delivery) awaitWorkers() {
 	case <-time.After(workersWait):
 		d.log.Warn("background work has not ended in time; the store does not answer")
 	}
-}
-
-// await waits for a step of the store: until it has resolved, for storeWait, or until the time
-// to stop is over.
-func (d *Delivery) await(t *relay.Ticket, late <-chan time.Time) error {
-	select {
-	case <-t.Done():
-		return t.Err()
-	case <-late:
-	case <-d.cutOver:
-	}
-	return errStoreTimeout
 }
 
 func (d *Delivery) countRunning() int {
@@ -389,6 +353,15 @@ func (d *Delivery) Running() map[relay.AttemptRef]bool {
 	d.underWay.mu.Lock()
 	defer d.underWay.mu.Unlock()
 	return maps.Clone(d.underWay.list)
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
 }
 
 // Stats counts tunnels, channels and waiting attempts.

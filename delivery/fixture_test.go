@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
@@ -24,7 +25,8 @@ type fixture struct {
 	hold relay.Attachment
 	opt  delivery.Options
 
-	caller *memCaller // the connection of every request; nil = each has one of its own
+	caller *memCaller    // the connection of every request; nil = each has one of its own
+	log    *bytes.Buffer // of logged
 }
 
 // oneConnection makes all requests of a test come by one caller connection.

@@ -9,7 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
 	"relay"
-	"relay/delivery/pool"
+	"relay/delivery/spares"
 )
 
 // Labels that are no codes.
@@ -80,7 +80,7 @@ func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
 	}
 	c.outcomes = resolve(counters("captures_total", "Requests of callers that ended, by outcome.", "outcome").WithLabelValues, outcomes...)
 	c.opened = resolve(counters("channels_total", "Channels given to a request, by way.", "way").WithLabelValues,
-		relay.ConnectionNew, relay.ConnectionReused, pool.OriginSpare)
+		relay.ConnectionNew, relay.ConnectionReused, spares.Way)
 	c.refused = resolve(counters("channels_refused_total", "Requests that got no channel, by reason.", "reason").WithLabelValues,
 		relay.CodeOverloaded, relay.CodeLocalRefused, relay.CodeLocalUnresolvable, relay.CodeLocalTimeout, relay.ErrNotSent.Code, labelOther)
 	classes := counters("responses_total", "Final answers of local servers, by class of their status.", "class")
@@ -138,15 +138,6 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 	}
 }
 
-// observeAdded observes the time that the relay added to a request whose answer has ended.
-// The times of an upgraded connection say nothing about that.
-func (x *exchange) observeAdded() {
-	if x.final == nil || x.at.open.IsZero() || x.at.end.IsZero() || x.state == relay.ResponseUpgraded {
-		return
-	}
-	x.d.counters.added.Observe((time.Since(x.at.start) - x.at.end.Sub(x.at.open)).Seconds())
-}
-
 // tunnelAttached counts a tunnel that has attached an alias.
 func (c *counts) tunnelAttached(takenOver bool) {
 	c.attached.Inc()
@@ -172,9 +163,9 @@ func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
 }
 
 // finished counts the end of an attempt and observes its phases.
-func (x *exchange) finished(a *relay.Attempt) {
-	c, key, t := &x.d.counters, [2]string{a.Kind, a.State}, &a.Timing
-	if x.queued {
+func (c *counts) finished(a *relay.Attempt, queued bool) {
+	key, t := [2]string{a.Kind, a.State}, &a.Timing
+	if queued {
 		key[0] = kindQueued
 	}
 	if ended := c.ended[key]; ended != nil {

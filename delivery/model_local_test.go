@@ -180,7 +180,7 @@ func (l *local) peek(b []byte) error {
 
 func (l *link) gone() bool { l.state.Lock(); defer l.state.Unlock(); return l.cut }
 
-func (l *link) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
+func (l *link) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
 	if l.gone() {
 		return nil, relay.ErrNotSent
 	}
@@ -254,13 +254,13 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return p.memChannel.Write(b)
 }
 
-func (p *pipe) Refusal(time.Duration) *relay.Error {
+func (p *pipe) End(time.Duration) (end relay.ConnEnd) {
 	p.l.state.Lock()
 	defer p.l.state.Unlock()
 	if p.l.refused[p.memChannel] {
-		return relay.Errorf(relay.CodeLocalRefused, "refused")
+		end.Refusal = relay.Errorf(relay.CodeLocalRefused, "refused")
 	}
-	return nil
+	return end
 }
 
 // request is the raw request of an event; each third one may be upgraded.

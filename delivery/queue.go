@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/delivery/exchange"
 	"relay/delivery/registry"
 )
 
@@ -18,117 +19,140 @@ const (
 )
 
 // enqueue queues the request of a caller and returns the answer once it is durable.
-func (x *exchange) enqueue() relay.Outcome {
-	if x.reqEnd.how != open && x.reqEnd.how != whole {
-		return x.refuse()
+func (j *job) enqueue() relay.Outcome {
+	q := j.q
+	if _, why := q.Whole(); why != nil {
+		return j.outcome(j.spoilt(why))
 	}
-	if x.accepted != notAccepted { // stored before it was to go out
-		if t, err := x.requeue(); err != nil {
-			d, st, id := x.d, x.st, x.event.ID
-			if errors.Is(err, errStoreTimeout) {
-				st.Queue.Move()
-				if !d.background(func() { d.queueMoved(st, d.cancelUnanswered(t, id), 0, 0) }) {
-					st.Queue.Moved(0, 0)
-				}
-			}
-			return x.refusal(storeError(err), relay.ID{})
-		}
-		dispatchQueued(x.st, x.attempt.Released)
-		return x.queuedAnswer()
+	if q.Accepted() { // stored before it was to go out
+		return j.enqueueStored()
 	}
-	q, opt := &x.st.Queue, &x.d.opt
-	size := int64(len(x.event.Request.Head)) + max(0, x.head.Length)
-	if !q.Reserve(1, size, opt.QueueLimit, opt.QueueBytes) {
-		return x.refusal(errQueueFull(), relay.ID{})
+	queue, opt := &j.st.Queue, &j.d.opt
+	size := int64(len(q.Event.Request.Head)) + max(0, q.Head.Length)
+	if !queue.Reserve(1, size, opt.QueueLimit, opt.QueueBytes) {
+		return j.ifPresent(refusal(exchange.ErrQueueFull(), relay.ID{}))
 	}
-	x.queueBytes = size
+	j.queueBytes = size
 	handedOver := false
 	defer func() {
-		if !handedOver { // refused, or the upload panicked
-			q.GiveBack(1, x.queueBytes)
+		if !handedOver {
+			queue.GiveBack(1, j.queueBytes)
 		}
 	}()
-	x.readToEnd()
-	if x.reqEnd.how == whole && !x.growReservation() {
-		x.reqEnd = uploadResult{how: queueFull, err: errQueueFull()}
-	}
-	if x.reqEnd.how != whole {
-		return x.refuse()
+	q.Grow = j.growReservation
+	q.ReadToEnd()
+	if whole, why := q.Whole(); !whole {
+		return j.outcome(j.spoilt(why))
 	}
 	handedOver = true
-	if err := x.acceptQueued(); err != nil {
-		return x.refusal(err, relay.ID{})
+	if err := j.acceptQueued(); err != nil {
+		return j.ifPresent(refusal(err, relay.ID{}))
 	}
-	return x.queuedAnswer()
+	return j.queuedAnswer()
 }
 
-// growReservation reserves more room in the queue for a body that has grown. It returns
-// false when there is none. Without a reservation it reads nothing of the event: the request
-// is then sent, and the goroutine that answers may be changing the event.
-func (x *exchange) growReservation() bool {
-	if x.queueBytes == 0 {
-		return true
+// enqueueStored queues a request that was stored before it was to go out.
+func (j *job) enqueueStored() relay.Outcome {
+	t, err := j.requeue()
+	if err == nil {
+		dispatchQueued(j.st, j.q.Attempt.Released)
+		return j.queuedAnswer()
 	}
-	more := int64(len(x.event.Request.Head)) + x.rec.cost() - x.queueBytes
+	d, st, id := j.d, j.st, j.q.Event.ID
+	if errors.Is(err, exchange.ErrStoreTimeout) {
+		st.Queue.Move()
+		if !d.background(func() { d.queueMoved(st, d.cancelUnanswered(t, id), 0, 0) }) {
+			st.Queue.Moved(0, 0)
+		}
+	}
+	return j.ifPresent(refusal(exchange.StoreError(err), relay.ID{}))
+}
+
+// requeue puts the attempt back into the queue. After exchange.ErrStoreTimeout it may be there later.
+func (j *job) requeue() (t *relay.Ticket, err error) {
+	j.st.Queue.Move()
+	t = j.d.store.Requeue(j.q.Event.ID, j.q.Attempt.N)
+	err = j.d.exchanges.Await(t)
+	if j.d.queueMoved(j.st, err, 1, costOf(j.q.Event)); err == nil {
+		j.d.counters.requeued.Inc()
+	}
+	return t, err
+}
+
+// growReservation reserves more room in the queue for a request that has grown. It returns false when
+// there is none.
+func (j *job) growReservation(size int64) bool {
+	more := size - j.queueBytes
 	if more <= 0 {
 		return true
 	}
-	if !x.st.Queue.Reserve(0, more, 0, x.d.opt.QueueBytes) {
+	if !j.st.Queue.Reserve(0, more, 0, j.d.opt.QueueBytes) {
 		return false
 	}
-	x.queueBytes += more
+	j.queueBytes += more
 	return true
 }
 
+// ifPresent drops the answer if the caller has left.
+func (j *job) ifPresent(o relay.Outcome) relay.Outcome {
+	if j.q.Left() {
+		return relay.Outcome{}
+	}
+	return o
+}
+
 // queuedAnswer returns the answer to a caller whose request was queued.
-func (x *exchange) queuedAnswer() relay.Outcome {
-	return x.ifCallerPresent(relay.Outcome{
-		Answer:    &relay.Answer{Event: x.event.ID, Status: x.alias.Settings.OfflineStatus},
-		KeepAlive: !x.head.Close,
+func (j *job) queuedAnswer() relay.Outcome {
+	return j.ifPresent(relay.Outcome{
+		Answer:    &relay.Answer{Event: j.q.Event.ID, Status: j.alias.Settings.OfflineStatus},
+		KeepAlive: !j.q.Head.Close,
 	})
 }
 
 // acceptQueued stores the event as queued and counts it in place of the reservation.
-func (x *exchange) acceptQueued() *relay.Error {
-	x.accepted = acceptedWhole
-	x.fillRequest(relay.BodyComplete)
-	st, cost, reserved := x.st, costOf(x.event), x.queueBytes
-	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: x.event.ReceivedAt}
-	if _, a.Released = st.RemoteOwner(); x.clientSlow { // else its node delivers it at once, if it lives
+func (j *job) acceptQueued() *relay.Error {
+	d, st, e, reserved := j.d, j.st, j.q.Event, j.queueBytes
+	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
+	if _, a.Released = st.RemoteOwner(); j.clientSlow { // else its node delivers it at once, if it lives
 		a.Released = false // it waits as it would at that node
 	}
-	x.addAttempt(a, relay.StateQueued)
+	j.q.Attempt = a
+	j.q.Prepare(relay.StateQueued)
+	cost := costOf(e)
 	st.Queue.Move()
-	t := x.d.store.Accept(x.event)
-	x.accept = t
-	err := x.awaitStored()
-	d, id := x.d, x.event.ID
+	t := d.store.Accept(e)
+	err := d.exchanges.Await(t)
 	refused := closed(t.Done()) && t.Err() != nil
-	if err != nil && !refused && d.background(func() {
-		err := d.cancelUnanswered(t, id)
-		st.Queue.GiveBack(1, reserved)
-		d.queueMoved(st, err, 0, 0)
-	}) {
-		return err
+	if err != nil {
+		d.markStoreDegraded(st, err)
+		if !refused && d.background(func() {
+			err := d.cancelUnanswered(t, e.ID)
+			st.Queue.GiveBack(1, reserved)
+			d.queueMoved(st, err, 0, 0)
+		}) {
+			return exchange.StoreError(err)
+		}
 	}
 	st.Queue.GiveBack(1, reserved)
 	switch {
 	case err == nil:
+		d.markStoreHealthy(st)
 		d.queueMoved(st, nil, 1, cost)
 		dispatchQueued(st, a.Released)
+		return nil
 	case refused:
 		d.queueMoved(st, t.Err(), 1, cost)
 	default: // the relay stops
 		st.Queue.Moved(0, 0)
 	}
-	return err
+	return exchange.StoreError(err)
 }
 
 // cancelUnanswered cancels an event whose caller was told that it is not stored, because the store
 // said nothing in time, if it is queued after all: its caller sends it again, and it would be
 // delivered twice. It returns the error of a change of the queue, of which nothing is known.
 func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
-	if err := d.await(t, nil); err != nil {
+	if err := d.exchanges.AwaitEnd(t); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
@@ -136,7 +160,7 @@ func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	if why := d.store.Cancel(ctx, relay.System(), id); why != nil {
 		d.log.Warn("event still queued although its caller was told that it is not stored", "event", id, "error", why)
 	}
-	return errStoreTimeout
+	return exchange.ErrStoreTimeout
 }
 
 // queueMoved ends a change of the queue that Queue.Move has announced. After an error it is
@@ -266,7 +290,7 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 	if !ok || !q.d.begin() {
 		if c != nil {
 			t := q.d.store.Requeue(c.Event.ID, c.N)
-			q.d.queueMoved(q.st, q.d.await(t, nil), 0, 0)
+			q.d.queueMoved(q.st, q.d.exchanges.AwaitEnd(t), 0, 0)
 		}
 		return false, false
 	}

@@ -3,9 +3,11 @@ package delivery
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"relay"
+	"relay/delivery/exchange"
 	"relay/delivery/registry"
 	"relay/wire"
 )
@@ -78,7 +80,7 @@ func (d *Delivery) eventWithAttempt(ctx context.Context, who relay.Actor, id rel
 func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registry.Alias, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
 	if !st.Queue.Reserve(1, cost, d.opt.QueueLimit, d.opt.QueueBytes) {
-		full := errQueueFull()
+		full := exchange.ErrQueueFull()
 		full.Detail = "the tunnel is offline and its queue is full; the replay was not taken"
 		return nil, 0, full
 	}
@@ -104,96 +106,92 @@ func costOf(e *relay.Event) int64 {
 // another one than before the store was asked. back means that the attempt is queued
 // (again), because no byte reached the local server, or because a queued delivery
 // panicked. next is the attempt that was claimed together with the end of a queued one.
-// deliver logs a panic and returns.
 func (d *Delivery) deliver(st *registry.Alias, c *relay.Claim, queued bool) (back bool, next *relay.Claim) {
-	x := d.exchange(st, st.Current())
 	defer func() {
-		p := asPanic(recover())
-		next = x.nextClaimed()
-		if p == nil {
-			x.release()
-			return
+		if v := recover(); v != nil {
+			d.log.Error("panic while delivering a stored request", "event", c.Event.ID, "attempt", c.N, "panic", v, "stack", string(debug.Stack()))
+			back = queued // the store queues it again; the dispatcher must not try at once
 		}
-		x.panicked()
-		d.log.Error("panic while delivering a stored request", "event", c.Event.ID, "attempt", c.N, "panic", p.value, "stack", string(p.stack))
-		back = queued // the store queues it again; the dispatcher must not try at once
 	}()
-	x.att, x.lost = st.Online()
-	if queued && x.att != nil && x.att.Remote() { // its node delivers the queue now, with what was claimed here
-		x.att = nil
+	a := relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
+	if stored := c.Event.Attempt(c.N); stored != nil {
+		a = *stored
 	}
-	x.queued = queued
-	x.event, x.origin = c.Event, c.Event.Remote
-	x.attempt = relay.Attempt{N: c.N, Kind: relay.KindReplay, ReceivedAt: time.Now()}
-	if a := c.Event.Attempt(c.N); a != nil {
-		x.attempt = *a
-	}
-	d.underWay.add(x.ref())
-	x.accepted = acceptedWhole
+	alias := st.Current()
 	head, _, err := wire.Request(c.Event.Request.Head, wire.Limits{})
+	q := d.exchanges.Stored(c.Event, a, head, alias.Owner)
+	q.Queued = queued
+	j := d.newJob(st, alias, q, nil)
+	defer j.release()
 	if err != nil {
-		x.fault = relay.AsError(err)
-		x.sendFinish(relay.StateFailed, x.fault, "")
-		x.awaitStored()
-		return false, next
+		r := exchange.Fail(q, relay.AsError(err), j.journal, nil)
+		j.noteResult(&r)
+		return false, nil
 	}
-	x.stored, x.head, x.rec.whole = true, head, true
-	x.raw.Write(c.Event.Request.Head)
-	x.wire = x.sentHead()
-	x.gather()
-	v := notSent
-	if x.att != nil {
-		v = x.run()
+	if queued {
+		claims := &claimingJournal{Store: d.store, d: d, st: st}
+		defer func() { next = claims.claimed() }()
+		j.journal = claims
 	}
-	return x.finishStored(v), next
-}
-
-// nextClaimed returns the attempt that was claimed together with the end of this one, nil for
-// none.
-func (x *exchange) nextClaimed() (next *relay.Claim) {
-	if x.claim == nil {
-		return nil
+	j.att, j.lost = st.Online()
+	if queued && j.att != nil && j.att.Remote() { // its node delivers the queue now, with what was claimed here
+		j.att = nil
 	}
-	if x.d.await(x.finish, nil) == nil {
-		next = x.claim()
+	q.SetHead(j.sentHead())
+	q.Gather()
+	r := exchange.Result{Untaken: true}
+	if j.att != nil {
+		r = j.send()
 	}
-	if next == nil {
-		x.st.Queue.Moved(0, 0)
-	}
-	return next
-}
-
-// finishStored ends an exchange that has no caller.
-func (x *exchange) finishStored(v verdict) (back bool) {
-	x.releaseChannel()
-	if x.uploading {
-		x.signalContinue(false)
-		x.endUpload()
-	}
-	var err error
+	j.releaseSlot()
 	switch {
-	case v == complete:
-	case v == notSent, v == failed && x.queued && !x.reached:
-		back = true
-		_, err = x.requeue()
-	default: // the store queues an interrupted queued delivery anew
-		if e := x.finishFailed(); e != nil {
-			err = e
+	case r.Panicked:
+		return queued, nil
+	case !r.Untaken: // the store queues an interrupted queued delivery anew
+		if j.noteResult(&r); r.StoreErr == nil {
+			return false, nil
 		}
+		err = r.StoreErr
+	default:
+		back = true
+		_, err = j.requeue()
 	}
 	if err != nil && !errors.Is(err, relay.ErrNotFound) { // else the event was removed meanwhile
-		x.d.log.Error("end of an attempt not stored", "event", x.event.ID, "attempt", x.attempt.N, "queued again", back, "error", err)
+		d.log.Error("end of an attempt not stored", "event", c.Event.ID, "attempt", c.N, "queued again", back, "error", err)
 	}
-	return back
+	return back, nil
 }
 
-// requeue puts the attempt back into the queue. After errStoreTimeout it may be there later.
-func (x *exchange) requeue() (t *relay.Ticket, err error) {
-	x.st.Queue.Move()
-	t = x.d.store.Requeue(x.event.ID, x.attempt.N)
-	err = x.d.await(t, time.After(storeWait))
-	if x.d.queueMoved(x.st, err, 1, costOf(x.event)); err == nil {
-		x.d.counters.requeued.Inc()
+// claimingJournal claims the next attempt of a queue together with the end of the one before.
+type claimingJournal struct {
+	Store
+	d    *Delivery
+	st   *registry.Alias
+	end  *relay.Ticket
+	next func() *relay.Claim // once end has resolved; nil = not asked for
+}
+
+// Finish implements exchange.Journal.
+func (c *claimingJournal) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
+	next, ok := c.d.nextClaim(c.st)
+	if !ok || c.next != nil || a.State == relay.StateInterrupted {
+		return c.Store.Finish(id, a, event)
 	}
-	return t, err
+	c.st.Queue.Move()
+	c.end, c.next = c.FinishAndClaim(id, a, event, next)
+	return c.end
+}
+
+// claimed returns the attempt that was claimed, nil for none.
+func (c *claimingJournal) claimed() (next *relay.Claim) {
+	if c.next == nil {
+		return nil
+	}
+	if c.d.exchanges.AwaitEnd(c.end) == nil {
+		next = c.next()
+	}
+	if next == nil {
+		c.st.Queue.Moved(0, 0)
+	}
+	return next
 }

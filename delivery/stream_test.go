@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/netip"
+	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"relay"
@@ -35,7 +38,18 @@ func (s *stream) changed() {
 	}
 }
 
-func (s *stream) write(p []byte) (n int, err error) {
+func (s *stream) write(p []byte) (n int, err error) { return s.writeBy(p, time.Time{}) }
+
+// writeBy writes until a time, zero = for ever.
+func (s *stream) writeBy(p []byte, by time.Time) (n int, err error) {
+	if !by.IsZero() {
+		t := time.AfterFunc(time.Until(by), func() {
+			s.mu.Lock()
+			s.cond.Broadcast()
+			s.mu.Unlock()
+		})
+		defer t.Stop()
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for {
@@ -53,6 +67,9 @@ func (s *stream) write(p []byte) (n int, err error) {
 		}
 		if n == len(p) {
 			return n, nil
+		}
+		if !by.IsZero() && !time.Now().Before(by) {
+			return n, os.ErrDeadlineExceeded
 		}
 		s.cond.Wait()
 	}
@@ -124,7 +141,7 @@ type memTunnel struct {
 	wg       sync.WaitGroup
 }
 
-func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
+func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
 	t.mu.Lock()
 	hang, err := t.hang, t.openErr
 	t.origins = append(t.origins, origin)
@@ -145,8 +162,8 @@ func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Chan
 	if full {
 		return nil, relay.Errorf(relay.CodeLocalRefused, "no descriptors")
 	}
-	c := &memChannel{t: t, up: newStream(), down: newStream(), filled: make(chan relay.Fill, 1)}
-	c.down.hook, c.up.window = c.pump, t.window
+	c := &memChannel{t: t, up: newStream(), down: newStream(), ready: make(chan struct{}, 1)}
+	c.down.hook, c.up.window = c.signal, t.window
 	t.mu.Lock()
 	t.opened++
 	if len(t.dead) > 0 {
@@ -192,56 +209,66 @@ func (t *memTunnel) cutAll() {
 	}
 }
 
-// memChannel implements relay.Channel.
+// memChannel implements relay.Conn.
 type memChannel struct {
-	t      *memTunnel
-	up     *stream // to the local server
-	down   *stream // from it
-	filled chan relay.Fill
-	want   []byte // guarded by down.mu
-	dead   error  // of the next write
+	noAddr
+	t     *memTunnel
+	up    *stream // to the local server
+	down  *stream // from it
+	ready chan struct{}
+	dead  error // of the next write
+
+	writeBy atomic.Pointer[time.Time]
 }
 
 func (c *memChannel) Write(p []byte) (int, error) {
 	if c.dead != nil {
 		return 0, c.dead
 	}
+	if by := c.writeBy.Load(); by != nil {
+		return c.up.writeBy(p, *by)
+	}
 	return c.up.write(p)
 }
 
-func (c *memChannel) Fill(buf []byte) {
+func (c *memChannel) SetWriteDeadline(t time.Time) error { c.writeBy.Store(&t); return nil }
+
+func (c *memChannel) Read(p []byte) (int, error) { return c.down.read(p, 0) }
+
+func (c *memChannel) Ready() <-chan struct{} {
 	c.down.mu.Lock()
 	defer c.down.mu.Unlock()
-	if c.want != nil {
-		panic("two reads outstanding")
+	select {
+	case <-c.ready:
+	default:
 	}
-	c.want = buf
-	c.pump()
+	c.signal()
+	return c.ready
 }
 
-// pump answers the outstanding read if it can; under down.mu.
-func (c *memChannel) pump() {
-	s := c.down
-	if c.want == nil || len(s.buf) == 0 && s.end == nil {
-		return
+// signal makes Ready readable if a Read would not block; under down.mu.
+func (c *memChannel) signal() {
+	if len(c.down.buf) > 0 || c.down.end != nil {
+		select {
+		case c.ready <- struct{}{}:
+		default:
+		}
 	}
-	n := copy(c.want, s.buf)
-	s.buf = s.buf[:copy(s.buf, s.buf[n:])]
-	f := relay.Fill{N: n}
-	if len(s.buf) == 0 && s.end != nil && n == 0 {
-		f.Err = s.end
-	}
-	c.want = nil
-	c.filled <- f
 }
 
-func (c *memChannel) Filled() <-chan relay.Fill { return c.filled }
-
-func (c *memChannel) Refusal(time.Duration) *relay.Error {
+func (c *memChannel) End(time.Duration) relay.ConnEnd {
 	c.t.mu.Lock()
 	defer c.t.mu.Unlock()
-	return c.t.refusal
+	return relay.ConnEnd{Refusal: c.t.refusal}
 }
+
+// noAddr are the methods of a net.Conn that nothing uses.
+type noAddr struct{}
+
+func (noAddr) LocalAddr() net.Addr             { return nil }
+func (noAddr) RemoteAddr() net.Addr            { return nil }
+func (noAddr) SetDeadline(time.Time) error     { return nil }
+func (noAddr) SetReadDeadline(time.Time) error { return nil }
 
 func (c *memChannel) CloseWrite() error { c.up.finish(io.EOF); return nil }
 

@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net/netip"
 	"strings"
 	"testing"
@@ -12,13 +13,16 @@ import (
 )
 
 // die ends every channel as the SSH server does for a connection that has ended.
-func (t *memTunnel) die() {
+func (t *memTunnel) die() { t.end(errors.New("lost")) }
+
+// end ends every channel with err.
+func (t *memTunnel) end(err error) {
 	t.mu.Lock()
 	list := t.channels
 	t.mu.Unlock()
 	for _, c := range list {
-		c.up.finish(errors.New("lost"))
-		c.down.finish(errors.New("lost"))
+		c.up.finish(err)
+		c.down.finish(err)
 	}
 }
 
@@ -193,8 +197,10 @@ func TestUnstoredPartOfABrokenAnswer(t *testing.T) {
 					b.s.fail("chunk", nil)
 					if how == "lost" {
 						h.Detach(false)
+						tun.die()
+					} else {
+						tun.end(io.ErrUnexpectedEOF)
 					}
-					tun.die()
 					if !queued {
 						<-done
 					}
@@ -218,7 +224,7 @@ type cancelingTunnel struct {
 	hold relay.Attachment
 }
 
-func (t *cancelingTunnel) Open(context.Context, netip.AddrPort) (relay.Channel, error) {
+func (t *cancelingTunnel) Open(context.Context, netip.AddrPort) (relay.Conn, error) {
 	t.hold.Detach(true)
 	return nil, relay.Errorf(relay.CodeLocalRefused, "open failed")
 }

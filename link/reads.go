@@ -14,6 +14,9 @@ const (
 	// PauseAfter is the time without a Read after which a channel counts as paused. What a peer
 	// can send within it is not counted.
 	PauseAfter = 100 * time.Millisecond
+	// askedPause is the same after a Ready: whoever asked is about to read, as soon as the machine
+	// has time for that.
+	askedPause = time.Second
 	// PausedBytes is what a paused channel may hold: x/crypto's window, which is a constant, and
 	// what the exchange keeps back.
 	PausedBytes = 2<<20 + 256<<10
@@ -53,6 +56,7 @@ type reads struct {
 	reading  bool // a read of x/crypto runs
 	ahead    bool // it was started by a pause
 	waiting  bool // a Read waits for it
+	asked    bool // a Ready has started it, and no Read came since
 	large    bool // the next one may bring much
 	buf      []byte
 	data     []byte // of buf, came and not yet taken
@@ -139,6 +143,7 @@ func (r *reads) Ready() <-chan struct{} {
 		r.signal()
 	} else {
 		r.startRead()
+		r.asked = true
 	}
 	return r.ready
 }
@@ -224,12 +229,18 @@ func (r *reads) signal() {
 
 // pause begins a time without a Read, resume ends it; mu is held.
 func (r *reads) pause() {
-	if r.timer != nil && !r.closed && r.err == nil {
+	if r.timer == nil || r.closed || r.err != nil {
+		return
+	}
+	if r.asked {
+		r.timer.Reset(askedPause)
+	} else {
 		r.timer.Reset(PauseAfter)
 	}
 }
 
 func (r *reads) resume() {
+	r.asked = false
 	if r.timer != nil {
 		r.timer.Stop()
 	}

@@ -2,12 +2,10 @@ package sshgate
 
 import (
 	"cmp"
-	"time"
 
 	"relay"
 	"relay/link"
 	"relay/record"
-	"relay/sshgate/node"
 )
 
 // tunnelChannel says what a channel to the client of a tunnel is.
@@ -47,37 +45,3 @@ func dialFailure(payload []byte) *relay.Error {
 	}
 	return openRefusal(link.ConnectFailed, text)
 }
-
-// filled is a relay.Conn that is also a relay.Channel.
-type filled struct {
-	relay.Conn
-	work   *link.Workers
-	filled chan relay.Fill
-}
-
-func newFilled(c relay.Conn, work *link.Workers) *filled {
-	return &filled{c, work, make(chan relay.Fill, 1)}
-}
-
-// Fill implements relay.Channel.
-func (h *filled) Fill(buf []byte) {
-	h.work.Go(func() {
-		n, err := h.Read(buf)
-		h.filled <- relay.Fill{N: n, Err: err}
-	})
-}
-
-// Filled implements relay.Channel.
-func (h *filled) Filled() <-chan relay.Fill { return h.filled }
-
-// Refusal implements relay.Channel.
-func (h *filled) Refusal(wait time.Duration) *relay.Error { return h.End(wait).Refusal }
-
-// filledPeer is a channel through another node that is also a relay.Channel.
-type filledPeer struct {
-	*filled
-	through *node.Channel
-}
-
-// Parked tells the other node that no request uses the channel.
-func (h filledPeer) Parked() { h.through.Parked() }

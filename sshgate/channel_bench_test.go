@@ -19,7 +19,7 @@ func BenchmarkChannel(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			tun := benchTunnel(b)
 			request, answer := make([]byte, 2048), make([]byte, 16<<10)
-			var ch relay.Channel
+			var ch relay.Conn
 			b.ReportAllocs()
 			for b.Loop() {
 				if ch == nil {
@@ -31,9 +31,8 @@ func BenchmarkChannel(b *testing.B) {
 				if _, err := ch.Write(request); err != nil {
 					b.Fatal(err)
 				}
-				ch.Fill(answer)
-				if f := <-ch.Filled(); f.Err != nil {
-					b.Fatal(f.Err)
+				if _, err := ch.Read(answer); err != nil {
+					b.Fatal(err)
 				}
 				if !reuse {
 					ch.Close()

@@ -32,10 +32,10 @@ func TestClosedBeforeTheFirstWrite(t *testing.T) {
 				_, _, _ = c.SendRequest(relay.HelloRequest, false, ssh.Marshal(relay.Hello{Protocol: 1, Flags: relay.HelloLazyDial}))
 			}
 			forwards(t, c, "a", 80)
-			ch := open(t, b.online("a")).(*filled)
+			ch := open(t, b.online("a"))
 			defer ch.Close()
 			select {
-			case <-ch.Conn.(*link.Channel).Ended():
+			case <-ch.(*link.Channel).Ended():
 			case <-time.After(60 * time.Second):
 				t.Fatal("the channel was not closed")
 			}

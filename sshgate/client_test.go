@@ -118,7 +118,7 @@ func TestRealClientsReportRefusedDial(t *testing.T) {
 				if got, err := readAll(t, ch); len(got) != 0 || err != io.EOF {
 					t.Errorf("got %q, %v", got, err)
 				}
-				if e := ch.Refusal(time.Second); e != nil {
+				if e := ch.End(time.Second).Refusal; e != nil {
 					t.Errorf("refusal %v, want none", e)
 				}
 				return

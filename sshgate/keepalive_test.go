@@ -68,7 +68,7 @@ func TestFrozenWriterIsClosed(t *testing.T) {
 	})
 	p := b.openssh(b.alice, "-N", "-R", "a:80:127.0.0.1:"+b.local(func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }), "127.0.0.1")
 	tun := b.online("a")
-	channels := make([]relay.Channel, 8)
+	channels := make([]relay.Conn, 8)
 	for i := range channels {
 		channels[i] = open(t, tun)
 	}

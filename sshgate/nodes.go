@@ -1,14 +1,11 @@
 package sshgate
 
 import (
-	"context"
 	"log/slog"
-	"net/netip"
 
 	"golang.org/x/crypto/ssh"
 
 	"relay"
-	"relay/link"
 	"relay/sshgate/node"
 )
 
@@ -40,22 +37,7 @@ func (srv *Server) channelCut(log *slog.Logger, owner int64) {
 
 // Remote returns a tunnel that another node has.
 func (srv *Server) Remote(rec relay.TunnelRecord) relay.RemoteTunnel {
-	return remoteTunnel{srv.nodes.Remote(rec), srv.work}
-}
-
-// remoteTunnel is a tunnel of another node as relay.RemoteTunnel.
-type remoteTunnel struct {
-	*node.Remote
-	work *link.Workers
-}
-
-// Open opens a channel through the other node.
-func (t remoteTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
-	ch, err := t.OpenConn(ctx, origin)
-	if err != nil {
-		return nil, err
-	}
-	return filledPeer{newFilled(ch, t.work), ch}, nil
+	return srv.nodes.Remote(rec)
 }
 
 // Reached returns the number of nodes whose tunnels can be used, of all other living ones.

@@ -149,7 +149,7 @@ func TestTunnelOfAnotherNode(t *testing.T) {
 	if err != io.EOF || !bytes.Equal(back, sent) {
 		t.Errorf("%d bytes came back of %d, %v", len(back), len(sent), err)
 	}
-	if e := ch.Refusal(time.Second); e != nil {
+	if e := ch.End(time.Second).Refusal; e != nil {
 		t.Errorf("refusal %v", e)
 	}
 	_ = ch.Close()
@@ -221,8 +221,7 @@ func TestEndsOfAnotherNode(t *testing.T) {
 		var first []byte
 		for c.how == "die" && string(first) != c.text {
 			buf := make([]byte, len(c.text)-len(first))
-			ch.Fill(buf)
-			f := <-ch.Filled()
+			f := <-filled(ch, buf)
 			if first = append(first, buf[:f.N]...); f.Err != nil {
 				t.Fatal(f.Err)
 			}
@@ -235,7 +234,7 @@ func TestEndsOfAnotherNode(t *testing.T) {
 			t.Errorf("%s: %q, %v", c.how, got, err)
 		}
 		code := ""
-		if e := ch.Refusal(time.Second); e != nil {
+		if e := ch.End(time.Second).Refusal; e != nil {
 			code = e.Code
 		}
 		if code != c.refusal {
@@ -329,10 +328,10 @@ func TestUnusedChannelsOfASilentClientEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer ch.Close()
-	ch.Fill(make([]byte, 10))
+	end := filled(ch, make([]byte, 10))
 	eventually(t, 30*time.Second, "the end", func() bool { // nobody pings: no byte comes from the client
 		select {
-		case f := <-ch.Filled():
+		case f := <-end:
 			return f.Err != nil
 		default:
 			return false
@@ -455,7 +454,7 @@ func TestStopEndsRequestsOfOtherNodes(t *testing.T) {
 func TestRequestOnAParkedChannelCounts(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
-	ch := open(t, tun).(filledPeer)
+	ch := open(t, tun).(*node.Channel)
 	defer ch.Close()
 	inUse := func() bool {
 		_, busy := owner.srv.nodes.Bridged()
@@ -466,8 +465,7 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 		if _, err := ch.Write([]byte{'x'}); err != nil {
 			t.Fatal(err)
 		}
-		ch.Fill(buf)
-		if f := <-ch.Filled(); f.Err != nil {
+		if f := <-filled(ch, buf); f.Err != nil {
 			t.Fatal(f.Err)
 		}
 		if !inUse() {
@@ -483,7 +481,7 @@ func TestRequestOnAParkedChannelCounts(t *testing.T) {
 func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	t.Parallel()
 	owner, _, _, tun := twoNodes(t, echo)
-	ch := open(t, tun).(filledPeer)
+	ch := open(t, tun).(*node.Channel)
 	defer ch.Close()
 	say := func(text string) {
 		t.Helper()
@@ -491,8 +489,7 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 			t.Fatal(err)
 		}
 		buf := make([]byte, len(text))
-		ch.Fill(buf)
-		if f := <-ch.Filled(); f.Err != nil || string(buf[:f.N]) != text {
+		if f := <-filled(ch, buf); f.Err != nil || string(buf[:f.N]) != text {
 			t.Fatalf("%q was answered %q, %v", text, buf[:f.N], f.Err)
 		}
 	}
@@ -507,8 +504,7 @@ func TestRequestThatMeetsAMoveIsServed(t *testing.T) {
 	say("two")
 	ch.Parked()
 	buf := make([]byte, 10)
-	ch.Fill(buf)
-	if f := <-ch.Filled(); f.Err == nil {
+	if f := <-filled(ch, buf); f.Err == nil {
 		t.Errorf("got %q of a tunnel that has gone", buf[:f.N])
 	}
 }

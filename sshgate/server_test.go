@@ -307,7 +307,7 @@ func greetingServer(c net.Conn) {
 var origin = netip.MustParseAddrPort("203.0.113.9:52011")
 
 // open opens a channel of a tunnel.
-func open(t *testing.T, tun relay.Tunnel) relay.Channel {
+func open(t *testing.T, tun relay.Tunnel) relay.Conn {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -318,15 +318,30 @@ func open(t *testing.T, tun relay.Tunnel) relay.Channel {
 	return ch
 }
 
+// fill is the result of one read.
+type fill struct {
+	N   int
+	Err error
+}
+
+// filled reads once.
+func filled(ch relay.Conn, buf []byte) <-chan fill {
+	f := make(chan fill, 1)
+	go func() {
+		n, err := ch.Read(buf)
+		f <- fill{n, err}
+	}()
+	return f
+}
+
 // readAll reads a channel to its end.
-func readAll(t *testing.T, ch relay.Channel) ([]byte, error) {
+func readAll(t *testing.T, ch relay.Conn) ([]byte, error) {
 	t.Helper()
 	var all []byte
 	for {
 		buf := make([]byte, 64<<10)
-		ch.Fill(buf)
 		select {
-		case f := <-ch.Filled():
+		case f := <-filled(ch, buf):
 			all = append(all, buf[:f.N]...)
 			if f.Err != nil {
 				return all, f.Err

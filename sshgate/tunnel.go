@@ -63,17 +63,8 @@ func (f *forward) Close(reason string) {
 // other requests of its tunnel go on.
 const openProbe = 500 * time.Millisecond
 
-// Open makes a channel.
-func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Channel, error) {
-	ch, err := f.OpenConn(ctx, origin)
-	if err != nil {
-		return nil, err
-	}
-	return newFilled(ch, f.c.srv.work), nil
-}
-
-// OpenConn implements node.Tunnel.
-func (f *forward) OpenConn(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
+// Open opens a channel.
+func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
 	c := f.c
 	if !c.srv.o.Budget.Fits(f.alias.Owner, link.PausedBytes) {
 		return nil, node.ErrNoBuffer

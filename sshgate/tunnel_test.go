@@ -139,7 +139,7 @@ func TestLazyDialer(t *testing.T) {
 		if got, err := readAll(t, ch); len(got) != 0 || err != io.EOF {
 			t.Errorf("read %q, %v", got, err)
 		}
-		if e := ch.Refusal(time.Second); e == nil || e.Code != want {
+		if e := ch.End(time.Second).Refusal; e == nil || e.Code != want {
 			t.Errorf("%+v: refusal %v, want %s", f, e, want)
 		}
 		ch.Close()
@@ -190,13 +190,11 @@ func TestDisconnectIsNoCleanEnd(t *testing.T) {
 	defer ch.Close()
 	<-began
 	buf := make([]byte, 4)
-	ch.Fill(buf)
-	if f := <-ch.Filled(); string(buf[:f.N]) != "part" {
+	if f := <-filled(ch, buf); string(buf[:f.N]) != "part" {
 		t.Fatalf("got %q, %v", buf[:f.N], f.Err)
 	}
 	_ = p.cmd.Process.Signal(syscall.SIGINT)
-	ch.Fill(buf)
-	if f := <-ch.Filled(); f.Err == nil || f.Err == io.EOF {
+	if f := <-filled(ch, buf); f.Err == nil || f.Err == io.EOF {
 		t.Errorf("end %v, want a broken one", f.Err)
 	}
 }

@@ -70,9 +70,9 @@ func (st *Alias) tunnel() *Attachment {
 	return st.attached
 }
 
-// Online returns the tunnel for new requests, and the channel that is closed when that tunnel
+// Online returns the tunnel for new requests, and the context that ends when that tunnel
 // is lost. The tunnel is nil while requests have to be queued.
-func (st *Alias) Online() (*Attachment, <-chan struct{}) {
+func (st *Alias) Online() (*Attachment, context.Context) {
 	if st.alias.Load().Settings.Paused {
 		return nil, nil
 	}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"relay"
-	"relay/delivery/pool"
+	"relay/delivery/kept"
+	"relay/delivery/limiter"
+	"relay/delivery/spares"
 )
 
 // Attachment binds a tunnel to an alias. The SSH gate gets it from Attach, and exchanges
@@ -17,19 +19,20 @@ import (
 type Attachment struct {
 	Info     relay.TunnelInfo
 	Lazy     bool // the client dials the local server at the first byte of a channel
-	Pool     *pool.Pool
+	Channels Channels
 	Requests atomic.Int64 // sent through the tunnel and not stored yet
 
 	st      *Alias
 	t       relay.Tunnel
 	remote  relay.RemoteTunnel // t, if another node has it; else nil
 	node    string             // id of that node
-	limiter *limiter
+	limiter *limiter.Limiter
 
 	// Guarded by st.mu.
-	lost     chan struct{} // closed while new and running exchanges must not use the tunnel
-	stale    silence       // why nothing may be sent on the tunnel; 0 = it may
-	cutAt    time.Time     // when this node last found that it cannot use the tunnel of another node
+	lost     context.Context // ended while new and running exchanges must not use the tunnel
+	endLost  context.CancelFunc
+	stale    silence   // why nothing may be sent on the tunnel; 0 = it may
+	cutAt    time.Time // when this node last found that it cannot use the tunnel of another node
 	detached bool
 }
 
@@ -39,8 +42,11 @@ const (
 	probeAfter       = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
 	probeAfterLazy   = 2500 * time.Millisecond
 
+	openTimeout = 1900 * time.Millisecond // for the answer to a channel open; what meets a silent tunnel is queued, and stored, after at most 2 s
+	closeTime   = 50 * time.Millisecond   // given to the peer to close channels before another one is opened
+
 	// RetryAfter is when a caller may try again after a refusal for want of slots.
-	RetryAfter = 5 * time.Second
+	RetryAfter = limiter.RetryAfter
 )
 
 // silence is a set of reasons for being stale.
@@ -55,29 +61,31 @@ const (
 
 func newAttachment(st *Alias, t relay.Tunnel) *Attachment {
 	r := st.r
-	h := &Attachment{st: st, t: t, Info: t.Info(), Lazy: t.LazyDial(), lost: make(chan struct{})}
+	h := &Attachment{st: st, t: t, Info: t.Info(), Lazy: t.LazyDial()}
+	h.lost, h.endLost = context.WithCancel(context.Background())
 	h.remote, _ = t.(relay.RemoteTunnel)
 	if h.remote != nil {
 		h.node = h.remote.Node()
 	}
-	h.limiter = &limiter{soft: pool.MaxInUse, hard: maxChannelsPlain}
-	if h.Lazy {
-		h.limiter.hard = maxChannelsLazy
+	if !h.Lazy {
+		h.limiter = limiter.New(maxChannelsPlain)
+		h.Channels = keptChannels{kept.New(kept.Counts{Open: &r.open, Kept: &r.kept}, func(why string) {
+			r.Log.Info("connections to a local server are not reused any more", "alias", st.ID, "tunnel", h.Info.ID, "reason", why)
+			if r.ReuseEnded != nil {
+				r.ReuseEnded()
+			}
+		})}
+		return h
 	}
+	h.limiter = limiter.New(maxChannelsLazy)
 	silent := func() bool {
 		st.mu.Lock()
 		defer st.mu.Unlock()
 		return h.stale != 0
 	}
-	h.Pool = pool.New(pool.Options{
-		Lazy: h.Lazy, Remote: h.remote != nil, Open: t.Open, Silent: silent, Background: r.Background, Base: r.Base, Shared: &r.pools,
-		ReuseEnded: func(why string) {
-			r.Log.Info("connections to a local server are not reused any more", "alias", st.ID, "tunnel", h.Info.ID, "reason", why)
-			if r.ReuseEnded != nil {
-				r.ReuseEnded()
-			}
-		},
-	})
+	h.Channels = spareChannels{spares.New(spares.Options{
+		Remote: h.remote != nil, Open: t.Open, Silent: silent, Background: r.Background, Base: r.Base, Count: &r.open,
+	})}
 	return h
 }
 
@@ -114,11 +122,11 @@ func (r *Registry) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	r.Attached(old != nil)
 	if old != nil {
 		r.Store.NoteTakeover(a, old.Info, h.Info)
-		old.Pool.Close()
+		old.Channels.Close()
 		r.Background(func() { old.t.Close(relay.TakenOver) })
 	}
 	r.TunnelChanged(st.ID)
-	h.Pool.Refill()
+	h.Channels.Refill()
 	st.StartDispatch()
 	return h
 }
@@ -141,7 +149,7 @@ func (h *Attachment) markStale(why silence) bool {
 	h.closeLost()
 	changed := first && h.stateChanged()
 	h.st.mu.Unlock()
-	h.Pool.CloseIdle()
+	h.Channels.CloseIdle()
 	if changed {
 		h.st.r.TunnelChanged(h.st.ID)
 	}
@@ -155,13 +163,13 @@ func (h *Attachment) markAlive(reasons silence) {
 	h.stale &^= reasons
 	changed := false
 	if was != 0 && h.stale == 0 && !h.detached {
-		h.lost = make(chan struct{})
+		h.lost, h.endLost = context.WithCancel(context.Background())
 		changed = h.stateChanged()
 	}
 	h.st.mu.Unlock()
 	if changed {
 		h.st.r.TunnelChanged(h.st.ID)
-		h.Pool.Refill()
+		h.Channels.Refill()
 		h.st.StartDispatch()
 	}
 }
@@ -186,11 +194,7 @@ func (h *Attachment) stateChanged() bool {
 // closeLost fails the exchanges that run on the tunnel, as tunnel-lost. The caller holds
 // st.mu.
 func (h *Attachment) closeLost() {
-	select {
-	case <-h.lost:
-	default:
-		close(h.lost)
-	}
+	h.endLost()
 }
 
 // markLost ends the tunnel and what runs on it.
@@ -198,7 +202,7 @@ func (h *Attachment) markLost() {
 	h.st.mu.Lock()
 	h.closeLost()
 	h.st.mu.Unlock()
-	h.Pool.Close()
+	h.Channels.Close()
 }
 
 // Acquire takes one of the slots of the tunnel for a request of another node.
@@ -207,15 +211,15 @@ func (h *Attachment) Acquire(done <-chan struct{}) (func(), *relay.Error) {
 	lost := h.lost
 	h.st.mu.Unlock()
 	s := h.Slot()
-	if err := s.Acquire(0, lost, done); err != nil {
+	if err := s.Acquire(0, lost.Done(), done); err != nil {
 		return nil, err
 	}
 	return s.Release, nil
 }
 
 // Slot returns a slot to acquire.
-func (h *Attachment) Slot() Slot {
-	return Slot{tunnel: h.limiter, owner: h.st.owner.Load().overflow, all: h.st.r.overflow}
+func (h *Attachment) Slot() limiter.Slot {
+	return h.limiter.Slot(h.st.owner.Load().overflow, h.st.r.overflow)
 }
 
 // Detach ends the attachment. The SSH gate also calls it for a tunnel that was taken over:
@@ -233,7 +237,7 @@ func (h *Attachment) Detach(graceful bool) {
 		h.closeLost()
 	}
 	h.st.mu.Unlock()
-	h.Pool.Close()
+	h.Channels.Close()
 	if current {
 		h.st.r.TunnelChanged(h.st.ID)
 	}
@@ -280,19 +284,19 @@ func (h *Attachment) Serves() bool {
 // from the pool. A client that refuses it while many are open gets a second try
 // with fewer: OpenSSH says that a name does not resolve when it has no descriptor left.
 // Errors: local-refused, local-unresolvable, overloaded, ErrNotSent, or ErrTunnelSlow.
-func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (*pool.Channel, *relay.Error) {
+func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh bool) (Channel, *relay.Error) {
 	limit := probeAfter
 	if h.Lazy {
 		limit = probeAfterLazy
 	}
 	if !fresh && h.t.Heard() <= limit {
-		if l := h.Pool.Take(caller); l != nil {
+		if l := h.Channels.Take(caller); l != nil {
 			return l, nil
 		}
 	}
 	l, err := h.open(origin)
-	if isRefusal(err) && h.Pool.Reduce() {
-		time.Sleep(pool.CloseTime)
+	if isRefusal(err) && h.Channels.Reduce() {
+		time.Sleep(closeTime)
 		l, err = h.open(origin)
 	}
 	if isRefusal(err) && h.replaced() { // the client refused it for want of a forward
@@ -308,14 +312,14 @@ func isRefusal(err *relay.Error) bool {
 // replaced reports whether the alias has no tunnel or another one by now.
 func (h *Attachment) replaced() bool { return h.st.tunnel() != h }
 
-func (h *Attachment) open(origin netip.AddrPort) (*pool.Channel, *relay.Error) {
+func (h *Attachment) open(origin netip.AddrPort) (Channel, *relay.Error) {
 	r := h.st.r
-	ctx, cancel := context.WithTimeout(r.Base, pool.OpenTimeout)
+	ctx, cancel := context.WithTimeout(r.Base, openTimeout)
 	defer cancel()
 	asked := time.Now()
 	ch, err := h.t.Open(ctx, origin)
 	if err == nil {
-		return h.Pool.Channel(ch), nil
+		return h.Channels.New(ch), nil
 	}
 	clientSilent := errors.Is(err, relay.ErrTunnelSilent)
 	if clientSilent || ctx.Err() != nil && h.t.Heard() >= time.Since(asked) {

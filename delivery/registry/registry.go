@@ -11,12 +11,13 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/semaphore"
 
 	"relay"
-	"relay/delivery/pool"
+	"relay/delivery/limiter"
 )
 
 // Options are what a Registry is made of.
@@ -68,7 +69,8 @@ type Registry struct {
 
 	tunnels  tunnels
 	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
-	pools    pool.Shared
+	open     atomic.Int64        // channels of all tunnels, idle ones included
+	kept     atomic.Int64        // see kept.Counts
 }
 
 // New makes a Registry without aliases; Load reads them.
@@ -77,7 +79,7 @@ func New(opt Options) *Registry {
 		Options: opt,
 		labels:  map[string]*Alias{}, ids: map[int64]*Alias{}, owners: map[int64]*owner{},
 		wake: make(chan struct{}, 1), tunnels: tunnels{wake: make(chan struct{}, 1)},
-		overflow: semaphore.NewWeighted(overflowInAll),
+		overflow: semaphore.NewWeighted(limiter.OverflowInAll),
 	}
 	r.tunnels.readLater(0)
 	return r
@@ -194,7 +196,7 @@ func (r *Registry) put(a *relay.Alias) *Alias {
 func (r *Registry) set(a *relay.Alias) *Alias {
 	o := r.owners[a.Owner]
 	if o == nil {
-		o = &owner{overflow: semaphore.NewWeighted(overflowPerAccount)}
+		o = &owner{overflow: semaphore.NewWeighted(limiter.OverflowPerAccount)}
 		r.owners[a.Owner] = o
 	}
 	o.aliases++

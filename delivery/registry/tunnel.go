@@ -305,10 +305,10 @@ func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecor
 	switch {
 	case h == nil:
 	case h.remote == nil:
-		h.Pool.Close()
+		h.Channels.Close()
 		r.Background(func() { h.t.Close(relay.TakenOver) })
 	default: // its node ends what runs on it when the client has gone
-		h.Pool.Close()
+		h.Channels.Close()
 	}
 }
 
@@ -324,7 +324,7 @@ func (r *Registry) remoteAttachment(st *Alias, rec relay.TunnelRecord) *Attachme
 	}
 	if h.stale != 0 {
 		h.cutAt = storedNow()
-		close(h.lost)
+		h.endLost()
 	}
 	return h
 }
@@ -385,13 +385,13 @@ func (r *Registry) Count() (byState map[relay.TunnelState]int, queued int) {
 }
 
 // Channels returns how many channels are open, idle ones included.
-func (r *Registry) Channels() int { return r.pools.Open() }
+func (r *Registry) Channels() int { return int(r.open.Load()) }
 
 // CloseIdle closes the idle channels of all tunnels for good.
 func (r *Registry) CloseIdle() {
 	r.Each(func(st *Alias) {
 		if h := st.tunnel(); h != nil {
-			h.Pool.Close()
+			h.Channels.Close()
 		}
 	})
 }

@@ -33,8 +33,8 @@ type Nodes interface {
 
 // Tunnel is a tunnel of this node that other nodes use.
 type Tunnel interface {
-	// OpenConn is as relay.Tunnel.Open.
-	OpenConn(ctx context.Context, origin netip.AddrPort) (relay.Conn, error)
+	// Open is as that of relay.Tunnel.
+	Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error)
 	// Heard returns the time since the last byte from the client.
 	Heard() time.Duration
 	// Owner returns the account that owns the alias.

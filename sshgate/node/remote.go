@@ -15,7 +15,7 @@ import (
 // Remote returns a tunnel that another node has.
 func (n *Links) Remote(rec relay.TunnelRecord) *Remote { return &Remote{links: n, rec: rec} }
 
-// Remote is a tunnel of another node as relay.RemoteTunnel, but that OpenConn opens a Channel.
+// Remote is a tunnel of another node as relay.RemoteTunnel, whose channels are of type *Channel.
 type Remote struct {
 	links *Links
 	rec   relay.TunnelRecord
@@ -57,8 +57,8 @@ func (t *Remote) Close(reason string) {
 	}
 }
 
-// OpenConn opens a channel through the other node.
-func (t *Remote) OpenConn(ctx context.Context, origin netip.AddrPort) (*Channel, error) {
+// Open opens a channel through the other node.
+func (t *Remote) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, error) {
 	l := t.link()
 	if l == nil {
 		return nil, relay.ErrTunnelMoved

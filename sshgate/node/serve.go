@@ -158,7 +158,7 @@ func (n *Links) serveOpen(open *link.Offer) {
 	ctx, cancel := context.WithTimeout(c.Context(), openWait)
 	defer cancel()
 	asked := time.Now()
-	local, err := t.OpenConn(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
+	local, err := t.Open(ctx, netip.AddrPortFrom(addr, uint16(m.OriginPort)))
 	if err != nil {
 		heard := t.Heard() < time.Since(asked)
 		_ = open.Reject(rejection(err, ctx.Err() != nil, heard))

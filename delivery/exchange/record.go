@@ -1,4 +1,4 @@
-package delivery
+package exchange
 
 import (
 	"crypto/sha256"
@@ -64,15 +64,6 @@ func (r *reservation) cover(n int) bool {
 func (r *reservation) release() {
 	r.budget.Release(r.account, r.bytes)
 	r.bytes = 0
-}
-
-// reset makes the recording ready for another message.
-func (r *recording) reset(j Journal, id relay.ID, n int, limit, expect int64) {
-	r.journal, r.id, r.n, r.limit, r.expect = j, id, n, limit, expect
-	r.data, r.first, r.lines, r.sum, r.failed = nil, nil, nil, nil, nil
-	r.parts, r.stored, r.size = 0, 0, 0
-	r.overLimit, r.whole = false, false
-	r.pending = r.pending[:0]
 }
 
 // tee is given to wire.Body.
@@ -180,7 +171,7 @@ func (r *recording) waitForParts(n int) {
 		}
 		if late != nil {
 			r.mu.Lock()
-			r.failed = errStoreTimeout
+			r.failed = ErrStoreTimeout
 			r.mu.Unlock()
 		}
 	}

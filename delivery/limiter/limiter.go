@@ -1,4 +1,5 @@
-package registry
+// Package limiter bounds the requests in flight on a tunnel.
+package limiter
 
 import (
 	"slices"
@@ -10,12 +11,12 @@ import (
 	"relay"
 )
 
-// limiter bounds the requests in flight on a tunnel. Up to soft requests start at once,
+// Limiter bounds the requests in flight on a tunnel. Up to soft requests start at once,
 // in order of arrival. A request that has waited for overflowAfter may start beyond
 // soft, up to hard, so that a few hung requests do not block the others. Overflow is
 // admitted gradually, and faster the fewer requests end: admitting all that wait at once
 // was slower.
-type limiter struct {
+type Limiter struct {
 	soft, hard int
 
 	mu       sync.Mutex
@@ -30,7 +31,7 @@ type limiter struct {
 // beyond soft, a slot of the owner of the alias and one of the whole process. So stuck
 // requests of other tunnels never use up the soft slots of a tunnel.
 type Slot struct {
-	tunnel     *limiter
+	tunnel     *Limiter
 	owner, all *semaphore.Weighted
 	overflow   bool // the slot is beyond soft
 }
@@ -42,13 +43,26 @@ type waiter struct {
 	since    time.Time
 }
 
+// New makes a limiter for a tunnel that takes up to hard requests at once.
+func New(hard int) *Limiter { return &Limiter{soft: MaxInUse, hard: hard} }
+
+// Slot returns a slot to acquire. owner and all bound the slots beyond soft of the owner of the alias
+// and of the whole process.
+func (s *Limiter) Slot(owner, all *semaphore.Weighted) Slot {
+	return Slot{tunnel: s, owner: owner, all: all}
+}
+
 // Bounds of requests in flight, and of those beyond soft.
 const (
+	MaxInUse = 64 // of one tunnel at once, before some have waited
+	// RetryAfter is when a caller may try again after a refusal for want of slots.
+	RetryAfter = 5 * time.Second
+
 	manyRequests       = 2000                   // for one alias, above which the wait for a slot ends after slotWait
 	slotWait           = 5 * time.Second        // longest wait for a slot beside manyRequests
-	overflowAfter      = 800 * time.Millisecond // in line before one more than pool.MaxInUse is used; nobody waits over 1 s
-	overflowPerAccount = 4096                   // in use beyond those of each tunnel, over all tunnels of aliases of one owner
-	overflowInAll      = 8192                   // the same over all owners
+	overflowAfter      = 800 * time.Millisecond // in line before one more than MaxInUse is used; nobody waits over 1 s
+	OverflowPerAccount = 4096                   // in use beyond those of each tunnel, over all tunnels of aliases of one owner
+	OverflowInAll      = 8192                   // the same over all owners
 
 	overflowStep     = overflowAfter / 8 // time between two runs of admitOverflow
 	minOverflowBatch = 16                // slots given in one run, or an eighth of those in use if that is more
@@ -108,7 +122,7 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 }
 
 // armTimer schedules admitOverflow if there can be overflow. The caller holds mu.
-func (s *limiter) armTimer(after time.Duration) {
+func (s *Limiter) armTimer(after time.Duration) {
 	switch {
 	case s.hard <= s.soft:
 	case s.timer == nil:
@@ -121,7 +135,7 @@ func (s *limiter) armTimer(after time.Duration) {
 // admitOverflow gives overflow slots to the requests that have waited for overflowAfter.
 // One timer serves the whole queue, so that its cost does not grow with the number of
 // waiters.
-func (s *limiter) admitOverflow() {
+func (s *Limiter) admitOverflow() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	hung := max(0, s.used-s.ended)
@@ -151,7 +165,7 @@ func (p *Slot) takeShared() bool {
 }
 
 // wake gives a slot to the first waiter. The caller holds mu.
-func (s *limiter) wake(overflow bool) {
+func (s *Limiter) wake(overflow bool) {
 	s.used++
 	if overflow {
 		s.overflow++

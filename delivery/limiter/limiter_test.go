@@ -1,4 +1,4 @@
-package registry
+package limiter
 
 import (
 	"sync"
@@ -11,11 +11,11 @@ import (
 	"relay"
 )
 
-func newLimiter(soft, hard int) *limiter { return &limiter{soft: soft, hard: hard} }
+func newLimiter(soft, hard int) *Limiter { return &Limiter{soft: soft, hard: hard} }
 
 // take waits for a slot without a limit of its own, where the owner and the process have
 // plenty. The result is nil when there is none.
-func (s *limiter) take() *Slot {
+func (s *Limiter) take() *Slot {
 	p := &Slot{tunnel: s, owner: semaphore.NewWeighted(1), all: semaphore.NewWeighted(1)}
 	if p.Acquire(0, nil, nil) != nil {
 		return nil
@@ -152,7 +152,7 @@ func TestHungRequestsOfOthersLeaveTheSoftSlots(t *testing.T) {
 		noisy, quiet := newLimiter(4, 100), newLimiter(4, 100)
 		stop := make(chan struct{})
 		var work sync.WaitGroup
-		ask := func(s *limiter, n int) (had, lost *int) {
+		ask := func(s *Limiter, n int) (had, lost *int) {
 			had, lost = new(int), new(int)
 			var mu sync.Mutex
 			for range n {

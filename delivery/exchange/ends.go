@@ -1,0 +1,256 @@
+package exchange
+
+import (
+	"errors"
+	"time"
+
+	"relay"
+)
+
+// giveBack gives the connection back once the answer has ended: the next request need not wait
+// until this one is stored. A sender that still runs keeps it, and an upgraded connection stays.
+func (x *run) giveBack() {
+	if x.conn == nil || x.answer.state == relay.ResponseUpgraded || x.sending {
+		return
+	}
+	trailers := x.q.body != nil && x.q.body.HasTrailers()
+	if limit, ok := x.answer.reusable(trailers, x.out.sink != nil); ok {
+		x.conn.Keep(limit, x.q.Head.Framing != relay.FramingNone)
+		x.conn = nil
+		return
+	}
+	x.closeConn()
+}
+
+func (x *run) closeConn() {
+	if x.conn != nil {
+		_ = x.conn.Close()
+		x.conn = nil
+	}
+}
+
+// answered writes the last piece of the answer and decides whether to keep the caller's connection.
+func (x *run) answered() Result {
+	o, q := &x.out, x.q
+	o.flush()
+	if o.sink == nil {
+		x.closeConn()
+		x.endStoredSender()
+		return x.made(nil, true)
+	}
+	if x.answer.state == relay.ResponseCut && o.reader == readerHalfClosed {
+		o.abort() // a caller that still reads sees that the answer is not whole
+	}
+	if x.sending && q.rec.isWhole() { // its last write is returning
+		if !x.send.whole.Load() {
+			x.closeConn()
+		}
+		x.endSender()
+	}
+	x.noteGone()
+	if x.end.how == endWhole && q.accepted != acceptedWhole {
+		x.amend()
+	}
+	whole := x.end.how == endWhole || q.accepted == acceptedWhole // or it was stored first, and the local server did not read it
+	if !whole {                                                   // it was answered early: the rest is read for a while, so that the event is whole if it can be
+		x.closeConn()
+		if o.reader != readerCut && (o.closes || q.bodyNotSent()) {
+			_ = o.sink.CloseWrite()
+		}
+		x.awaitSender(time.After(earlyAnswerWait))
+		x.amend()
+	}
+	x.giveBack()
+	if o.reader == readerCut { // an orderly close would look like the end of the answer
+		o.sink.Abort()
+	}
+	f := x.answer.final
+	r := x.made(nil, true)
+	r.KeepOpen = whole && o.reads() && x.answer.state == relay.ResponseComplete && !q.Head.Close && !f.Close && !f.Sloppy && !o.closes
+	return r
+}
+
+// failed stores an exchange without a usable answer. If a part of an answer has gone out, it resets
+// the caller's connection.
+func (x *run) failed() Result {
+	cut := x.q.o.Cut.Err() != nil
+	x.closeConn() // with its slot: the rest of the request may take its caller hours
+	x.endStoredSender()
+	if !x.q.Accepted() {
+		if x.fault.Code != relay.CodeInternal {
+			x.readToEnd()
+			if x.end.how != endWhole {
+				return x.refuse()
+			}
+		}
+		x.sendAccept()
+	}
+	if err := x.finishFailed(); err != nil {
+		x.fault, x.answer.state = err, ""
+	}
+	if x.sending {
+		if x.out.started || cut {
+			x.stopSender()
+		} else {
+			x.readToEnd()
+		}
+	}
+	if x.q.accepted != acceptedWhole {
+		x.amend()
+	}
+	if x.out.sink == nil {
+		return x.made(x.fault, true)
+	}
+	if x.answer.state == relay.ResponseTruncated && x.fault.Code != relay.CodeTunnelLost {
+		x.out.flush()
+	}
+	switch {
+	case x.out.started, x.fault.Code == relay.CodeInternal:
+		x.noteGone()
+		x.out.sink.Abort()
+		return x.made(nil, true)
+	case x.isStoreFault(): // the event may not have been stored
+		return x.made(x.fault, false)
+	case x.out.reader >= readerLeft:
+		x.noteGone()
+	}
+	return x.made(x.fault, true)
+}
+
+// endStoredSender ends the sender of a stored request, whose connection is closed.
+func (x *run) endStoredSender() {
+	if x.sending && x.q.stored {
+		x.send.signalProceed(false)
+		x.endSender()
+	}
+}
+
+// finishFailed ends the attempt, unless that was done before, and waits until all is stored. An end
+// that cannot be stored because of its answer, of which a part may be missing, is stored without the
+// answer. Without that, the attempt would stay in the state delivering.
+func (x *run) finishFailed() *relay.Error {
+	switch {
+	case x.finish != nil:
+	case x.answer.final != nil && x.isStoreFault():
+		x.recordUnstored()
+	default:
+		x.sendFinish(x.failedState(), x.fault, "")
+	}
+	err := x.awaitStored()
+	if err != nil && x.answer.final != nil && x.finish != nil && closed(x.finish.Done()) && x.finish.Err() != nil {
+		x.recordUnstored()
+	}
+	return err
+}
+
+// failedState returns the state of a failed attempt.
+func (x *run) failedState() string {
+	var cause *relay.Error
+	a := &x.answer
+	switch {
+	case x.fault.Code == relay.CodeTunnelLost:
+		if a.final != nil {
+			a.state = relay.ResponseTruncated
+		}
+		return relay.StateInterrupted
+	case x.fault.Code == relay.CodeInternal:
+		a.final = nil
+		return relay.StateInterrupted
+	case a.final != nil && a.state == relay.ResponseTruncated:
+		return relay.StateDelivered
+	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && cause.Code == relay.CodeStoreUnavailable:
+		a.final = nil // the store was away, no part of the request is missing: it goes out again
+		return relay.StateInterrupted
+	}
+	a.final = nil
+	return relay.StateFailed
+}
+
+// refuse stores a request that ended badly. Its event can never be replayed; it has an attempt when
+// bytes had gone.
+func (x *run) refuse() Result {
+	q, why := x.q, x.end.err
+	sent := !x.at.open.IsZero()
+	x.closeConn()
+	state, body, blocker := relay.StateIncomplete, relay.BodyAborted, relay.BlockedIncomplete
+	switch x.end.how {
+	case endUnstored, endQueueFull:
+		return x.made(why, false)
+	case endMalformed:
+		state, blocker = relay.StateRejected, relay.BlockedRejected
+	case endTooLarge:
+		body = relay.BodyOverLimit
+		if !sent {
+			state, blocker = relay.StateRejected, relay.BlockedRejected
+		}
+	}
+	if state == relay.StateRejected && !q.KeepRejected() {
+		return x.made(why, false)
+	}
+	if q.bodyNotSent() {
+		body = relay.BodyNotSent
+	}
+	q.rec.stop(q.body)
+	q.fill(body)
+	if sent {
+		q.addAttempt(relay.StateDelivering)
+	} else {
+		q.Event.State, q.Event.Error, q.Event.Blocker = state, asFault(why), blocker
+	}
+	q.accepted, x.accept = acceptedPart, x.journal.Accept(q.Event)
+	switch {
+	case sent:
+		x.answer.final = nil
+		x.sendFinish(relay.StateFailed, why, state)
+	case state == relay.StateRejected: // best effort: nobody waits
+		return x.made(why, false)
+	}
+	err := x.awaitStored()
+	switch {
+	case x.end.how == endLeft:
+		return x.made(nil, true)
+	case err != nil:
+		return x.made(err, false)
+	}
+	return x.made(why, true)
+}
+
+func errPanic() *relay.Error {
+	return relay.Errorf(relay.CodeInternal, "the relay failed while it served this request; its log has the reason")
+}
+
+func (o *Options) logPanic(q *Request, v any, stack []byte) {
+	o.Log.Error("panic while a request was served", "event", q.Event.ID, "attempt", q.Attempt.N, "panic", v, "stack", string(stack))
+}
+
+// panicked ends an exchange whose goroutine has panicked: the caller is reset, and the attempt is
+// interrupted. What fails here too is left to the store, which ends claims that nobody runs.
+func (x *run) panicked(v any, stack []byte) Result {
+	x.q.o.logPanic(x.q, v, stack)
+	defer func() { _ = recover() }()
+	x.out.held = nil
+	x.out.abort()
+	x.closeConn()
+	x.fault = errPanic()
+	x.send.stop.Store(true)
+	x.send.signalProceed(false)
+	if x.sending {
+		select {
+		case u := <-x.send.done:
+			x.join(u)
+		case <-time.After(partWait): // it may wait for the store
+		}
+	}
+	if !x.q.Accepted() {
+		x.sendAccept()
+	}
+	if x.finish == nil {
+		a := x.q.Attempt
+		a.State, a.EndedAt, a.Error = relay.StateInterrupted, time.Now(), asFault(x.fault)
+		x.finish = x.journal.Finish(x.q.Event.ID, &a, "")
+	}
+	if x.q.accepted != acceptedWhole && !x.sending {
+		x.amend()
+	}
+	return Result{Panicked: true, Left: true}
+}

@@ -1,0 +1,129 @@
+// Package exchange sends one request to a local server, passes the answer on and records both.
+// It does not know which alias or queue the request belongs to, nor where the connection comes
+// from, and an answer that nobody waits for is treated as one that a caller reads: so a replay is
+// recorded as its original would be.
+//
+// One goroutine runs the exchange and reads the answer. A second one sends what the connection
+// does not take at once of the request. What both use is in the struct signals.
+package exchange
+
+import (
+	"context"
+	"hash/maphash"
+	"log/slog"
+	"sync"
+	"time"
+
+	"relay"
+	"relay/budget"
+)
+
+// Journal is where an exchange is recorded: a part of the write path of the store. Its methods
+// return at once; package delivery says what they promise.
+type Journal interface {
+	Accept(e *relay.Event) *relay.Ticket
+	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
+	Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket
+	CallerGone(id relay.ID, n int) *relay.Ticket
+	Amend(id relay.ID, m *relay.Message) *relay.Ticket
+}
+
+// Bodies reads the bodies of stored requests.
+type Bodies interface {
+	// BodyPart reads part i of a stored body in one short query: n = 0 is the request.
+	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
+	// CheckParts is nil when all parts of a stored body can be read now.
+	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
+}
+
+// Conn is the connection to the local server, while an exchange uses it. Its methods are safe for
+// concurrent use, as far as those of a relay.Conn are. Exactly one of Keep and Close ends the use.
+type Conn interface {
+	relay.Conn
+	// Reused reports whether the connection has carried another request before.
+	Reused() bool
+	// Slow is called once if the local server has not begun to answer slowAfter after it could have.
+	Slow()
+	// Upgraded is called when the connection serves no requests any more.
+	Upgraded()
+	// Keep gives the connection back after an answer that leaves it usable for another request
+	// within limit. body tells that the request had a body.
+	Keep(limit time.Duration, body bool)
+}
+
+// Sink takes the answer: a relay.Caller satisfies it.
+type Sink interface {
+	Write(p []byte) (int, error)
+	DisableWriteTimeout()
+	Presence() relay.Presence
+	Left() bool
+	ResetOnCrash()
+	CloseWrite() error
+	Abort()
+}
+
+// Options are what all exchanges of a process have in common. A limit of 0 is off.
+type Options struct {
+	Bodies Bodies
+	Budget *budget.Budget // bounds the bytes that wait for the store or a caller; nil = no bound
+	Log    *slog.Logger
+
+	MaxHead            int64 // bytes of a response head
+	MaxBody            int64 // decoded bytes of a request body
+	MaxResponseCapture int64 // decoded bytes of a response body that are stored
+
+	// Cut ends when the drain is over: exchanges end, and no caller is waited for any more. Base ends
+	// some time later: nothing waits for the store any more.
+	Cut, Base context.Context
+}
+
+const (
+	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
+	partWait               = 20 * time.Second      // for a part of a body: it may wait 10 s for room in the write queue
+	earlyAnswerWait        = 10 * time.Second      // for the rest of a request that was answered early
+	acceptDelay            = 20 * time.Millisecond // ADR 0034
+	firstWait              = 20 * time.Millisecond // for the first write, before it goes on in the second goroutine
+	lastWriteWait          = 10 * time.Millisecond // for a write that is about to return
+	lostWait               = 100 * time.Millisecond
+	slowAfter              = 100 * time.Millisecond
+	refusalWait            = time.Second
+	continueWait           = time.Second      // a stored body waits so long for 100 Continue
+	minWriteTimeout        = 30 * time.Second // least result of run.writeTimeout
+	defaultResponseTimeout = 60 * time.Second
+	retryAfter             = 5 * time.Second
+
+	maxFirstWrite   = 16 << 10  // head and body bytes in the first write
+	pieceSize       = 32 << 10  // one read, either side
+	writeSize       = 64 << 10  // one write to the caller
+	maxHeldOutput   = 256 << 10 // bytes held back before reading stops
+	maxInterim      = 16
+	maxFramingBytes = 4 << 20 // chunk lines kept of one message
+)
+
+// seed is that of the hashes by which the bytes that came and those that were sent are compared.
+var seed = maphash.MakeSeed()
+
+// pieces are buffers of pieceSize.
+var pieces = sync.Pool{New: func() any { b := make([]byte, pieceSize); return &b }}
+
+func newPiece() *[]byte {
+	b, _ := pieces.Get().(*[]byte)
+	return b
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// pending returns the channel of a ticket, nil for none.
+func pending(t *relay.Ticket) <-chan struct{} {
+	if t == nil {
+		return nil
+	}
+	return t.Done()
+}

@@ -1,0 +1,182 @@
+package exchange
+
+import (
+	"bytes"
+	"time"
+
+	"relay"
+	"relay/wire"
+)
+
+const (
+	// checkCallerEvery is how often an exchange asks whether its caller is still there, from the
+	// first byte of the final answer on. Answers that end sooner never ask.
+	checkCallerEvery = time.Second
+	// streamCutWait is how long a stream may be silent after its caller has closed its sending
+	// side, which is all that is seen of one that has left. One that still reads gets on with each
+	// byte.
+	streamCutWait = 800 * time.Millisecond
+)
+
+// output is the way of the answer to its reader: what is held until the journal has it, and how far
+// the reader still takes it. An answer without a reader is one whose reader has left.
+type output struct {
+	sink   Sink // nil = nobody reads
+	reader reader
+	held   []byte      // bytes that wait for the journal
+	space  reservation // for held, and for a part of a head
+
+	started bool // a byte of a final answer went to the reader
+	begun   bool // it may have gone, or would have to a reader
+
+	// Set by begin.
+	final   bool
+	stream  bool          // the answer may go on for as long as somebody takes it
+	closes  bool          // it ends with its connection
+	timeout time.Duration // the response timeout; 0 = none
+	cutAt   time.Time     // when an answer that nobody reads is cut; zero = never
+	checkAt time.Time     // next check of the reader; zero = none
+}
+
+// reader says how far a reader still takes the answer.
+type reader uint8
+
+const (
+	readerTakes      reader = iota
+	readerHalfClosed        // it has closed its sending side; it may read on
+	readerLeft              // it takes no more
+	readerCut               // it has not received all bytes that were written to it
+)
+
+// reads reports whether somebody takes the answer.
+func (o *output) reads() bool { return o.sink != nil && o.reader < readerLeft }
+
+// leave notes that the reader takes no more.
+func (o *output) leave(how reader) {
+	o.reader, o.held = max(o.reader, how), nil
+}
+
+// begin prepares for the final answer.
+func (o *output) begin(h *wire.Head, timeout time.Duration) {
+	o.final, o.closes, o.timeout = true, h.Framing == relay.FramingClose, timeout
+	leftBefore := false // an answer without a length that begins now is the result that the sender of a webhook did not wait for
+	if o.sink != nil && h.Framing != relay.FramingNone && h.Framing != relay.FramingLength {
+		leftBefore = o.reader >= readerLeft || o.sink.Presence() != relay.CallerPresent
+	}
+	o.stream = o.sink != nil && isStream(h, leftBefore)
+	if o.reads() {
+		// Nothing reads from the caller now, so that one that leaves while the local server is
+		// silent would only be noticed by the next write, which may never come.
+		o.checkAt = time.Now().Add(checkCallerEvery)
+	} else {
+		o.limit()
+	}
+	o.hold(h.Raw)
+}
+
+// isStream reports whether the answer may go on for as long as somebody takes it: nothing of it is
+// worth waiting for once its reader has left.
+func isStream(h *wire.Head, leftBefore bool) bool {
+	if h.Framing == relay.FramingNone {
+		return false
+	}
+	if h.Framing != relay.FramingLength && !leftBefore {
+		return true
+	}
+	for _, f := range wire.Fields(h.Raw) {
+		if bytes.EqualFold(f.Name, []byte("Content-Type")) {
+			kind, _, _ := bytes.Cut(f.Value, []byte(";"))
+			return bytes.EqualFold(bytes.TrimSpace(kind), []byte("text/event-stream"))
+		}
+	}
+	return false
+}
+
+// limit sets a time limit for an answer that nobody reads.
+func (o *output) limit() {
+	if !o.final || !o.cutAt.IsZero() {
+		return
+	}
+	t := o.timeout
+	switch {
+	case o.stream && o.reader >= readerLeft:
+		t = 0
+	case o.stream:
+		t = streamCutWait
+	case t <= 0:
+		t = defaultResponseTimeout
+	}
+	o.cutAt = time.Now().Add(t)
+}
+
+// hold keeps bytes for the reader until they may be written.
+func (o *output) hold(p []byte) {
+	if o.reads() {
+		o.held = append(o.held, p...)
+	}
+}
+
+// flush writes the bytes that were held.
+func (o *output) flush() {
+	if len(o.held) == 0 {
+		return
+	}
+	p := o.held
+	o.held = nil
+	o.started = o.write(p) || o.started
+	o.space.release()
+}
+
+// write writes bytes to the reader. It returns false when there is none or it has left. That does
+// not end the exchange: the answer is still recorded.
+func (o *output) write(p []byte) bool {
+	if !o.reads() || len(p) == 0 {
+		return false
+	}
+	if o.closes && !o.started {
+		o.sink.ResetOnCrash()
+	}
+	for len(p) > 0 {
+		piece := p[:min(len(p), writeSize)]
+		if _, err := o.sink.Write(piece); err != nil {
+			o.leave(readerCut)
+			o.limit()
+			return true
+		}
+		p = p[len(piece):]
+	}
+	if o.reader == readerHalfClosed {
+		// Had it closed the whole connection, the write would cause a reset, and the next check
+		// would see that.
+		o.cutAt = time.Time{}
+		o.limit()
+	}
+	return true
+}
+
+// check acts on a reader that has left or has closed its sending side.
+func (o *output) check(now time.Time) {
+	o.checkAt = now.Add(checkCallerEvery)
+	if !o.reads() {
+		o.checkAt = time.Time{}
+		return
+	}
+	switch o.sink.Presence() {
+	case relay.CallerReset:
+		o.leave(readerLeft)
+		o.checkAt = time.Time{}
+		o.limit()
+	case relay.CallerHalfClosed: // perhaps for good, perhaps reading on
+		o.reader = readerHalfClosed
+		o.limit()
+	case relay.CallerPresent:
+	}
+}
+
+// abort resets the connection of the reader.
+func (o *output) abort() {
+	if o.sink != nil {
+		o.sink.Abort()
+		o.reader = max(o.reader, readerLeft)
+	}
+}

@@ -1,0 +1,141 @@
+package exchange
+
+import (
+	"bytes"
+	"errors"
+	"time"
+
+	"relay"
+	"relay/wire"
+)
+
+// answer is the answer of the local server, as far as it has come. It does no I/O.
+type answer struct {
+	request *wire.Head // what is answered
+	maxHead int64
+
+	interim     [][]byte // heads of 1xx responses
+	interimSize int64
+	partial     []byte // an incomplete head
+	refused     []byte // the beginning of a head that was refused
+	final       *wire.Head
+	body        *wire.Body
+	rec         recording
+	state       string // how it has ended; "" = not yet
+	trailing    bool   // bytes came after its end
+	early       bool   // it began before the whole request was written
+}
+
+// maxRefusedShown is how much of the head of a refused answer the record shows.
+const maxRefusedShown = 1 << 10
+
+// head parses the next head, together with what came of it before. It returns nil when more bytes
+// are needed, else the bytes behind the head.
+func (a *answer) head(p []byte) (h *wire.Head, rest []byte, err *relay.Error) {
+	limits := wire.Limits{Head: int(a.maxHead), Seen: len(a.partial)}
+	if len(a.partial) > 0 {
+		a.partial = append(a.partial, p...)
+		p = a.partial
+	}
+	h, n, e := wire.Response(p, limits, a.request)
+	switch {
+	case errors.Is(e, wire.ErrMore):
+		a.partial = append(a.partial[:0], p...)
+		return nil, nil, nil
+	case e != nil:
+		a.noteRefused(p)
+		return nil, nil, relay.AsError(e)
+	}
+	h.Raw = bytes.Clone(h.Raw)
+	a.partial = nil
+	return h, p[n:], nil
+}
+
+// noteRefused keeps the beginning of an answer that is refused, for the record.
+func (a *answer) noteRefused(head []byte) {
+	if end := wire.HeadEnd(head, 0); end >= 0 {
+		head = head[:end]
+	}
+	a.refused = bytes.Clone(head[:min(len(head), maxRefusedShown)])
+}
+
+// addInterim notes a 1xx response.
+func (a *answer) addInterim(h *wire.Head) *relay.Error {
+	a.interimSize += int64(len(h.Raw))
+	if len(a.interim) == maxInterim || a.maxHead > 0 && a.interimSize > a.maxHead {
+		return relay.Errorf(relay.CodeLocalMalformed, "the local server sent too many interim answers (1xx)")
+	}
+	a.interim = append(a.interim, h.Raw)
+	return nil
+}
+
+// begin notes the head of the final answer, of which rec records the body.
+func (a *answer) begin(h *wire.Head) {
+	a.final = h
+	if h.Framing == relay.FramingLength {
+		a.rec.expect = h.Length
+	}
+	switch {
+	case h.Status == 101:
+		a.state = relay.ResponseUpgraded
+	case h.Framing == relay.FramingNone:
+		a.end()
+	default:
+		a.body = wire.NewBody(h)
+		a.body.Tee = a.rec.tee
+	}
+}
+
+// end notes that the answer has ended as its framing says.
+func (a *answer) end() {
+	a.rec.end()
+	a.state = relay.ResponseComplete
+}
+
+// feed parses bytes of the body. n of them belong to it.
+func (a *answer) feed(p []byte) (n int, ended bool, err error) {
+	a.rec.waitForParts(len(p))
+	n, ended, err = a.body.Feed(p)
+	if ended {
+		a.end()
+		a.trailing = n < len(p)
+	}
+	return n, ended, err
+}
+
+// endsByClose reports whether the end of the connection is the end of the answer.
+func (a *answer) endsByClose() bool { return a.body != nil && a.body.EOF() == nil }
+
+// reusable returns for how long the connection may be kept for another request, and whether it may
+// be kept at all (ADR 0005). The request was sent whole. served tells that the answer has a reader.
+func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
+	q, f := a.request, a.final
+	limit := 24 * time.Hour // the pool has a smaller one
+	if t := f.KeepAliveTimeout; t >= 0 {
+		limit = time.Duration(t) * time.Second / 2
+	}
+	hasBody := q.Framing != relay.FramingNone
+	switch {
+	case limit <= 0, a.state != relay.ResponseComplete:
+	case q.Minor == 0 || f.Minor == 0 || q.Close || f.Close || f.Sloppy:
+	case q.Upgrade || q.Expect || q.Auth || f.Auth || q.ProxyConnection || f.ProxyConnection:
+	case f.Framing != relay.FramingLength && f.Framing != relay.FramingChunked:
+	case f.Status == 400 || f.Status == 408 || f.Status == 501 || f.Status == 505: // perhaps the request was not understood
+	case !reusableMethod(q), a.early, a.trailing: // early is also set after a failed write
+	case hasBody && (f.Status >= 400 || !served): // a replay has no caller that could go on
+	case trailers:
+	default:
+		return limit, true
+	}
+	return 0, false
+}
+
+func reusableMethod(h *wire.Head) bool {
+	switch string(h.Method) {
+	case "GET":
+		return h.Framing == relay.FramingNone
+	case "POST", "PUT", "PATCH":
+		return h.Framing == relay.FramingLength || h.Framing == relay.FramingChunked
+	}
+	return false
+}

@@ -1,0 +1,408 @@
+package exchange
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"hash/maphash"
+	"io"
+	"slices"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/wire"
+)
+
+// Request is one request that goes to a local server, and what is recorded of it. It belongs to the
+// goroutine that made it, and while Run runs to Run.
+type Request struct {
+	Event   *relay.Event  // not changed any more once it was given to the journal
+	Attempt relay.Attempt // as far as known
+	Head    *wire.Head
+	// Queued marks a delivery out of the queue: Run stores nothing of it if no byte reached the
+	// local server, because it goes back to the queue.
+	Queued          bool
+	Admitted        time.Time     // when it was given a place on its tunnel
+	ResponseTimeout time.Duration // from the whole request to the first byte of the answer; 0 = no limit
+	// Grow, if not nil, reserves room in the queue for a request of size bytes in all. It returns
+	// false if there is none.
+	Grow func(size int64) bool
+	// KeepRejected reports whether one more refused request may be stored.
+	KeepRejected func() bool
+
+	o        *Options
+	began    time.Time
+	caller   relay.Caller // reads the body from it; nil for replays and queued deliveries
+	stored   bool         // the body is read from the store
+	body     *wire.Body   // parser of the caller's body; nil = there is none
+	rec      recording
+	end      requestEnd
+	accepted acceptance
+
+	sentHead  []byte // the head as it is sent
+	first     []byte // the first write: sentHead, and what is there of the body
+	piece     *[]byte
+	raw       maphash.Hash // over the request as it came
+	continued bool         // a 100 Continue went to the caller
+	left      bool         // the caller takes no answer any more
+}
+
+// acceptance says how much of the event was handed over to the journal.
+type acceptance uint8
+
+const (
+	notAccepted   acceptance = iota
+	acceptedPart             // the request was not whole yet
+	acceptedWhole            // all of it, or it was stored before
+)
+
+// requestEnd says how the reading or sending of a request ended.
+type requestEnd struct {
+	how ending
+	err *relay.Error
+}
+
+type ending uint8
+
+const (
+	endOpen       ending = iota // not yet
+	endWhole                    // nothing is left to read or to send
+	endUntaken                  // the connection has taken not one byte of the first piece
+	endLeft                     // the caller left inside its body
+	endStalled                  // no byte came within the stall timeout
+	endMalformed                // the framing is broken
+	endTooLarge                 // the body is larger than the limit
+	endQueueFull                // the queue has no room for it
+	endUnstored                 // a part of it cannot be stored
+	endUnreadable               // the stored body cannot be read
+	endAnswered                 // a final answer came where 100 Continue was waited for
+	endPanicked
+)
+
+// Receive makes the request of a caller, whose head was received. account pays for the bytes that
+// wait.
+func (o *Options) Receive(journal Journal, e *relay.Event, h *wire.Head, caller relay.Caller, account int64) *Request {
+	q := o.request(journal, e, h, account)
+	q.caller = caller
+	q.Attempt = relay.Attempt{N: 1, Kind: relay.KindOriginal, ReceivedAt: e.ReceivedAt}
+	q.rec.expect = h.Length
+	if h.Framing == relay.FramingNone {
+		q.rec.whole = true
+	} else {
+		q.body = wire.NewBody(h)
+		q.body.Tee = q.rec.tee
+		_, q.rec.whole, _ = q.body.Feed(nil) // a length of 0
+	}
+	return q
+}
+
+// Stored makes the request of an attempt of a stored event. account pays for the bytes that wait.
+func (o *Options) Stored(e *relay.Event, a relay.Attempt, h *wire.Head, account int64) *Request {
+	q := o.request(nil, e, h, account)
+	q.Attempt, q.stored, q.rec.whole, q.accepted = a, true, true, acceptedWhole
+	return q
+}
+
+func (o *Options) request(journal Journal, e *relay.Event, h *wire.Head, account int64) *Request {
+	q := &Request{Event: e, Head: h, o: o, began: time.Now()}
+	q.rec = recording{journal: journal, id: e.ID, space: reservation{budget: o.Budget, account: account}, over: o.Base.Done()}
+	q.raw.SetSeed(seed)
+	q.raw.Write(e.Request.Head)
+	return q
+}
+
+// Release gives back what the request holds. It is not used any more.
+func (q *Request) Release() {
+	q.rec.release()
+	q.freePiece()
+}
+
+func (q *Request) freePiece() {
+	if q.piece != nil {
+		pieces.Put(q.piece)
+		q.piece, q.first = nil, nil
+	}
+}
+
+// Whole reports whether the request came whole so far as it was read, and what is wrong if it
+// cannot become whole any more.
+func (q *Request) Whole() (whole bool, why *relay.Error) { return q.end.how == endWhole, q.end.err }
+
+// Ref names the attempt.
+func (q *Request) Ref() relay.AttemptRef { return relay.AttemptRef{Event: q.Event.ID, N: q.Attempt.N} }
+
+// SetHead sets the head as it is sent to the local server.
+func (q *Request) SetHead(head []byte) {
+	if q.first != nil { // another tunnel had another head; no byte was sent
+		q.first = slices.Concat(head, q.first[len(q.sentHead):])
+	}
+	q.sentHead = head
+}
+
+// Gather reads what goes out in the first write: the head as it is sent, and of the body what is
+// there already, up to maxFirstWrite in all.
+func (q *Request) Gather() {
+	q.first = q.sentHead
+	switch {
+	case q.stored:
+		q.gatherStored()
+	case q.rec.whole:
+		q.end.how = endWhole
+	default:
+		q.gatherBuffered()
+	}
+}
+
+func (q *Request) gatherBuffered() {
+	n := min(q.caller.Buffered(), maxFirstWrite-len(q.sentHead))
+	if n <= 0 {
+		return
+	}
+	q.piece = newPiece()
+	b := append((*q.piece)[:0], q.sentHead...)
+	piece := b[len(b) : len(b)+n]
+	got, err := q.caller.Read(piece)
+	if err != nil && got == 0 {
+		q.end = readError(err)
+		return
+	}
+	n, q.end = q.receive(piece[:got])
+	q.raw.Write(piece[:n])
+	q.first = b[:len(b)+n]
+}
+
+// gatherStored rebuilds a small message as a whole; of a larger one, or where the body has to wait
+// for 100 Continue, only the head goes first.
+func (q *Request) gatherStored() {
+	m := &q.Event.Request
+	switch {
+	case m.Framing == relay.FramingNone:
+		q.end.how = endWhole
+		return
+	case m.Body.Parts > 0:
+		ctx, cancel := context.WithTimeout(q.o.Base, storeWait)
+		defer cancel()
+		if err := q.o.Bodies.CheckParts(ctx, q.Event.ID, 0, m.Body.Parts); err != nil { // nothing of it leaves then
+			q.end = requestEnd{endUnreadable, StoreError(err)}
+		}
+		return
+	case q.expects(),
+		len(q.sentHead)+len(m.Lines)+len(m.Body.Data) > maxFirstWrite:
+		return
+	}
+	q.freePiece()
+	q.piece = newPiece()
+	out := bytes.NewBuffer(append((*q.piece)[:0], q.sentHead...))
+	if err := q.rebuild(out); err != nil {
+		q.end = requestEnd{endUnreadable, StoreError(err)}
+		return
+	}
+	q.first, q.end.how = out.Bytes(), endWhole
+}
+
+// rebuild writes the stored body in its wire form to w, in pieces. Parts of a large body are read
+// one by one, each in one short query.
+func (q *Request) rebuild(w io.Writer) error {
+	m := &q.Event.Request
+	var body io.Reader
+	if m.Body.Parts > 0 {
+		var err error
+		if body, err = record.OpenBody(q.o.Base, timedParts{q.o.Bodies}, q.Event.ID, 0, &m.Body); err != nil {
+			return err
+		}
+	}
+	noHead := []byte{} // it has its own form in sentHead
+	return wire.Rebuild(io.MultiWriter(&q.raw, w), m, noHead, body)
+}
+
+// timedParts bounds the time that the store has for each part of a body.
+type timedParts struct{ Bodies }
+
+func (s timedParts) BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, storeWait)
+	defer cancel()
+	return s.Bodies.BodyPart(ctx, id, n, i)
+}
+
+// expects reports whether a stored body has to wait for 100 Continue.
+func (q *Request) expects() bool {
+	return q.Head.Expect && q.Head.Minor > 0 && q.Event.Request.Body.Size > 0
+}
+
+// receive parses bytes of the caller. n of them belong to this request; the caller's connection
+// gets back the bytes behind its end.
+func (q *Request) receive(p []byte) (n int, end requestEnd) {
+	r, limit := &q.rec, q.o.MaxBody
+	r.waitForParts(len(p))
+	n, whole, e := q.body.Feed(p)
+	size, over := r.progress()
+	switch {
+	case e != nil:
+		return n, requestEnd{endMalformed, relay.AsError(e)}
+	case over || limit > 0 && size > limit:
+		return n, requestEnd{endTooLarge, ErrTooLarge(limit)}
+	case !q.grow():
+		return n, requestEnd{endQueueFull, ErrQueueFull()}
+	case whole:
+		q.caller.Unread(p[n:])
+		r.end()
+		end.how = endWhole
+	}
+	if e := r.partsError(); e != nil {
+		end = requestEnd{endUnstored, StoreError(e)}
+	}
+	return n, end
+}
+
+// grow reserves room in the queue for what has come. Without a reservation it reads nothing of the
+// event: the request is then sent, and the goroutine that answers may be changing the event.
+func (q *Request) grow() bool {
+	return q.Grow == nil || q.Grow(int64(len(q.Event.Request.Head))+q.rec.cost())
+}
+
+// readError translates an error of the caller's connection into the end of the request.
+func readError(err error) requestEnd {
+	var e *relay.Error
+	if errors.As(err, &e) && e.Code == relay.CodeRequestTimeout {
+		return requestEnd{endStalled, e}
+	}
+	return requestEnd{endLeft, &relay.Error{
+		Code: relay.CodeCallerGone, Detail: "the caller ended the connection inside its request body", Cause: err,
+	}}
+}
+
+// ErrTooLarge is the error for a request body larger than limit.
+func ErrTooLarge(limit int64) *relay.Error {
+	return relay.Errorf(relay.CodeBodyTooLarge, "the request body is larger than the limit of %d bytes", limit)
+}
+
+// ErrQueueFull is the error for a request that the queue has no room for.
+func ErrQueueFull() *relay.Error {
+	return &relay.Error{
+		Code:       relay.CodeQueueFull,
+		Detail:     "the tunnel is offline and its queue is full; nothing of this request was kept",
+		RetryAfter: 30 * time.Second,
+	}
+}
+
+// StoreError is what a failed step of the store means to a caller.
+func StoreError(err error) *relay.Error {
+	var e *relay.Error
+	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {
+		c := *e
+		c.RetryAfter = cmp.Or(c.RetryAfter, retryAfter)
+		return &c
+	}
+	return &relay.Error{
+		Code:       relay.CodeStoreUnavailable,
+		Detail:     "the relay cannot store this at the moment; try again",
+		RetryAfter: retryAfter,
+		Cause:      err,
+	}
+}
+
+// bodyNotSent reports whether the caller still waits for a 100 Continue and has sent nothing of its
+// body.
+func (q *Request) bodyNotSent() bool {
+	size, _ := q.rec.progress()
+	return q.Head.Expect && !q.continued && size == 0
+}
+
+const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
+
+// ReadToEnd reads the request to its end when no answer of the local server will come, so that the
+// event can be stored and sent later. A caller that waits for 100 Continue gets it from the relay,
+// which is not recorded as part of the answer.
+func (q *Request) ReadToEnd() {
+	if q.end.how != endOpen {
+		return
+	}
+	q.freePiece() // nothing of it goes out as it came
+	if q.caller.Buffered() == 0 && q.bodyNotSent() {
+		q.continued = true
+		if _, err := q.caller.Write([]byte(continueLine)); err != nil {
+			q.left = true
+		}
+	}
+	stop := context.AfterFunc(q.o.Cut, q.caller.Abort) // nobody is waited for after the drain
+	b := newPiece()
+	defer pieces.Put(b)
+	for q.end.how == endOpen {
+		n, err := q.caller.Read(*b)
+		if n > 0 {
+			n, q.end = q.receive((*b)[:n])
+			q.raw.Write((*b)[:n])
+		}
+		if err != nil && q.end.how == endOpen {
+			q.end = readError(err)
+		}
+	}
+	q.left = q.left || !stop()
+	if q.end.how == endWhole && !q.grow() {
+		q.end = requestEnd{endQueueFull, ErrQueueFull()}
+	}
+}
+
+// SendStored makes a request that was read whole and stored go out of what was stored.
+func (q *Request) SendStored() {
+	q.stored, q.end = true, requestEnd{}
+	q.raw.Reset()
+	q.raw.Write(q.Event.Request.Head)
+	q.Gather()
+}
+
+// Prepare fills the event with as much of its request as has come, and gives it its first attempt;
+// both get the state. It must not be called again after the event was given to the journal.
+func (q *Request) Prepare(state string) {
+	q.accepted = acceptedPart
+	body := relay.BodyReceiving
+	if q.rec.isWhole() {
+		q.accepted, body = acceptedWhole, relay.BodyComplete
+	}
+	q.fill(body)
+	q.addAttempt(state)
+}
+
+// addAttempt gives the event its first attempt, and both the same state.
+func (q *Request) addAttempt(state string) {
+	a := q.Attempt
+	a.State = state
+	q.Event.State, q.Event.Attempts, q.Event.AttemptCount = state, []relay.Attempt{a}, 1
+}
+
+// fill copies the request that was received so far into the event.
+func (q *Request) fill(bodyState string) {
+	e := q.Event
+	e.Request = q.rec.message(e.Request.Head, q.Head.Framing, bodyState)
+	beginning := e.Request.Body.Data
+	if e.Request.Body.Parts > 0 {
+		beginning = q.rec.first
+	}
+	e.Provider = record.Recognise(e.Request.Head, beginning)
+}
+
+// Failed returns the attempt as failed because of why.
+func (q *Request) Failed(why *relay.Error) relay.Attempt {
+	a := q.Attempt
+	a.State, a.EndedAt, a.Error = relay.StateFailed, time.Now(), asFault(why)
+	return a
+}
+
+// Left reports whether the caller takes no answer any more.
+func (q *Request) Left() bool { return q.left }
+
+// Accepted reports whether the event was given to the journal.
+func (q *Request) Accepted() bool { return q.accepted != notAccepted }
+
+// withRetry returns why a client could not connect to its local server, with the time after which
+// an overloaded one may be asked again.
+func withRetry(why *relay.Error) *relay.Error {
+	if why.Code != relay.CodeOverloaded || why.RetryAfter > 0 {
+		return why
+	}
+	c := *why
+	c.RetryAfter = retryAfter
+	return &c
+}

@@ -1,0 +1,196 @@
+package exchange
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"relay"
+)
+
+// Result is how an exchange has ended.
+type Result struct {
+	// Untaken says that no byte of the request reached the local server and that nothing was stored
+	// of this attempt: it may be sent in another way, or be queued. The connection is still the
+	// caller's. Err says why, if there is a reason.
+	Untaken bool
+	// Err is the error that the caller of the request gets; nil = none: the answer went out, or
+	// nobody is there to get it.
+	Err    *relay.Error
+	Stored relay.ID // the event, if it is stored; else zero
+	// StoreErr is why a step of the store has failed; nil = none has. Recorded says that all steps
+	// are stored.
+	StoreErr error
+	Recorded bool
+
+	Attempt  relay.Attempt // as it was recorded
+	Ended    bool          // the attempt has ended, and was handed over
+	Status   int           // of an answer of which the caller got all, as far as is known; else 0
+	Gone     bool          // the record says that the caller did not get the whole answer
+	Left     bool          // the caller takes no answer any more
+	KeepOpen bool          // the caller's connection may carry another request
+	Panicked bool          // the attempt was interrupted, and the caller reset
+	// Local is the time from the opening of the connection to the end of the answer, if Answered:
+	// the local server has answered, and the connection is not an upgraded one.
+	Local    time.Duration
+	Answered bool
+}
+
+// result ends an exchange whose transfer has ended with err, and says how.
+func (x *run) result(err error) Result {
+	switch {
+	case errors.Is(err, errUntaken):
+		return Result{Untaken: true}
+	case x.q.Queued && err != nil && !x.reached && x.conn != nil:
+		_ = x.conn.Close()
+		x.endStoredSender()
+		return Result{Untaken: true, Err: x.fault}
+	case err == nil && x.answer.state == relay.ResponseUpgraded && x.out.sink != nil:
+		a := x.attempt // without the time that the upgraded connection lasts
+		x.splice()
+		x.attempt = a
+		return x.made(nil, true)
+	case err == nil:
+		return x.answered()
+	case errors.Is(err, errNotWhole) && !x.q.stored:
+		return x.refuse()
+	case errors.Is(err, errNotWhole):
+		x.fault = x.end.err
+	}
+	return x.failed()
+}
+
+// made makes the result: the one place where it comes from. why is the error for the caller, stored
+// says that the caller may be told that the event is stored.
+func (x *run) made(why *relay.Error, stored bool) Result {
+	r := Result{
+		Err: why, StoreErr: x.storeErr, Recorded: x.recorded,
+		Attempt: x.attempt, Ended: x.finish != nil, Gone: x.gone, Left: x.out.reader >= readerLeft,
+	}
+	if stored {
+		r.Stored = x.q.Event.ID
+	}
+	if why != nil && (why.Code == relay.CodeStorageFull || why.Code == relay.CodeQueueFull) && x.reached {
+		// These codes promise that nothing was forwarded.
+		c := *why
+		c.Code = relay.CodeStoreUnavailable
+		c.Detail = "the request, or a part of it, went out to the local server, but the relay has no room left to keep it"
+		r.Err = &c
+	}
+	if f := x.answer.final; f != nil {
+		if x.out.started && !x.gone {
+			r.Status = f.Status
+		}
+		if !x.at.open.IsZero() && !x.at.end.IsZero() && x.answer.state != relay.ResponseUpgraded {
+			r.Local, r.Answered = x.at.end.Sub(x.at.open), true
+		}
+	}
+	return r
+}
+
+// setEnd fills the attempt as it has ended.
+func (x *run) setEnd(state string, why *relay.Error) {
+	if x.at.end.IsZero() {
+		x.at.end = time.Now()
+	}
+	x.joinSender()
+	a, from := &x.attempt, &x.answer
+	a.State, a.EndedAt = state, x.at.end
+	a.Error = asFault(why)
+	if a.Error != nil && len(from.refused) > 0 {
+		a.Error.Message += fmt.Sprintf("; it sent %q", from.refused)
+	}
+	x.recordSent(a)
+	a.Interim = from.interim
+	if from.final != nil {
+		a.HasResponse = true
+		a.Status = from.final.Status
+		a.ResponseState = from.state
+		body := relay.BodyComplete
+		if _, over := from.rec.progress(); over {
+			body = relay.BodyOverLimit
+		}
+		from.rec.stop(from.body)
+		from.body = nil // it is stopped once
+		a.Response = from.rec.message(from.final.Raw, from.final.Framing, body)
+	}
+}
+
+// recordSent notes in the attempt whether its caller has left, how the request was sent, and how
+// long each phase took.
+func (x *run) recordSent(a *relay.Attempt) {
+	x.gone = x.gone || x.callerLeft()
+	a.CallerGone = x.gone
+	a.Timing, a.HasTiming = x.timing(), true
+	q := x.q
+	if x.at.open.IsZero() {
+		return
+	}
+	if len(q.sentHead) != len(q.Event.Request.Head) || &q.sentHead[0] != &q.Event.Request.Head[0] {
+		a.SentHead = q.sentHead
+	}
+	// The hashes may be read only once the sender has stopped writing.
+	switch {
+	case x.end.how == endWhole || x.send.whole.Load():
+		same := q.raw.Sum64() == x.send.written.Sum64()
+		a.Identical = &same
+	case q.accepted == acceptedWhole:
+		a.Identical = new(bool) // the answer came before all of the request was sent
+	}
+}
+
+// callerLeft reports whether the caller is known to have left, or was cut off, before it got the
+// whole answer. An upgraded connection has none.
+func (x *run) callerLeft() bool {
+	if x.out.sink == nil || x.answer.state == relay.ResponseUpgraded {
+		return false
+	}
+	return x.out.reader >= readerLeft || x.end.how == endLeft || x.out.sink.Presence() == relay.CallerReset
+}
+
+// noteGone stores that the caller has left if that is seen only after the end of the attempt was
+// handed over: the last bytes of an answer go out after that. Only one goroutine may look at what
+// was read from the caller.
+func (x *run) noteGone() {
+	if x.out.sink == nil || x.gone {
+		return
+	}
+	if x.callerLeft() || !x.sending && x.out.sink.Left() {
+		x.gone = true
+		x.journal.CallerGone(x.q.Event.ID, x.attempt.N)
+	}
+}
+
+// timing returns how long each phase of the attempt took. What has not happened took no time.
+func (x *run) timing() relay.Timing {
+	or := func(t, otherwise time.Time) time.Time {
+		if t.IsZero() {
+			return otherwise
+		}
+		return t
+	}
+	at, end := &x.at, x.at.end
+	admitted, open, first := or(x.q.Admitted, end), or(at.open, end), or(at.first, end)
+	sent := or(at.whole, first)
+	if sent.After(first) {
+		sent = first
+	}
+	t := relay.Timing{
+		Blocked: admitted.Sub(x.q.began), Connect: open.Sub(admitted),
+		Send: sent.Sub(open), Wait: first.Sub(sent), Receive: max(0, end.Sub(first)),
+	}
+	if x.attempt.Connection == relay.ConnectionReused {
+		t.Connect = 0
+	}
+	if x.q.Queued && !x.attempt.ReceivedAt.IsZero() {
+		t.Blocked += max(0, x.q.began.Sub(x.attempt.ReceivedAt))
+	}
+	return t
+}
+
+func asFault(e *relay.Error) *relay.Fault {
+	if e == nil {
+		return nil
+	}
+	return &relay.Fault{Code: e.Code, Message: e.Detail}
+}

@@ -1,0 +1,447 @@
+package exchange
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime/debug"
+	"time"
+
+	"relay"
+	"relay/budget"
+)
+
+// run is one exchange. It belongs to the goroutine of Run.
+type run struct {
+	ctx     context.Context
+	q       *Request
+	conn    Conn // nil once it was given back
+	journal Journal
+	send    sender
+	answer  answer
+	out     output
+
+	end            requestEnd    // how the sending has ended
+	sending        bool          // the sender's goroutine runs
+	accept, finish *relay.Ticket // accept is nil again once it has resolved
+	storeBy        time.Time     // when the event has to be stored, from the final head on
+	fault          *relay.Error
+	storeErr       error // why a step of the store has failed
+	recorded       bool  // all steps are stored
+	reached        bool  // false: it is known that no byte reached the local server
+	gone           bool  // the record says that the caller did not get the whole answer
+	slow           bool  // slowAfter has passed before the first byte of an answer
+	attempt        relay.Attempt
+
+	at    times
+	timer *time.Timer
+	due   deadlines
+}
+
+// times are points of the monotonic clock.
+type times struct {
+	open, whole, first, end time.Time
+}
+
+// deadlines are when the loop has to look at something; zero = not.
+type deadlines struct {
+	armed        time.Time // the timer
+	upload       time.Time // check of the sender
+	caller       time.Time // check of the caller before an answer
+	continueLine time.Time // end of the wait for a 100 Continue
+	leftAt       time.Time // when a caller was seen to have left before the final head
+}
+
+// Ways in which transfer ends, beside a fault.
+var (
+	errFault    = errors.New("the exchange has failed") // run.fault says why
+	errUntaken  = errors.New("not one byte of the request was taken")
+	errNotWhole = errors.New("the request did not come whole")
+)
+
+// Run sends a request through conn, passes the answer to sink and records both. A nil sink means
+// that nobody reads. The end of ctx means that the tunnel is lost. When Run returns, all that
+// was to be recorded is stored or has failed, and conn was given back, unless the result says that
+// nothing was taken.
+func Run(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) (res Result) {
+	x := newRun(ctx, q, conn, journal, sink)
+	defer x.release()
+	defer func() {
+		if v := recover(); v != nil {
+			res = x.panicked(v, debug.Stack())
+		}
+	}()
+	return x.result(x.transfer())
+}
+
+// Fail records a request that got no connection, because of why.
+func Fail(q *Request, why *relay.Error, journal Journal, sink Sink) Result {
+	x := newRun(context.Background(), q, nil, journal, sink)
+	defer x.release()
+	return x.result(x.fail(why))
+}
+
+// Refuse records a request that did not come whole, and of which nothing was sent.
+func Refuse(q *Request, journal Journal, sink Sink) Result {
+	x := newRun(context.Background(), q, nil, journal, sink)
+	defer x.release()
+	return x.result(errNotWhole)
+}
+
+func newRun(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) *run {
+	x := &run{ctx: ctx, q: q, conn: conn, journal: journal, reached: conn != nil, end: q.end, attempt: q.Attempt}
+	x.send.q, x.send.conn = q, conn
+	space := q.rec.space
+	space.bytes = 0
+	x.out.sink, x.out.space = sink, space
+	if q.left {
+		x.out.reader = readerLeft
+	}
+	x.answer.request, x.answer.maxHead = q.Head, q.o.MaxHead
+	x.answer.rec = recording{journal: journal, id: q.Event.ID, n: q.Attempt.N, limit: q.o.MaxResponseCapture, space: space, over: q.o.Base.Done()}
+	x.timer = time.NewTimer(time.Hour)
+	x.timer.Stop()
+	if conn != nil {
+		x.at.open = time.Now()
+		x.attempt.Connection = relay.ConnectionNew
+		if conn.Reused() {
+			x.attempt.Connection = relay.ConnectionReused
+		}
+	}
+	return x
+}
+
+func (x *run) release() {
+	x.timer.Stop()
+	x.out.space.release()
+	x.answer.rec.release()
+}
+
+// fail ends the attempt because of err. What is read of the request afterwards takes time of the
+// caller, not of the attempt.
+func (x *run) fail(err *relay.Error) error {
+	x.fault = err
+	if x.at.end.IsZero() {
+		x.at.end = time.Now()
+	}
+	return errFault
+}
+
+// transfer sends the request, takes the answer and waits until both are stored.
+func (x *run) transfer() error {
+	if x.end.how != endOpen && x.end.how != endWhole {
+		return errNotWhole
+	}
+	rest, ok := x.send.sendFirst()
+	if !ok {
+		return errUntaken
+	}
+	if x.end.how == endWhole && len(rest) == 0 {
+		x.send.whole.Store(!x.send.failed)
+		x.at.whole = x.at.open
+	} else {
+		x.startSender(rest)
+	}
+	for x.answer.state == "" {
+		if err := x.step(); err != nil {
+			return err
+		}
+	}
+	return x.store()
+}
+
+func (x *run) startSender(rest []byte) {
+	q, s := x.q, &x.send
+	if q.end.how != endWhole {
+		if q.stored && q.expects() {
+			s.proceed = make(chan bool, 1)
+		}
+		if !q.stored && !s.failed {
+			x.awaitContinue()
+		}
+	}
+	if len(rest) == 0 {
+		q.freePiece() // it was sent
+	}
+	x.end, x.sending, x.due.upload = requestEnd{}, true, time.Now().Add(slowAfter)
+	s.start(rest)
+}
+
+// awaitContinue notes that the caller holds its whole body back until it gets a 100 Continue (RFC
+// 9110, section 10.1.1). Such a body cannot stall, but the local server has to answer within the
+// response timeout.
+func (x *run) awaitContinue() {
+	q := x.q
+	if !q.Head.Expect || q.continued || len(q.first) > len(q.sentHead) {
+		return
+	}
+	x.send.awaiting100.Store(true)
+	if q.ResponseTimeout > 0 {
+		x.due.continueLine = x.at.open.Add(q.ResponseTimeout)
+	}
+}
+
+// step handles the next occurrence before the end of the answer.
+func (x *run) step() error {
+	if x.answer.final != nil {
+		if !x.q.Accepted() {
+			x.sendAccept()
+		}
+		if x.isDurable() {
+			x.out.flush()
+			x.out.begun = true
+		}
+	}
+	x.arm()
+	var ready <-chan struct{}
+	if len(x.out.held) < maxHeldOutput {
+		ready = x.conn.Ready()
+	}
+	select {
+	case <-ready:
+		return x.read()
+	case u := <-x.send.done:
+		return x.sent(u)
+	case <-pending(x.accept):
+		return x.onAccept()
+	case <-x.timer.C:
+		return x.onTime(time.Now())
+	case <-x.ctx.Done():
+		return x.onLost()
+	case <-x.q.o.Cut.Done():
+		return x.fail(x.broken("the relay stopped"))
+	case <-x.q.o.Base.Done():
+		return x.storeLate()
+	}
+}
+
+// isDurable reports whether the event is stored.
+func (x *run) isDurable() bool { return x.q.Accepted() && x.accept == nil }
+
+// read takes what the local server has sent.
+func (x *run) read() error {
+	b := newPiece()
+	defer pieces.Put(b)
+	n, err := x.conn.Read(*b)
+	if n > 0 {
+		if x.at.first.IsZero() {
+			x.at.first = time.Now()
+			x.answer.early = !x.send.whole.Load()
+		}
+		if e := x.take((*b)[:n]); e != nil {
+			return e
+		}
+	}
+	switch {
+	case err == nil:
+		return nil
+	case x.answer.state != "":
+		x.answer.trailing = true
+		return nil
+	}
+	return x.onConnEnd(err)
+}
+
+// take handles bytes of the local server: heads first, then the body.
+func (x *run) take(p []byte) error {
+	a := &x.answer
+	for a.final == nil {
+		if len(p) == 0 {
+			return nil
+		}
+		h, rest, err := a.head(p)
+		switch {
+		case err != nil:
+			return x.fail(err)
+		case h == nil:
+			return x.reserve()
+		case h.Status < 200 && h.Status != 101:
+			if err := a.addInterim(h); err != nil {
+				return x.fail(err)
+			}
+			x.passInterim(h.Status, h.Raw)
+		default:
+			x.begin(h)
+		}
+		p = rest
+	}
+	switch {
+	case a.state == relay.ResponseUpgraded:
+		x.out.hold(p)
+		return x.reserve()
+	case a.state != "":
+		a.trailing = a.trailing || len(p) > 0
+		return nil
+	}
+	return x.takeBody(p)
+}
+
+// passInterim sends a 1xx response to the caller at once. Nothing has to be stored first, because
+// it does not tell the caller that the request was accepted.
+func (x *run) passInterim(status int, head []byte) {
+	if status == 100 {
+		x.q.continued = true
+		x.send.awaiting100.Store(false)
+	}
+	x.send.signalProceed(true)
+	if x.q.Head.Minor > 0 {
+		x.out.write(head)
+	}
+}
+
+// takeBody handles body bytes. It never passes on bytes behind the end of the body.
+func (x *run) takeBody(p []byte) error {
+	a := &x.answer
+	n, ended, err := a.feed(p)
+	if !ended && err == nil && x.isDurable() {
+		x.out.flush()
+		x.out.started = x.out.write(p[:n]) || x.out.started
+		x.out.begun = true
+	} else {
+		x.out.hold(p[:n])
+	}
+	if e := x.reserve(); e != nil {
+		return e
+	}
+	switch e := a.rec.partsError(); {
+	case e != nil:
+		return x.fail(StoreError(e))
+	case err != nil && x.out.begun: // a replay too, although nobody has got it
+		a.state = relay.ResponseTruncated
+		return x.fail(relay.AsError(err))
+	case err != nil:
+		a.noteRefused(a.final.Raw)
+		a.final = nil // no usable answer
+		return x.fail(relay.AsError(err))
+	}
+	if _, full := a.rec.progress(); full && !ended && !x.out.cutAt.IsZero() && !x.out.reads() {
+		a.state = relay.ResponseCut
+	}
+	return nil
+}
+
+// reserve reserves buffer space for the bytes of the answer that the exchange holds. Without space
+// the exchange fails as overloaded. A caller that has got a part of the answer gets no more of it,
+// and the answer is recorded as it came.
+func (x *run) reserve() error {
+	if x.out.space.cover(len(x.out.held) + len(x.answer.partial)) {
+		return nil
+	}
+	if x.out.started {
+		x.out.leave(readerCut)
+		return nil
+	}
+	x.out.held, x.answer.partial = nil, nil
+	x.out.space.release()
+	return x.fail(relay.Errorf(relay.CodeOverloaded, "too many answers wait for the store or for their callers; try again in a moment"))
+}
+
+// onConnEnd decides what the end of the local server's side means.
+func (x *run) onConnEnd(err error) error {
+	a, orderly := &x.answer, errors.Is(err, io.EOF)
+	switch {
+	case errors.Is(err, budget.ErrOver) && (a.final == nil || x.out.reads() && !x.out.started):
+		return x.fail(relay.Errorf(relay.CodeOverloaded, "the local server's answer found no buffer space; try again in a moment"))
+	case errors.Is(err, budget.ErrOver): // the caller takes it too slowly, and sees a broken transfer
+		a.state = relay.ResponseCut
+		x.out.leave(readerCut)
+		return nil
+	case orderly && a.endsByClose():
+		a.state = relay.ResponseComplete
+		return nil
+	}
+	if orderly && x.at.first.IsZero() {
+		if why := x.conn.End(refusalWait).Refusal; why != nil {
+			x.reached = false
+			return x.fail(withRetry(why))
+		}
+	}
+	if x.tunnelEnded(!orderly && !errors.Is(err, io.ErrUnexpectedEOF)) {
+		return x.tunnelLost()
+	}
+	switch {
+	case a.final != nil:
+		a.state = relay.ResponseTruncated
+		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server broke off inside its answer"))
+	case x.conn.Reused() && x.at.first.IsZero():
+		return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed a kept connection without an answer; each request gets its own from now on"))
+	}
+	return x.fail(relay.Errorf(relay.CodeLocalClosed, "the local server closed the connection without an answer; if it speaks TLS, use --target https://… of relay up"))
+}
+
+// tunnelEnded reports whether a connection has ended with its tunnel. abnormal tells that it did
+// not end in a way of its own.
+func (x *run) tunnelEnded(abnormal bool) bool {
+	if abnormal {
+		return true
+	}
+	select {
+	case <-x.ctx.Done():
+		return true
+	case <-time.After(lostWait): // channels end a moment before their tunnel is known to be lost
+		return false
+	}
+}
+
+// onLost fails the exchange, unless bytes of the answer have already arrived.
+func (x *run) onLost() error {
+	select {
+	case <-x.conn.Ready():
+		return x.read()
+	default:
+		return x.tunnelLost()
+	}
+}
+
+// tunnelLost fails the exchange, unless its first write still ran and took nothing: the write ends
+// with its connection, about when the tunnel does.
+func (x *run) tunnelLost() error {
+	if x.sending && x.at.first.IsZero() {
+		select {
+		case u := <-x.send.done:
+			if err := x.sent(u); err != nil {
+				return err
+			}
+		case <-time.After(lastWriteWait):
+		}
+	}
+	return x.fail(x.broken("the tunnel went away"))
+}
+
+// broken is the error of an exchange that could not go on because of what has happened.
+func (x *run) broken(what string) *relay.Error {
+	if x.answer.final != nil {
+		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)
+	}
+	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; it is not known what became of the request", what)
+}
+
+// sent takes the result of the sender, and decides what it means before the end of the answer.
+func (x *run) sent(u sent) error {
+	x.join(u)
+	switch {
+	case u.how == endUntaken && x.at.first.IsZero():
+		return errUntaken
+	case u.how == endUntaken && x.end.how == endOpen:
+		x.startSender(nil) // an answer came all the same: the rest of the request is recorded
+		return nil
+	case x.end.how == endWhole, x.answer.final != nil: // if nothing of it was taken, the end of the connection follows
+		return nil
+	case u.how == endUnreadable, u.how == endUnstored, u.how == endPanicked:
+		return x.fail(u.err)
+	}
+	return errNotWhole
+}
+
+// join takes the result of the sender, whose goroutine has ended.
+func (x *run) join(u sent) {
+	x.sending = false
+	if u.how == endUntaken {
+		x.send.failed, x.end = true, x.q.end
+	} else {
+		x.end, x.q.end = u.requestEnd, u.requestEnd
+	}
+	if x.end.how == endWhole {
+		x.at.whole = u.at
+	}
+}

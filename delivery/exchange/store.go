@@ -1,0 +1,254 @@
+package exchange
+
+import (
+	"cmp"
+	"errors"
+	"time"
+
+	"relay"
+)
+
+// ErrStoreTimeout means that a step was neither stored nor refused in time.
+var ErrStoreTimeout = errors.New("no word from the store")
+
+// Await waits for a step of the store: until it has resolved, for storeWait, or until nothing waits
+// for the store any more.
+func (o *Options) Await(t *relay.Ticket) error { return o.await(t, time.After(storeWait)) }
+
+// AwaitEnd waits as Await does, without storeWait.
+func (o *Options) AwaitEnd(t *relay.Ticket) error { return o.await(t, nil) }
+
+func (o *Options) await(t *relay.Ticket, late <-chan time.Time) error {
+	select {
+	case <-t.Done():
+		return t.Err()
+	case <-late:
+	case <-o.Base.Done():
+	}
+	return ErrStoreTimeout
+}
+
+// sendAccept asks the journal to accept the event, with as much of its request as has come.
+func (x *run) sendAccept() {
+	x.q.Prepare(relay.StateDelivering)
+	x.accept = x.journal.Accept(x.q.Event)
+}
+
+// sendFinish asks the journal to end the attempt, and to accept the event if that was not done.
+// event is the state of the event where that differs from the state of the attempt, else empty. Both
+// steps are prepared before the first one is handed over: the committer takes what waits at once,
+// and whatever runs between the two steps gives it the time to commit the first one alone.
+func (x *run) sendFinish(state string, why *relay.Error, event string) {
+	first := !x.q.Accepted()
+	if first {
+		x.q.Prepare(relay.StateDelivering)
+	}
+	x.setEnd(state, why)
+	a := x.attempt
+	if first {
+		x.accept = x.journal.Accept(x.q.Event)
+	}
+	x.finish = x.journal.Finish(x.q.Event.ID, &a, event)
+}
+
+// store hands over the end of an answer and waits until all is stored.
+func (x *run) store() error {
+	x.at.end = time.Now()
+	x.amendWhole()
+	x.sendFinish(relay.StateDelivered, nil, "")
+	x.giveBack()
+	x.setTimer(x.at.end.Add(storeWait))
+	for {
+		select {
+		case u := <-x.send.done:
+			x.join(u)
+		case <-pending(x.accept):
+			if err := x.onAccept(); err != nil {
+				return err
+			}
+		case <-x.finish.Done():
+			return x.onFinish()
+		case <-x.timer.C:
+			return x.storeLate()
+		case <-x.q.o.Base.Done():
+			return x.storeLate()
+		}
+	}
+}
+
+func (x *run) onAccept() error {
+	err := cmp.Or(x.accept.Err(), x.q.rec.partsError())
+	x.accept = nil
+	if err != nil {
+		x.storeErr = err
+		return x.fail(StoreError(err))
+	}
+	return nil
+}
+
+func (x *run) onFinish() error {
+	if x.accept != nil && closed(x.accept.Done()) {
+		if err := x.onAccept(); err != nil {
+			return err // the reason why Finish failed, too
+		}
+	}
+	if err := cmp.Or(x.finish.Err(), x.answer.rec.partsError()); err != nil {
+		x.storeErr = err
+		x.recordUnstored()
+		return x.fail(StoreError(err))
+	}
+	x.recorded = true
+	return nil
+}
+
+// storeLate ends an exchange of which the store has said nothing in time.
+func (x *run) storeLate() error {
+	x.storeErr = ErrStoreTimeout
+	if x.answer.state != "" && x.out.sink != nil { // it may be stored yet, although the caller is told that it is not
+		x.setEnd(relay.StateDelivered, errResponseNotStored)
+		a := x.attempt
+		x.journal.Finish(x.q.Event.ID, &a, "")
+	}
+	return x.fail(StoreError(ErrStoreTimeout))
+}
+
+// awaitStored waits until accept and finish are durable. After an error the caller must not be told
+// that the event is stored.
+func (x *run) awaitStored() *relay.Error {
+	if x.fault != nil && x.isStoreFault() {
+		return nil // the answer says already that the event is not stored
+	}
+	late := time.After(storeWait)
+	for _, t := range []*relay.Ticket{x.accept, x.finish} {
+		if t == nil {
+			continue
+		}
+		if err := x.q.o.await(t, late); err != nil {
+			x.storeErr = err
+			return StoreError(err)
+		}
+	}
+	x.recorded = true
+	return nil
+}
+
+// isStoreFault reports whether the exchange failed because something cannot be stored. An answer
+// that has begun and finds no buffer space cannot be recorded to its end.
+func (x *run) isStoreFault() bool {
+	return x.fault.Code == relay.CodeStoreUnavailable || x.fault.Code == relay.CodeStorageFull ||
+		x.fault.Code == relay.CodeOverloaded && (x.out.started || x.out.begun && x.out.sink == nil)
+}
+
+var errResponseNotStored = relay.Errorf(relay.CodeResponseNotStored,
+	"the local server answered, but its answer could not be stored in time, so the caller did not get it whole")
+
+// recordUnstored ends the attempt without its response, with an error that says that the response
+// could not be stored.
+func (x *run) recordUnstored() {
+	a := x.attempt
+	a.State, a.EndedAt, a.Error = relay.StateDelivered, x.at.end, asFault(errResponseNotStored)
+	if x.fault != nil && x.fault.Code == relay.CodeTunnelLost {
+		a.State, a.Error = relay.StateInterrupted, asFault(x.fault)
+	}
+	a.HasResponse, a.Status, a.ResponseState, a.Response, a.Interim = false, 0, "", relay.Message{}, nil
+	x.recordSent(&a)
+	x.journal.Finish(x.q.Event.ID, &a, "")
+}
+
+// amendWhole stores a request that became whole after its event was accepted, before its attempt
+// ends: when the caller has the whole answer, the record has the whole request.
+func (x *run) amendWhole() {
+	if x.q.accepted != acceptedPart {
+		return
+	}
+	x.joinSender()
+	if x.end.how == endWhole {
+		x.amend()
+		x.q.accepted = acceptedWhole
+	}
+}
+
+// amend stores the end of a request that was accepted before it was whole.
+func (x *run) amend() {
+	q, state := x.q, relay.BodyAborted
+	switch {
+	case x.end.how == endWhole:
+		state = relay.BodyComplete
+	case x.end.how == endTooLarge:
+		state = relay.BodyOverLimit
+	case q.bodyNotSent():
+		state = relay.BodyNotSent
+	}
+	q.rec.stop(q.body)
+	m := q.rec.message(q.Event.Request.Head, q.Head.Framing, state)
+	x.journal.Amend(q.Event.ID, &m)
+}
+
+// joinSender waits a moment for a sender that has read the whole request, and whose last write is
+// about to return: the answer can arrive before that.
+func (x *run) joinSender() {
+	if !x.sending || !x.q.rec.isWhole() {
+		return
+	}
+	select {
+	case u := <-x.send.done:
+		x.join(u)
+	case <-time.After(lastWriteWait):
+	}
+}
+
+// awaitSender waits for the end of the sender, and stops it when enough comes first or the drain of
+// the relay is over.
+func (x *run) awaitSender(enough <-chan time.Time) {
+	for x.sending {
+		select {
+		case u := <-x.send.done:
+			x.joinOn(u)
+		case <-enough:
+			x.stopSender()
+		case <-x.q.o.Cut.Done():
+			x.stopSender()
+		}
+	}
+}
+
+// joinOn takes the result of the sender. One that could not send its first piece is started once
+// more, because the rest of the request is still recorded.
+func (x *run) joinOn(u sent) {
+	if x.join(u); x.end.how == endOpen {
+		x.startSender(nil)
+	}
+}
+
+// endSender waits for a sender whose connection is closed, or that has come to its last byte.
+func (x *run) endSender() {
+	for x.sending {
+		x.joinOn(<-x.send.done)
+	}
+}
+
+// stopSender ends a sender that may be waiting for a silent caller.
+func (x *run) stopSender() {
+	x.send.stop.Store(true)
+	x.out.abort()
+	x.endSender()
+}
+
+// readToEnd reads the request to its end when no answer of the local server will come.
+func (x *run) readToEnd() {
+	q := x.q
+	x.send.awaiting100.Store(false)
+	if !x.sending {
+		q.ReadToEnd()
+		x.end = q.end
+		if q.left {
+			x.out.leave(readerLeft)
+		}
+		return
+	}
+	if x.end.how == endOpen && q.bodyNotSent() { // the sender has read what was there
+		q.continued = true
+		x.out.write([]byte(continueLine))
+	}
+	x.awaitSender(nil)
+}

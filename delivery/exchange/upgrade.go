@@ -1,0 +1,139 @@
+package exchange
+
+import (
+	"errors"
+	"io"
+	"runtime/debug"
+	"time"
+
+	"relay"
+)
+
+// Errors that end an upgraded connection.
+var (
+	errRequestCut = errors.New("the caller did not send the whole request")
+	errSpliceCut  = errors.New("one side broke off, or the tunnel or the relay ended")
+)
+
+// splice copies bytes in both directions of an upgraded connection until both sides have ended.
+// Each direction ends on its own, and there is no deadline.
+func (x *run) splice() {
+	x.conn.Upgraded()
+	_ = x.conn.SetWriteDeadline(time.Time{})
+	x.out.flush()
+	x.out.sink.DisableWriteTimeout()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func(sink Sink, lost, cut <-chan struct{}) { // a write may wait for a caller that does not read
+		select {
+		case <-lost:
+		case <-cut:
+		case <-ended:
+			return
+		}
+		sink.Abort()
+	}(x.out.sink, x.ctx.Done(), x.q.o.Cut.Done())
+	up := make(chan error, 1)
+	go func() {
+		err := errSpliceCut
+		defer func() {
+			if v := recover(); v != nil {
+				x.q.o.logPanic(x.q, v, debug.Stack())
+			}
+			up <- err
+		}()
+		err = x.spliceUp()
+	}()
+	if err := x.spliceDown(up); err != nil {
+		_ = x.conn.Close()
+		x.out.abort()
+	}
+	x.closeConn()
+	x.at.end = time.Now()
+	x.sendFinish(relay.StateDelivered, nil, "") // a second time, now with the duration; nothing waits for it
+}
+
+// spliceDown copies bytes to the caller until both sides have ended, and spliceUp has returned by
+// up. It returns nil when both sides ended in order.
+func (x *run) spliceDown(up <-chan error) (err error) {
+	down := true
+	tick := time.NewTicker(checkCallerEvery)
+	defer tick.Stop()
+	defer func() {
+		if up != nil { // the connection is closed, and the caller's is reset
+			_ = x.conn.Close()
+			x.out.abort()
+			<-up
+		}
+	}()
+	b := newPiece()
+	defer pieces.Put(b)
+	for up != nil || down {
+		var ready <-chan struct{}
+		if down {
+			ready = x.conn.Ready()
+		}
+		select {
+		case <-ready:
+			n, err := x.conn.Read(*b)
+			x.out.write((*b)[:n])
+			switch {
+			case !x.out.reads(), err != nil && !errors.Is(err, io.EOF):
+				return errSpliceCut
+			case err != nil:
+				down = false
+				_ = x.out.sink.CloseWrite()
+			}
+		case err := <-up:
+			if up = nil; err != nil {
+				return err
+			}
+		case now := <-tick.C: // a blocked spliceUp does not read from its caller
+			if x.send.blocked(x.q, now) >= checkCallerEvery && x.out.sink.Presence() == relay.CallerReset {
+				return errSpliceCut
+			}
+		case <-x.ctx.Done():
+			return errSpliceCut
+		case <-x.q.o.Cut.Done():
+			return errSpliceCut
+		}
+	}
+	return nil
+}
+
+// spliceUp copies bytes to the local server. It returns nil when the caller has closed its side in
+// order. If the sender of the request still runs, spliceUp waits for its end first, because only one
+// goroutine may read from the caller.
+func (x *run) spliceUp() error {
+	x.endSender()
+	if x.q.accepted != acceptedWhole {
+		x.amend()
+	}
+	if x.end.how != endWhole {
+		return errRequestCut
+	}
+	b := newPiece()
+	defer pieces.Put(b)
+	for {
+		n, err := x.q.caller.Read(*b)
+		if n > 0 {
+			x.send.writing.Store(max(1, int64(time.Since(x.q.began))))
+			_, werr := x.conn.Write((*b)[:n])
+			x.send.writing.Store(0)
+			if werr != nil {
+				return werr
+			}
+		}
+		var e *relay.Error
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			_ = x.conn.CloseWrite() // here, because it may wait for the peer
+			return nil
+		case errors.As(err, &e) && e.Code == relay.CodeRequestTimeout:
+			// silence is fine on an upgraded connection
+		default:
+			return err
+		}
+	}
+}

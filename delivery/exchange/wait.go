@@ -1,0 +1,186 @@
+package exchange
+
+import (
+	"time"
+
+	"relay"
+	"relay/wire"
+)
+
+// begin handles the head of the final answer.
+func (x *run) begin(h *wire.Head) {
+	x.storeBy = time.Now().Add(storeWait)
+	x.send.signalProceed(false)
+	x.send.awaiting100.Store(false)
+	x.answer.begin(h)
+	x.out.begin(h, x.q.ResponseTimeout)
+}
+
+// arm sets the timer to the next time limit or check before the end of the answer.
+func (x *run) arm() {
+	var next time.Time
+	sooner := func(t time.Time) {
+		if !t.IsZero() && (next.IsZero() || t.Before(next)) {
+			next = t
+		}
+	}
+	switch w := x.at.whole; {
+	case x.answer.final != nil:
+		sooner(x.out.cutAt)
+		sooner(x.out.checkAt)
+		if x.accept != nil {
+			sooner(x.storeBy)
+		}
+	case w.IsZero():
+		sooner(x.due.upload)
+		sooner(x.due.continueLine)
+	default:
+		if !x.q.Accepted() {
+			sooner(w.Add(acceptDelay))
+		}
+		if !x.slow && x.at.first.IsZero() {
+			sooner(w.Add(slowAfter))
+		}
+		switch {
+		case x.q.ResponseTimeout > 0:
+			sooner(w.Add(x.q.ResponseTimeout))
+		case x.out.sink != nil:
+			if t := w.Add(checkCallerEvery); t.After(x.due.caller) {
+				x.due.caller = t
+			}
+			sooner(x.due.caller)
+		}
+	}
+	x.setTimer(next)
+}
+
+func (x *run) setTimer(t time.Time) {
+	switch {
+	case t.Equal(x.due.armed):
+		return
+	case t.IsZero():
+		x.timer.Stop()
+	default:
+		x.timer.Reset(time.Until(t))
+	}
+	x.due.armed = t
+}
+
+// onTime handles the time limits and checks that are due.
+func (x *run) onTime(now time.Time) error {
+	x.due.armed = time.Time{}
+	due := func(t time.Time) bool { return !t.IsZero() && !now.Before(t) }
+	w := x.at.whole
+	switch {
+	case x.answer.final != nil:
+		switch {
+		case x.accept != nil && due(x.storeBy):
+			return x.storeLate()
+		case due(x.out.cutAt):
+			x.answer.state = relay.ResponseCut // nobody reads it, and it has reached its time limit
+		case due(x.out.checkAt) && x.sending && x.send.blocked(x.q, now) < checkCallerEvery: // the sender reads, and learns it there
+			x.out.checkAt = now.Add(checkCallerEvery)
+		case due(x.out.checkAt):
+			x.out.check(now)
+		}
+		return nil
+	case w.IsZero():
+		if due(x.due.continueLine) {
+			x.due.continueLine = time.Time{}
+			if x.send.awaiting100.Load() {
+				return x.fail(x.errNoAnswer())
+			}
+		}
+		if due(x.due.upload) {
+			return x.checkUpload(now)
+		}
+		return nil
+	}
+	if due(w.Add(acceptDelay)) && !x.q.Accepted() {
+		x.sendAccept()
+	}
+	if due(w.Add(slowAfter)) && x.at.first.IsZero() {
+		x.becomeSlow()
+	}
+	if x.q.ResponseTimeout > 0 && due(w.Add(x.q.ResponseTimeout)) {
+		return x.fail(x.errNoAnswer())
+	}
+	if due(x.due.caller) {
+		x.due.caller = now.Add(checkCallerEvery)
+		return x.checkCaller(now)
+	}
+	return nil
+}
+
+func (x *run) errNoAnswer() *relay.Error {
+	return relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v", x.q.ResponseTimeout)
+}
+
+// becomeSlow makes way for a request that a local server of one connection at a time may not have
+// begun to read.
+func (x *run) becomeSlow() {
+	if !x.slow {
+		x.slow = true
+		x.conn.Slow()
+	}
+}
+
+// writeTimeout is how long a piece of the request may wait for the local server to take it: as long
+// as the answer to all of it may, but, after the first piece, not so short that a slow line would be
+// taken for a server that hangs.
+func (x *run) writeTimeout() time.Duration {
+	if x.send.onFirst.Load() {
+		return x.q.ResponseTimeout
+	}
+	return max(x.q.ResponseTimeout, minWriteTimeout)
+}
+
+// checkUpload looks at a sender that is under way. One whose write has been blocked for slowAfter
+// may wait for a local server of one connection; after writeTimeout the exchange fails, since it
+// would hold its caller and its slot for as long as the tunnel lives. A blocked sender does not read
+// from its caller, so that it is asked here whether that has left inside its body.
+func (x *run) checkUpload(now time.Time) error {
+	waited, limit := x.send.blocked(x.q, now), x.writeTimeout()
+	if waited >= slowAfter && x.at.first.IsZero() {
+		x.becomeSlow()
+	}
+	if x.q.ResponseTimeout > 0 && waited >= limit {
+		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer and took nothing more of the request for %v", limit))
+	}
+	if waited >= slowAfter {
+		if err := x.checkCaller(now); err != nil {
+			return err
+		}
+	}
+	next := checkCallerEvery
+	if !x.slow {
+		next = slowAfter
+	}
+	if x.q.ResponseTimeout > 0 {
+		next = min(next, limit-waited)
+	}
+	x.due.upload = now.Add(max(next, time.Millisecond))
+	return nil
+}
+
+// checkCaller ends an exchange without an answer whose caller has left: inside its body at once,
+// after that when the time for an answer is over, which begins here where there is no response
+// timeout.
+func (x *run) checkCaller(now time.Time) error {
+	if x.out.sink == nil {
+		return nil
+	}
+	p := x.out.sink.Presence()
+	switch {
+	case p == relay.CallerPresent:
+		x.due.leftAt = time.Time{}
+	case p == relay.CallerReset && !x.q.rec.isWhole():
+		return x.fail(relay.Errorf(relay.CodeCallerGone, "the caller ended the connection inside its request body"))
+	case x.q.ResponseTimeout > 0:
+	case x.due.leftAt.IsZero():
+		x.due.leftAt = now
+	case now.Sub(x.due.leftAt) >= defaultResponseTimeout:
+		return x.fail(relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer within %v after the caller had left", defaultResponseTimeout))
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package kept
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"relay"
+)
+
+// Channel is one channel of a tunnel. It belongs to one request, or to the pool.
+type Channel struct {
+	relay.Conn
+	pool *Pool
+
+	// Of the request that uses it.
+	sent     answeredChannels // as it was sent
+	answered bool             // the answer has begun
+	slow     bool             // the pool counts it as slow
+
+	// owner is the caller whose request body this channel has carried; nil = it has
+	// carried none. Only the owner's requests may follow: a local server that answers
+	// without reading a body takes the body for the beginning of the next request.
+	owner    relay.Caller
+	reused   bool      // it has carried a request before
+	gotBytes bool      // something came while it waited
+	ended    bool      // something came, or it ended, while it waited
+	since    time.Time // when it was kept
+	until    time.Time // how long it may be
+	closed   bool
+}
+
+// Reused implements registry.Channel.
+func (l *Channel) Reused() bool { return l.reused }
+
+// Way implements registry.Channel.
+func (l *Channel) Way() string {
+	if l.reused {
+		return relay.ConnectionReused
+	}
+	return relay.ConnectionNew
+}
+
+// Idled implements registry.Channel.
+func (l *Channel) Idled() bool { return l.reused }
+
+// Begin implements registry.Channel.
+func (l *Channel) Begin() { l.sent, l.answered = l.pool.answered(), false }
+
+// Read reads, and tells the pool what the beginning of an answer says about the local server.
+func (l *Channel) Read(p []byte) (int, error) {
+	n, err := l.Conn.Read(p)
+	switch {
+	case l.answered:
+	case n > 0:
+		l.answered = true
+		l.endSlow()
+		l.pool.noteAnswer(l.sent, l.reused)
+	case l.reused && errors.Is(err, io.EOF):
+		l.pool.disableReuse("it closed a kept connection without an answer")
+	}
+	return n, err
+}
+
+// Slow implements registry.Channel. A reused connection the local server has
+// accepted already, so that no idle channel can be in the way of that.
+func (l *Channel) Slow() {
+	if !l.reused && !l.slow {
+		l.slow = l.pool.addSlow()
+	}
+}
+
+func (l *Channel) endSlow() {
+	if l.slow {
+		l.slow = false
+		l.pool.removeSlow()
+	}
+}
+
+// Keep implements registry.Channel.
+func (l *Channel) Keep(limit time.Duration, owner relay.Caller) {
+	if owner != nil {
+		l.owner = owner
+	}
+	l.pool.park(l, min(limit, reuseLimit))
+}
+
+// polled reports whether an idle channel has ended, or has got bytes, and whether it has got bytes.
+func (l *Channel) polled() (any, bytes bool) {
+	if !l.ended {
+		select {
+		case <-l.Ready():
+			var b [1]byte
+			n, _ := l.Conn.Read(b[:])
+			l.ended, l.gotBytes = true, n > 0
+		default:
+		}
+	}
+	return l.ended, l.gotBytes
+}
+
+// Close ends the channel.
+func (l *Channel) Close() error {
+	if l.closed {
+		return nil
+	}
+	l.closed = true
+	l.endSlow()
+	err := l.Conn.Close()
+	l.pool.counts.Open.Add(-1)
+	if l.reused {
+		l.pool.counts.Kept.Add(-1)
+		if l.pool.ended.Add(1); l.pool.kept.Add(-1) == 0 {
+			l.pool.proven.Store(0)
+		}
+	}
+	return err
+}

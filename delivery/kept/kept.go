@@ -1,0 +1,319 @@
+// Package kept keeps the channels of plain ssh tunnels that have carried a request and may carry
+// another one (ADR 0005, 0009, 0033). Each has a read outstanding, which shows when the local server
+// closes it or sends a byte.
+package kept
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"relay"
+)
+
+// Counts are those of the pools of all tunnels.
+type Counts struct {
+	Open *atomic.Int64 // channels that are open, idle ones included
+	Kept *atomic.Int64 // of these, those that were kept at some time
+}
+
+// Pool holds the idle channels of one tunnel. Its methods are safe for concurrent use.
+type Pool struct {
+	counts Counts
+	// reuseEnded is called once when reuse ends for good; why is a clause about the local server.
+	reuseEnded func(why string)
+
+	mu            sync.Mutex
+	closed        bool
+	reuseDisabled bool
+	verified      bool       // an idle channel was seen to stay open: the local server keeps connections
+	idle          []*Channel // oldest first
+	trim          *time.Timer
+
+	// A local server that handles one connection at a time, or a fixed number of them,
+	// answers no other request while idle channels use them up (ADR 0005).
+	slow       int       // requests that addSlow counts
+	reuseAgain time.Time // no channel is kept before this time
+	maxIdle    int       // see Reduce
+	reducedAt  time.Time
+	concurrent bool // proven was 2 or more at some time
+	// proven is how many connections the local server is known to handle at once: it has
+	// answered a request while all other channels of that number stayed open that had an
+	// answer before. It is 0 again when none of those is open any more, because another
+	// program may listen there now.
+	proven atomic.Int64
+	kept   atomic.Int64 // open channels that Park has kept at some time
+	ended  atomic.Int64 // those that were closed since
+
+	inUse int
+}
+
+const (
+	maxIdleChannels = 256  // of one tunnel; a request with a body needs the one of its own caller
+	maxReduced      = 64   // the same for a client with few descriptors
+	manyOpen        = 128  // so many open channels may take the last descriptors of a client
+	maxKeptInAll    = 8192 // in use or idle, of all tunnels
+	// evictAfter is the age from which an idle channel gives way to a new one: its caller has
+	// probably gone. A younger one does not, so that more callers than channels, which come
+	// in turn, do not take each other's.
+	evictAfter  = 250 * time.Millisecond
+	reuseLimit  = time.Second // an idle channel is kept for so long
+	verifyAfter = 20 * time.Millisecond
+	reusePause  = 10 * time.Second // pause of reuse after a slow request while a channel was idle
+)
+
+// New makes an empty pool. reuseEnded is called once when reuse ends for good, with a clause about the
+// local server.
+func New(counts Counts, reuseEnded func(why string)) *Pool {
+	p := &Pool{counts: counts, reuseEnded: reuseEnded, maxIdle: maxIdleChannels}
+	p.trim = time.AfterFunc(time.Hour, p.trimIdle)
+	p.trim.Stop()
+	return p
+}
+
+// New makes a channel of a connection that was just opened.
+func (p *Pool) New(c relay.Conn) *Channel {
+	p.counts.Open.Add(1)
+	return &Channel{Conn: c, pool: p}
+}
+
+// Begin counts a request that uses the tunnel, until End.
+func (p *Pool) Begin() { p.use(1) }
+
+// End ends what Begin has begun.
+func (p *Pool) End() { p.use(-1) }
+
+func (p *Pool) use(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.inUse += n
+}
+
+// Take returns an idle channel for a request from caller, nil if there is none: the most recently
+// used one of those that carried no other caller's body. caller is nil for replays and queued
+// deliveries.
+func (p *Pool) Take(caller relay.Caller) *Channel {
+	for {
+		p.mu.Lock()
+		i := -1
+		if p.reuseVerified() {
+			i = len(p.idle) - 1
+		}
+		for i >= 0 && p.idle[i].owner != nil && p.idle[i].owner != caller {
+			i--
+		}
+		if i < 0 {
+			p.mu.Unlock()
+			return nil
+		}
+		l := p.idle[i]
+		p.idle = slices.Delete(p.idle, i, i+1)
+		p.mu.Unlock()
+		if p.healthy(l) {
+			return l
+		}
+		_ = l.Close()
+	}
+}
+
+// reuseVerified reports whether idle channels may be reused. A local server that closes
+// after each answer without announcing it would lose the next request, and no request is
+// sent twice; so one idle channel has to stay open for verifyAfter first. The caller
+// holds mu.
+func (p *Pool) reuseVerified() bool {
+	if !p.verified && len(p.idle) > 0 && time.Since(p.idle[0].since) >= verifyAfter {
+		ended, _ := p.idle[0].polled()
+		p.verified = !ended
+	}
+	return p.verified
+}
+
+// healthy reports whether an idle channel may carry a request.
+func (p *Pool) healthy(l *Channel) bool {
+	if ended, bytes := l.polled(); ended {
+		if bytes {
+			p.disableReuse("it sent bytes on an idle connection")
+		}
+		return false
+	}
+	return time.Now().Before(l.until)
+}
+
+// park keeps a channel for another request, for at most limit.
+func (p *Pool) park(l *Channel, limit time.Duration) {
+	now := time.Now()
+	if !l.reused {
+		p.kept.Add(1)
+		p.counts.Kept.Add(1)
+	}
+	l.endSlow()
+	l.reused, l.since, l.until = true, now, now.Add(limit)
+	l.Ready() // shows an end, or a byte, while it is idle
+	if ch, remote := l.Conn.(interface{ Parked() }); remote {
+		ch.Parked()
+	}
+	p.mu.Lock()
+	drop := l
+	if p.reuses() && p.counts.Kept.Load() <= maxKeptInAll {
+		switch {
+		case len(p.idle) < p.maxIdle:
+			drop = nil
+		case now.Sub(p.idle[0].since) >= evictAfter:
+			drop = p.idle[0]
+			p.idle = slices.Delete(p.idle, 0, 1)
+		}
+	}
+	if drop != l {
+		p.idle = append(p.idle, l)
+		if len(p.idle) == 1 {
+			p.trim.Reset(limit)
+		}
+	}
+	p.mu.Unlock()
+	if drop != nil {
+		_ = drop.Close()
+	}
+}
+
+// reuses reports whether channels are kept for reuse now. The caller holds mu.
+func (p *Pool) reuses() bool {
+	return !p.closed && !p.reuseDisabled && p.slow == 0 && !time.Now().Before(p.reuseAgain)
+}
+
+// addSlow is called when a request on a new channel has waited long without an answer. If more
+// channels are open than the local server is known to handle at once, idle ones may be the
+// reason: addSlow closes them and counts the request. No channel is kept until removeSlow
+// ends that, nor for reusePause if a channel was idle now, unless the local server has
+// handled several connections at once before.
+func (p *Pool) addSlow() (counted bool) {
+	p.mu.Lock()
+	if int64(len(p.idle)+p.inUse) <= p.proven.Load() {
+		p.mu.Unlock()
+		return false
+	}
+	p.slow++
+	if len(p.idle) > 0 && !p.concurrent {
+		p.reuseAgain = time.Now().Add(reusePause)
+	}
+	p.mu.Unlock()
+	p.CloseIdle()
+	return true
+}
+
+// answeredChannels are the channels that had an answer, as a request was sent.
+type answeredChannels struct{ open, ended int64 }
+
+// answered returns the channels that had an answer, as a request is sent.
+func (p *Pool) answered() answeredChannels {
+	ended := p.ended.Load() // first: a channel that is closed meanwhile then counts too low
+	return answeredChannels{p.kept.Load(), ended}
+}
+
+// noteAnswer raises proven after the first byte of an answer. sent is the result of
+// answered before the request was sent, reused tells that its own channel is one of them.
+func (p *Pool) noteAnswer(sent answeredChannels, reused bool) {
+	n := sent.open - (p.ended.Load() - sent.ended)
+	if !reused {
+		n++
+	}
+	if n <= p.proven.Load() {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, l := range p.idle {
+		if ended, _ := l.polled(); ended {
+			n--
+		}
+	}
+	p.proven.Store(max(n, p.proven.Load()))
+	p.concurrent = p.concurrent || n >= 2
+}
+
+// Reduce closes the idle channels, and keeps fewer from now on, if so many channels are open
+// that the client of the tunnel may have no descriptor left for another connection (macOS
+// gives a program 256). It reports whether that has happened just now.
+func (p *Pool) Reduce() bool {
+	p.mu.Lock()
+	if len(p.idle)+p.inUse > manyOpen {
+		p.maxIdle, p.reducedAt = maxReduced, time.Now()
+	}
+	reduced := time.Since(p.reducedAt) < reusePause
+	p.mu.Unlock()
+	if reduced {
+		p.CloseIdle()
+	}
+	return reduced
+}
+
+// removeSlow ends the count of a request that is answered or has ended without an answer.
+func (p *Pool) removeSlow() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.slow--
+}
+
+// disableReuse ends reuse for this tunnel for good, because its local server broke the
+// rules of HTTP on a reused connection.
+func (p *Pool) disableReuse(why string) {
+	p.mu.Lock()
+	first := !p.reuseDisabled
+	p.reuseDisabled = true
+	p.mu.Unlock()
+	if first {
+		p.reuseEnded(why)
+	}
+	p.CloseIdle()
+}
+
+// CloseIdle closes all idle channels.
+func (p *Pool) CloseIdle() {
+	p.mu.Lock()
+	p.reuseVerified()
+	waiting := p.idle
+	p.idle = nil
+	p.trim.Stop()
+	p.mu.Unlock()
+	for _, l := range waiting {
+		p.healthy(l)
+		_ = l.Close()
+	}
+}
+
+// Close empties the pool for good.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	p.closed = true
+	p.mu.Unlock()
+	p.CloseIdle()
+}
+
+// Refill implements registry.Channels: a silent connection would hold up a local server of one connection.
+func (p *Pool) Refill() {}
+
+// trimIdle closes channels that were idle for too long.
+func (p *Pool) trimIdle() {
+	now := time.Now()
+	p.mu.Lock()
+	p.reuseVerified()
+	var old []*Channel
+	keep := p.idle[:0]
+	for _, l := range p.idle {
+		if now.Before(l.until) {
+			keep = append(keep, l)
+		} else {
+			old = append(old, l)
+		}
+	}
+	clear(p.idle[len(keep):])
+	p.idle = keep
+	if !p.closed && len(keep) > 0 {
+		p.trim.Reset(max(time.Millisecond, keep[0].until.Sub(now)))
+	}
+	p.mu.Unlock()
+	for _, l := range old {
+		p.healthy(l)
+		_ = l.Close()
+	}
+}

@@ -1,0 +1,73 @@
+package registry
+
+import (
+	"time"
+
+	"relay"
+	"relay/delivery/kept"
+	"relay/delivery/spares"
+)
+
+// Channels are the channels of one tunnel: those of plain ssh are kept for other requests (package
+// kept), those of relay up are opened ahead (package spares). Their methods are safe for concurrent
+// use.
+type Channels interface {
+	// Begin counts a request that uses the tunnel, until End.
+	Begin()
+	End()
+	// Take returns an idle channel for a request from caller, nil if there is none.
+	Take(caller relay.Caller) Channel
+	// New makes a channel of a connection that was just opened.
+	New(c relay.Conn) Channel
+	// Reduce closes idle channels, and keeps fewer from now on, if the client may have no descriptor
+	// left for another one. It reports whether that has happened just now.
+	Reduce() bool
+	// Refill opens what is missing of channels that are opened ahead.
+	Refill()
+	CloseIdle()
+	Close() // for good
+}
+
+// Channel is a connection of a tunnel as a request uses it. It belongs to one request at a time.
+type Channel interface {
+	relay.Conn
+	// Way says how the request got the channel: new, reused, or opened ahead.
+	Way() string
+	// Idled reports whether the channel has waited for the request: what is wrong with it may be old.
+	Idled() bool
+	// Reused reports whether the channel has carried another request before.
+	Reused() bool
+	// Begin is called before a request is sent.
+	Begin()
+	// Slow is called once if the local server has not begun to answer in 100 ms.
+	Slow()
+	// Keep gives the channel back after an answer that leaves it usable for another request within
+	// limit: for one of owner only, unless owner is nil. Else Close ends it.
+	Keep(limit time.Duration, owner relay.Caller)
+}
+
+type keptChannels struct{ *kept.Pool }
+
+// Take implements Channels.
+func (c keptChannels) Take(caller relay.Caller) Channel {
+	if l := c.Pool.Take(caller); l != nil {
+		return l
+	}
+	return nil
+}
+
+// New implements Channels.
+func (c keptChannels) New(conn relay.Conn) Channel { return c.Pool.New(conn) }
+
+type spareChannels struct{ *spares.Pool }
+
+// Take implements Channels.
+func (c spareChannels) Take(relay.Caller) Channel {
+	if l := c.Pool.Take(); l != nil {
+		return l
+	}
+	return nil
+}
+
+// New implements Channels.
+func (c spareChannels) New(conn relay.Conn) Channel { return c.Pool.New(conn) }

@@ -1,0 +1,283 @@
+package delivery
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/delivery/exchange"
+	"relay/delivery/limiter"
+	"relay/delivery/registry"
+	"relay/wire"
+)
+
+// job is one request on its way through the tunnel of its alias: an original, which has a caller, a
+// replay or a queued delivery. It belongs to one goroutine.
+type job struct {
+	d       *Delivery
+	st      *registry.Alias
+	alias   *relay.Alias
+	q       *exchange.Request
+	caller  relay.Caller // nil for replays and queued deliveries
+	journal exchange.Journal
+
+	att        *registry.Attachment // nil = the alias has no tunnel
+	lost       context.Context      // ends when that is lost
+	slot       limiter.Slot
+	hasSlot    bool
+	clientSlow bool  // the client of a tunnel at another node lives, but did not answer in time
+	queueBytes int64 // reserved in the queue for the request
+}
+
+// newJob makes a job of a request, which release ends.
+func (d *Delivery) newJob(st *registry.Alias, alias *relay.Alias, q *exchange.Request, caller relay.Caller) *job {
+	q.ResponseTimeout = d.opt.ResponseTimeout
+	if t := alias.Settings.ResponseTimeout; t != nil {
+		q.ResponseTimeout = *t
+	}
+	q.KeepRejected = func() bool {
+		if !d.mayReject(st) {
+			return false
+		}
+		d.counters.rejected.Inc()
+		return true
+	}
+	d.underWay.add(q.Ref())
+	return &job{d: d, st: st, alias: alias, q: q, caller: caller, journal: d.store}
+}
+
+func (j *job) release() {
+	j.releaseSlot()
+	j.q.Release()
+	j.d.underWay.remove(j.q.Ref())
+}
+
+func (j *job) releaseSlot() {
+	if j.hasSlot {
+		j.hasSlot = false
+		j.att.Channels.End()
+		j.slot.Release()
+	}
+}
+
+// sink returns who reads the answer; nil = nobody.
+func (j *job) sink() exchange.Sink {
+	if j.caller == nil {
+		return nil
+	}
+	return j.caller
+}
+
+// send sends the request through the tunnel of its alias, or through a newer one of which it learns
+// before a byte was sent.
+func (j *job) send() exchange.Result {
+	r := j.sendOnTunnel()
+	for range 3 {
+		if !r.Untaken || r.Err != nil || j.caller == nil || !j.switchTunnel() {
+			break
+		}
+		r = j.sendOnTunnel()
+	}
+	return r
+}
+
+// switchTunnel switches to a newer tunnel of the alias, if there is one, after no byte was sent on
+// the present one.
+func (j *job) switchTunnel() bool {
+	att, lost := j.st.Online()
+	if att == nil || att == j.att {
+		return false
+	}
+	j.releaseSlot()
+	j.att, j.lost = att, lost
+	j.q.SetHead(j.sentHead())
+	return true
+}
+
+// sendOnTunnel sends the request on one tunnel: on a second connection only if a kept one has taken
+// no byte of it.
+func (j *job) sendOnTunnel() exchange.Result {
+	if _, why := j.q.Whole(); why != nil {
+		return j.spoilt(why)
+	}
+	if err := j.admit(); err != nil {
+		return j.unsent(err)
+	}
+	for fresh := j.alias.Settings.FreshConnections; ; fresh = true {
+		c, err := j.open(fresh)
+		if err != nil {
+			return j.unsent(err)
+		}
+		r := exchange.Run(j.lost, j.q, c, j.journal, j.sink())
+		if !r.Untaken {
+			return r
+		}
+		_ = c.Channel.Close()
+		if r.Err != nil {
+			return j.unsent(r.Err)
+		}
+		if fresh || !c.Idled() { // one that was idle may have ended before; any other one is not tried again
+			return j.unsent(relay.ErrNotSent)
+		}
+	}
+}
+
+// spoilt records a request that cannot be sent, because of why.
+func (j *job) spoilt(why *relay.Error) exchange.Result {
+	j.releaseSlot()
+	if j.q.Accepted() { // it would not be read another time either
+		return exchange.Fail(j.q, why, j.journal, j.sink())
+	}
+	return exchange.Refuse(j.q, j.journal, j.sink())
+}
+
+// unsent is the result when no byte of the request reached the local server. A queued delivery goes
+// back to the queue.
+func (j *job) unsent(err *relay.Error) exchange.Result {
+	if err == relay.ErrTunnelSlow {
+		j.clientSlow, err = true, relay.ErrNotSent
+	}
+	count(j.d.counters.refused, err.Code)
+	switch {
+	case err == relay.ErrNotSent:
+		return exchange.Result{Untaken: true}
+	case j.q.Queued:
+		return exchange.Result{Untaken: true, Err: err}
+	}
+	j.releaseSlot() // the rest of the request may take its caller hours
+	return exchange.Fail(j.q, err, j.journal, j.sink())
+}
+
+// admit waits for a slot of the tunnel.
+func (j *job) admit() *relay.Error {
+	j.slot = j.att.Slot()
+	j.d.counters.waiting.Inc()
+	err := j.slot.Acquire(j.q.ResponseTimeout, j.lost.Done(), j.d.cut.Done())
+	j.d.counters.waiting.Dec()
+	if err != nil {
+		return err
+	}
+	j.hasSlot = true
+	j.att.Channels.Begin()
+	if j.lost.Err() != nil { // while the event was stored, or while it waited for a slot
+		return relay.ErrNotSent
+	}
+	j.q.Admitted = time.Now()
+	j.q.Attempt.StartedAt = j.q.Admitted
+	return nil
+}
+
+// open takes an idle channel or opens one.
+func (j *job) open(fresh bool) (*conn, *relay.Error) {
+	l, err := j.att.Channel(j.caller, j.q.Event.Remote, fresh)
+	if err != nil {
+		return nil, err
+	}
+	count(j.d.counters.opened, l.Way())
+	if j.caller == nil && j.d.store.MayClaim() != nil {
+		_ = l.Close()
+		return nil, relay.ErrNotSent // another node may have claimed it
+	}
+	l.Begin()
+	return &conn{Channel: l, j: j}, nil
+}
+
+// conn is the channel of a request, with its slot, as an exchange uses it.
+type conn struct {
+	registry.Channel
+	j     *job
+	begun bool // a byte was taken
+}
+
+// Write implements relay.Conn.
+func (c *conn) Write(p []byte) (int, error) {
+	n, err := c.Channel.Write(p)
+	if !c.begun && (n > 0 || err == nil) {
+		c.begun = true
+		c.j.att.Requests.Add(1)
+	}
+	return n, err
+}
+
+// Upgraded implements exchange.Conn.
+func (c *conn) Upgraded() { c.j.releaseSlot() }
+
+// Keep implements exchange.Conn.
+func (c *conn) Keep(limit time.Duration, body bool) {
+	var owner relay.Caller
+	if body {
+		owner = c.j.caller
+	}
+	if c.j.alias.Settings.FreshConnections {
+		_ = c.Channel.Close()
+	} else {
+		c.Channel.Keep(limit, owner)
+	}
+	c.j.releaseSlot()
+}
+
+// Close implements relay.Conn.
+func (c *conn) Close() error {
+	err := c.Channel.Close()
+	c.j.releaseSlot()
+	return err
+}
+
+// noteResult notes what the end of an exchange says about the store, and counts it.
+func (j *job) noteResult(r *exchange.Result) {
+	switch {
+	case r.StoreErr != nil:
+		j.d.markStoreDegraded(j.st, r.StoreErr)
+	case r.Recorded:
+		j.d.markStoreHealthy(j.st)
+	}
+	if r.Ended {
+		j.d.counters.finished(&r.Attempt, j.q.Queued)
+	}
+}
+
+// outcome returns what the caller of a request gets.
+func (j *job) outcome(r exchange.Result) relay.Outcome {
+	j.noteResult(&r)
+	out := relay.Outcome{KeepAlive: r.KeepOpen, Status: r.Status}
+	if r.Err == nil || r.Left {
+		return out
+	}
+	out = refusal(r.Err, r.Stored)
+	if r.Ended && !r.Gone && !r.Stored.IsZero() {
+		d, ref := j.d, j.q.Ref()
+		out.Gone = func() { d.store.CallerGone(ref.Event, ref.N) }
+	}
+	return out
+}
+
+// sentHead returns the head that the local server gets: that of the event itself, unless the
+// settings of the alias or the tunnel add lines or change the Host header.
+func (j *job) sentHead() []byte {
+	e := j.q.Event
+	head := e.Request.Head
+	if len(e.ForwardedLines) > 0 {
+		head = wire.AddLines(head, e.ForwardedLines)
+	}
+	policy, target := j.alias.Settings.HostHeader, ""
+	if j.att != nil {
+		policy, target = cmp.Or(j.att.Info.HostHeader, policy), j.att.Info.Target
+	}
+	switch policy {
+	case "", relay.HostPreserve:
+		return head
+	case relay.HostRewrite: // to the authority that relay up has announced; plain ssh announces none
+		if _, rest, ok := strings.Cut(target, "://"); ok {
+			target = rest
+		}
+		target, _, _ = strings.Cut(target, "/")
+		policy = cmp.Or(target, "localhost")
+	}
+	if changed := wire.SetHost(head, policy); !bytes.Equal(changed, head) {
+		return changed
+	}
+	return head
+}
