@@ -190,6 +190,8 @@ type Share struct {
 	CreatedAt time.Time
 	ExpiresAt time.Time // zero = never
 	Uses      int
+
+	Alias, Owner string // name of the alias of the event, and of the account that owns it; filled in by AllShares only
 }
 
 // Session is a dashboard login.

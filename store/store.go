@@ -43,6 +43,8 @@ type Options struct {
 	DataDir string
 	// AliasClaim makes an account that forwards a free name its owner.
 	AliasClaim bool
+	// MaxShareAge is the longest life of a share that is created from now on; 0 = no bound.
+	MaxShareAge time.Duration
 	// MaxAliases bounds the aliases of an account; 0 = no bound.
 	MaxAliases int
 	// SpoolLimit bounds the spool in DataDir, in bytes, which keeps steps of the
@@ -142,7 +144,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		NoCreate: o.NoCreate, Log: o.Log,
 	})
 	s.db.Away, s.db.Finish = s.away, s.finishUpdate
-	s.eventStore = events.New(s.db, o.Log, func() events.Parts { return s.spool })
+	s.eventStore = events.New(s.db, o.Log, func() events.Parts { return s.spool }, o.MaxShareAge)
 	s.peopleStore = people.New(s.db, people.Options{
 		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
 	})

@@ -140,6 +140,8 @@ type Config struct {
 	QueueLimit int `kind:"count" flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
 	// ReplayLimit is counted per token or session.
 	ReplayLimit api.Rate `kind:"rate" flag:"replay-limit" default:"60/min" help:"replays per token or session (429)"`
+	// MaxShareAge is for shares that are created from then on.
+	MaxShareAge time.Duration `kind:"duration" flag:"max-share-age" default:"off" help:"longest life of a share" note:"one that is asked for longer, or for ever, ends then"`
 	// ShareReplayLimit is counted per share token.
 	ShareReplayLimit api.Rate `kind:"rate" flag:"share-replay-limit" default:"10/min" help:"replays per share token (429)"`
 

@@ -191,6 +191,7 @@ drain-delay 3s
 retention 30d
 queue-limit 10000
 replay-limit 60/min
+max-share-age off
 share-replay-limit 10/min
 initial-admin-keys
 log-format text

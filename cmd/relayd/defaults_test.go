@@ -46,6 +46,7 @@ var contractDefaults = map[string]struct {
 	"max-response-capture":        {value: "32MiB"},
 	"max-alias-storage":           {value: "5GiB"},
 	"queue-bytes":                 {value: "1GiB"},
+	"max-share-age":               {value: "off"},
 	"min-free":                    {value: "1GiB"},
 	"spool-limit":                 {value: "256MiB"},
 	"head-timeout":                {value: "10s"},

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -83,7 +85,7 @@ func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*st
 	direct, _ := connectionURL(cfg.DatabaseDirectURL)
 	s, err := store.Open(ctx, store.Options{
 		URL: address, DirectURL: direct, DataDir: cfg.DataDir,
-		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, NoCreate: existing,
+		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, MaxShareAge: cfg.MaxShareAge, NoCreate: existing,
 		SpoolLimit: cfg.SpoolLimit, Retention: cfg.Retention,
 		NodeName: cfg.NodeName, Version: relay.ThisBuild().Version, MaxConns: cfg.DatabaseMaxConns,
 		MaxAliasStorage: cfg.MaxAliasStorage, MinFree: max(cfg.MinFree, 0),
@@ -203,16 +205,44 @@ func explainNotFound(err error, format string, args ...any) error {
 }
 
 func (c *program) auditCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "audit", Short: "list the changes that accounts and operators made, newest first"}
-	n := cmd.Flags().IntP("number", "n", 50, "how many entries")
+	cmd := &cobra.Command{
+		Use: "audit", Short: "list the changes that accounts and operators made, newest first",
+		Example: "  relayd audit --since 24h --json",
+	}
+	n := cmd.Flags().IntP("number", "n", 50, "how many entries; with --since all, unless given")
+	since := cmd.Flags().String("since", "", "only entries from `T` on: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h")
 	return listing(c, cmd, "WHEN\tWHO\tACTION\tTARGET\tDETAIL", func(ctx context.Context, o *operator) ([]relay.AuditEntry, error) {
 		if *n < 1 {
 			return nil, cli.Usage("-n: expected a number above 0")
 		}
-		return o.store.Audit(ctx, o.who, *n)
+		if *since == "" {
+			return o.store.Audit(ctx, o.who, *n)
+		}
+		from, err := sinceTime(*since, time.Now())
+		if err != nil {
+			return nil, cli.Usage("--since: %v", err)
+		}
+		most := math.MaxInt
+		if cmd.Flags().Changed("number") {
+			most = *n
+		}
+		list, err := o.store.Audit(ctx, o.who, most)
+		return slices.DeleteFunc(list, func(e relay.AuditEntry) bool { return e.At.Before(from) }), err
 	}, record.OfAudit, func(a record.AuditEntry) []string {
 		return []string{when(a.At.Time), a.Actor, a.Action, a.Target, a.Detail}
 	})
+}
+
+// sinceTime reads a time, or a duration before now.
+func sinceTime(text string, now time.Time) (time.Time, error) {
+	if d, err := relay.ParseDuration(text); err == nil {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is no time such as 2026-11-21T14:30:00Z, and no duration such as 24h", text)
+	}
+	return t, nil
 }
 
 func (c *program) backupCommand() *cobra.Command {

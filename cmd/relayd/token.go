@@ -27,11 +27,28 @@ func (c *program) tokenCommand() *cobra.Command {
 		}
 		return []string{t.ID, t.User, cmp.Or(t.Name, "-"), strings.Join(t.Scopes, ","), alias, whenOr(t.ExpiresAt), whenOr(t.LastUsedAt)}
 	})
-	remove := c.changing(&cobra.Command{Use: "rm ID", Short: "revoke a token", Args: cli.Takes("ID", 1, 1)},
-		"there is no token %s; `relayd token list` shows their ids", "token %s revoked",
-		func(ctx context.Context, o *operator, id string) error { return o.store.RemoveToken(ctx, o.who, id) })
+	remove := c.operate(&cobra.Command{
+		Use: "rm ID|TOKEN", Short: "revoke a token by its id, or by the token itself where it was found", Args: cli.Takes("ID or TOKEN", 1, 1),
+	}, func(ctx context.Context, o *operator, args []string) error {
+		id := args[0]
+		if strings.HasPrefix(id, tokenPrefix) { // neither messages nor the audit log repeat it
+			owner, err := o.store.TokenOwner(ctx, id)
+			if err != nil {
+				return explainNotFound(err, "no account has that token, or it has expired: it opens nothing")
+			}
+			id = owner.Credential
+		}
+		if err := o.store.RemoveToken(ctx, o.who, id); err != nil {
+			return explainNotFound(err, "there is no token %s; `relayd token list` shows their ids", id)
+		}
+		o.report("token %s revoked", id)
+		return nil
+	})
 	return group("token", "API tokens: add, list, rm", c.tokenAdd(), list, remove)
 }
+
+// tokenPrefix begins every token.
+const tokenPrefix = "rly_"
 
 func (c *program) tokenAdd() *cobra.Command {
 	cmd := &cobra.Command{

@@ -6,6 +6,7 @@ package events
 
 import (
 	"log/slog"
+	"time"
 
 	"relay"
 	"relay/store/db"
@@ -26,9 +27,12 @@ type Store struct {
 	heavyReads *heavyReads
 	ids        idSource
 	parts      func() Parts
+
+	maxShareAge time.Duration
 }
 
 // New keeps events in a database. waiting are the parts of bodies that are not in it yet.
-func New(db *db.DB, log *slog.Logger, waiting func() Parts) *Store {
-	return &Store{db: db, log: log, heavyReads: newHeavyReads(db.Readers()), parts: waiting}
+// maxShareAge is the longest life of a share that is created; 0 = no bound.
+func New(db *db.DB, log *slog.Logger, waiting func() Parts, maxShareAge time.Duration) *Store {
+	return &Store{db: db, log: log, heavyReads: newHeavyReads(db.Readers()), parts: waiting, maxShareAge: maxShareAge}
 }

@@ -42,7 +42,7 @@ func openEvents(t *testing.T, n int) *Store {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	return New(d, slog.New(slog.DiscardHandler), nil)
+	return New(d, slog.New(slog.DiscardHandler), nil, 0)
 }
 
 // When counting takes too long, the newest events are counted and how far back is

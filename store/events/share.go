@@ -26,13 +26,18 @@ func shareFields(r *shareRow) []any {
 }
 
 // CreateShare creates a secret whose holder may replay one event, and see it when
-// want.View is set. Of want only View, OneUse and ExpiresAt count (zero = never). Only
-// the owner of the alias can create shares. The secret is returned once.
+// want.View is set. Of want only View, OneUse and ExpiresAt count (zero = never); a share
+// ends after the bound of New at the latest, as the result says. Only the owner of the alias can create shares. The secret is returned once.
 // event-not-replayable when the event could neither be replayed nor be seen.
 func (s *Store) CreateShare(ctx context.Context, who relay.Actor, id relay.ID, want relay.Share) (relay.Share, string, error) {
 	may := people.Allow(who, relay.ScopeEventsShare)
 	if may == nil && !want.ExpiresAt.IsZero() && !want.ExpiresAt.After(s.db.Now()) {
 		may = people.Invalid("expiresIn", nil, "must be in the future")
+	}
+	if most := s.maxShareAge; most > 0 {
+		if end := s.db.Now().Add(most); want.ExpiresAt.IsZero() || want.ExpiresAt.After(end) {
+			want.ExpiresAt = end
+		}
 	}
 	var made shareRow
 	secret := people.NewSecret("")

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/cli"
+	"relay/record"
+)
+
+// shareOf is the outward form of a share for the operator, who sees those of everybody.
+type shareOf struct {
+	record.Share
+	Event string `json:"event"`
+	Alias string `json:"alias"`
+	User  string `json:"user"`
+}
+
+func (c *program) shareCommand() *cobra.Command {
+	list := &cobra.Command{
+		Use: "list", Short: "list the shares of everybody; their links are not kept",
+		Example: "  relayd share list --alias stripe-dev",
+	}
+	alias := list.Flags().String("alias", "", "only those of one alias")
+	user := list.Flags().String("user", "", "only those of one account")
+	listing(c, list, "ID\tEVENT\tALIAS\tUSER\tMADE\tEXPIRES\tVIEW\tUSES", func(ctx context.Context, o *operator) ([]relay.Share, error) {
+		return o.store.AllShares(ctx, o.who, *alias, *user)
+	}, func(s relay.Share) shareOf {
+		return shareOf{record.OfShare(s, "", relay.Site{}), s.Event.String(), s.Alias, s.Owner}
+	}, func(s shareOf) []string {
+		view := "-"
+		if s.View {
+			view = "view"
+		}
+		return []string{s.ID, s.Event, s.Alias, s.User, when(s.CreatedAt.Time), whenOr(s.ExpiresAt), view, strconv.Itoa(s.Uses)}
+	})
+	remove := c.operate(&cobra.Command{
+		Use: "rm ID|URL", Short: "revoke a share by its id, or by the link where it was found", Args: cli.Takes("ID or URL", 1, 1),
+	}, func(ctx context.Context, o *operator, args []string) error {
+		share, err := findShare(ctx, o, args[0])
+		if err == nil {
+			err = o.store.RemoveShare(ctx, o.who, share.Event, share.ID)
+		}
+		if err != nil {
+			return explainNotFound(err, "there is no such share, or it has ended: it opens nothing; `relayd share list` shows the others")
+		}
+		o.report("share %s of %s revoked", share.ID, share.Event)
+		return nil
+	})
+	return group("share", "shares of everybody: list, rm", list, remove)
+}
+
+// findShare finds a share by its id, by its link, by the address for replays, or by the token in these.
+func findShare(ctx context.Context, o *operator, text string) (relay.Share, error) {
+	if strings.HasPrefix(text, "shr_") {
+		list, err := o.store.AllShares(ctx, o.who, "", "")
+		i := slices.IndexFunc(list, func(s relay.Share) bool { return s.ID == text })
+		if err != nil || i < 0 {
+			return relay.Share{}, cmp.Or(err, error(relay.ErrNotFound))
+		}
+		return list[i], nil
+	}
+	_, share, err := o.store.ShareActor(ctx, shareToken(text), false)
+	return share, err
+}
+
+// shareToken returns the token in an address of a share, and other text as it is.
+func shareToken(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return text
+	}
+	for _, before := range []string{"/s/", "/shared/"} {
+		if _, token, ok := strings.Cut(u.Path, before); ok {
+			token, _, _ = strings.Cut(token, "/")
+			return token
+		}
+	}
+	return text
+}
+
+// sessionOf is the outward form of a dashboard login for the operator.
+type sessionOf struct {
+	record.Session
+	User string `json:"user"`
+}
+
+func (c *program) sessionCommand() *cobra.Command {
+	list := &cobra.Command{Use: "list", Short: "list the logins to the dashboard"}
+	user := list.Flags().String("user", "", "only those of one account")
+	names := map[int64]string{}
+	listing(c, list, "ID\tUSER\tSINCE\tLAST USED\tEXPIRES\tFROM\tBROWSER", func(ctx context.Context, o *operator) ([]relay.Session, error) {
+		accounts, err := o.store.Accounts(ctx, o.who)
+		if err != nil {
+			return nil, err
+		}
+		for _, a := range accounts {
+			names[a.ID] = a.Name
+		}
+		if *user != "" && !slices.ContainsFunc(accounts, func(a relay.Account) bool { return a.Name == *user }) {
+			return nil, explainNotFound(relay.ErrNotFound, noAccount, *user)
+		}
+		sessions, err := o.store.Sessions(ctx, o.who)
+		return slices.DeleteFunc(sessions, func(s relay.Session) bool { return *user != "" && names[s.Account] != *user }), err
+	}, func(s relay.Session) sessionOf {
+		return sessionOf{record.OfSession(s, relay.System()), names[s.Account]}
+	}, func(s sessionOf) []string {
+		return []string{s.ID, s.User, when(s.CreatedAt.Time), whenOr(s.LastUsedAt), whenOr(s.ExpiresAt), cmp.Or(s.RemoteAddr, "-"), cmp.Or(s.UserAgent, "-")}
+	})
+	remove := c.changing(&cobra.Command{Use: "rm ID", Short: "end a login to the dashboard", Args: cli.Takes("ID", 1, 1)},
+		"there is no login %s; `relayd session list` shows them", "login %s ended",
+		func(ctx context.Context, o *operator, id string) error { return o.store.RemoveSession(ctx, o.who, id) })
+	return group("session", "logins to the dashboard of everybody: list, rm", list, remove)
+}

@@ -1,0 +1,126 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/cli"
+	"relay/record"
+)
+
+// TestOperatorEndsWhatLeaked: with nothing but what was found, the link of a share, a token or the
+// id of a login, the operator ends it, whoever owns it; and the audit log says so without it.
+func TestOperatorEndsWhatLeaked(t *testing.T) {
+	t.Parallel()
+	onStores(t, func(t *testing.T, flags map[string]string) {
+		all := map[string]string{"max-share-age": "2d"}
+		maps.Copy(all, flags)
+		endWhatLeaked(t, newTestServer(t, all))
+	})
+}
+
+func endWhatLeaked(t *testing.T, h *testServer) {
+	t.Helper()
+	ctx, system := t.Context(), relay.System()
+	must := func(_ any, err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(h.app.store.CreateAlias(ctx, system, "shop", h.start.Admin))
+	answer := h.send("POST /hook HTTP/1.1\r\nHost: shop.localhost\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+	if !strings.Contains(answer, " 202 ") {
+		t.Fatal(answer)
+	}
+	event := h.newest("shop").ID
+	share := func(body string) (made record.Share) {
+		t.Helper()
+		if status := h.api(http.MethodPost, "/events/"+event+"/shares", body, &made); status != http.StatusCreated {
+			t.Fatalf("share: %d", status)
+		}
+		return made
+	}
+	opens := func(s record.Share) bool {
+		return h.api(http.MethodGet, "/shared/"+s.Token, "", nil) == http.StatusOK
+	}
+	for _, body := range []string{`{"expiresIn":null}`, `{"expiresIn":"30d"}`, `{}`} { // no share outlives the bound
+		if made := share(body); made.ExpiresAt == nil || time.Until(made.ExpiresAt.Time) > 48*time.Hour {
+			t.Errorf("share %s ends at %v", body, made.ExpiresAt)
+		}
+	}
+	for _, by := range []func(record.Share) string{
+		func(s record.Share) string { return s.URL },
+		func(s record.Share) string { return s.ReplayURL },
+		func(s record.Share) string { return s.Token },
+		func(s record.Share) string { return s.ID },
+	} {
+		s := share(`{}`)
+		out, code := h.operate("share", "rm", by(s))
+		if code != cli.ExitOK || opens(s) {
+			t.Errorf("share rm %s: exit %d, still opens: %v: %s", by(s), code, opens(s), out)
+		}
+		if _, code := h.operate("share", "rm", by(s)); code != cli.ExitFailure {
+			t.Errorf("share rm of a revoked one: exit %d", code)
+		}
+	}
+	out, _ := h.operate("share", "list", "--json", "--alias", "shop")
+	var shares []shareOf
+	if err := json.Unmarshal([]byte(out), &shares); err != nil || len(shares) != 3 || shares[0].Alias != "shop" || shares[0].User != h.start.Admin || shares[0].Event != event {
+		t.Errorf("%v: %s", err, out)
+	}
+	if out, _ := h.operate("share", "list", "--json", "--user", "nobody"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("shares of nobody: %s", out)
+	}
+
+	link, err := h.app.store.CreateLoginLink(ctx, system, h.start.Admin, 0)
+	must(nil, err)
+	secret, _, err := h.app.store.UseLoginLink(ctx, link, "192.0.2.7", "Browser")
+	must(nil, err)
+	out, _ = h.operate("session", "list", "--json", "--user", h.start.Admin)
+	var sessions []sessionOf
+	if err := json.Unmarshal([]byte(out), &sessions); err != nil || len(sessions) != 1 || sessions[0].User != h.start.Admin {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if _, code := h.operate("session", "rm", sessions[0].ID); code != cli.ExitOK {
+		t.Errorf("session rm: exit %d", code)
+	}
+	if _, err := h.app.store.SessionOwner(ctx, secret); err == nil {
+		t.Error("the session goes on")
+	}
+	if _, code := h.operate("session", "rm", "ses_nothing"); code != cli.ExitFailure {
+		t.Errorf("session rm of nothing: exit %d", code)
+	}
+
+	found := h.token
+	if _, code := h.operate("token", "rm", found); code != cli.ExitOK {
+		t.Errorf("token rm by the token: exit %d", code)
+	}
+	if status := h.api(http.MethodGet, "/me", "", nil); status != http.StatusUnauthorized {
+		t.Errorf("the revoked token gets %d", status)
+	}
+	if _, code := h.operate("token", "rm", found); code != cli.ExitFailure {
+		t.Errorf("token rm of a revoked one: exit %d", code)
+	}
+
+	out, _ = h.operate("audit", "--since", "1h", "--json")
+	for _, action := range []string{"share.remove", "session.remove", "token.remove"} {
+		if !strings.Contains(out, `"`+action+`"`) {
+			t.Errorf("the audit log has no %s: %s", action, out)
+		}
+	}
+	if strings.Contains(out, found) || strings.Contains(out, secret) {
+		t.Error("the audit log has a secret")
+	}
+	if out, _ := h.operate("audit", "--since", time.Now().Add(time.Hour).Format(time.RFC3339), "--json"); strings.TrimSpace(out) != "[]" {
+		t.Errorf("entries of the future: %s", out)
+	}
+	if _, code := h.operate("audit", "--since", "yesterday"); code != cli.ExitUsage {
+		t.Errorf("--since yesterday: exit %d", code)
+	}
+}
