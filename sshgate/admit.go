@@ -9,7 +9,6 @@ import (
 	"time"
 
 	gliderlabs "github.com/gliderlabs/ssh"
-	"golang.org/x/crypto/ssh"
 
 	"relay/admission"
 	"relay/link"
@@ -177,7 +176,7 @@ const disconnectTooMany = 12
 // disconnectPacket encodes a disconnect message as a binary packet before the first
 // key exchange (RFC 4253, section 6): no cipher, no MAC, padded to 8 bytes.
 func disconnectPacket(text string) []byte {
-	payload := ssh.Marshal(struct {
+	payload := link.Marshal(struct {
 		Reason   uint32 `sshtype:"1"`
 		Text     string
 		Language string
@@ -186,7 +185,7 @@ func disconnectPacket(text string) []byte {
 	if padding < 4 {
 		padding += 8
 	}
-	packet := ssh.Marshal(struct {
+	packet := link.Marshal(struct {
 		Length  uint32
 		Padding byte
 		Rest    []byte `ssh:"rest"`

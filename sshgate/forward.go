@@ -10,9 +10,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/crypto/ssh"
-
 	"relay"
+	"relay/link"
 	"relay/record"
 	"relay/sshgate/login"
 	"relay/sshgate/shell"
@@ -72,7 +71,7 @@ func (f *forward) attachment() relay.Attachment {
 // hello is the bundled client saying what it can do.
 func (c *conn) hello(payload []byte) bool {
 	var h relay.Hello
-	if ssh.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
+	if link.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
 		return false
 	}
 	c.lazy.Store(h.Flags&relay.HelloLazyDial != 0)
@@ -91,7 +90,7 @@ func (c *conn) hello(payload []byte) bool {
 // target is the bundled client saying what it will dial.
 func (c *conn) target(payload []byte) bool {
 	var t relay.Target
-	if ssh.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
+	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
 		return false
 	}
 	// It becomes the value of a line of requests.
@@ -111,7 +110,7 @@ func (c *conn) target(payload []byte) bool {
 // answered: they need to know of it. It returns nil for one that is malformed.
 func (c *conn) askForward(payload []byte) *forward {
 	f := &forward{c: c}
-	if err := ssh.Unmarshal(payload, &f.asked); err != nil || f.asked.Port > 65535 {
+	if err := link.Unmarshal(payload, &f.asked); err != nil || f.asked.Port > 65535 {
 		return nil
 	}
 	f.named = !isNeutral(f.asked.Bind)
@@ -143,7 +142,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 	c.srv.o.Accounts.NoteAllowedForward(c.who.Account, shownBind(f.asked.Bind))
 	if f.port = f.asked.Port; f.port == 0 {
 		f.port = givenPort
-		reply = ssh.Marshal(struct{ Port uint32 }{givenPort})
+		reply = link.Marshal(struct{ Port uint32 }{givenPort})
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -326,7 +325,7 @@ func (c *conn) attach(f *forward) {
 // cancelForward takes a forward back; false for one that is not there.
 func (c *conn) cancelForward(payload []byte) bool {
 	var asked forwardRequest
-	if ssh.Unmarshal(payload, &asked) != nil {
+	if link.Unmarshal(payload, &asked) != nil {
 		return false
 	}
 	f, _ := c.takeForward(func(f *forward) bool {

@@ -1,0 +1,137 @@
+package relay_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// sshLibrary is the library of which only package link uses connections and channels.
+const sshLibrary = "golang.org/x/crypto/ssh"
+
+// sshConnections are the names of the library through which a connection or a channel can be had.
+// Some of its calls are never answered, or end only with the connection: package link knows which.
+var sshConnections = []string{
+	"Channel", "Client", "Conn", "Dial", "DiscardRequests", "NewChannel", "NewClient", "NewClientConn", "NewServerConn", "Request",
+	"ServerConn", "Session",
+}
+
+// namesConnections are the files beside those of link that have to name some of them.
+var namesConnections = map[string][]string{
+	"sshgate/server.go":           {"ServerConn", "NewChannel", "Request"}, // the types of gliderlabs' handlers, which pass them on to link
+	"sshgate/conn.go":             {"ServerConn"},                          // which says who has logged in
+	"client/doctor.go":            {"NewClientConn"},                       // handshakes that their callback ends, under a deadline
+	"cmd/relayd/doctor_public.go": {"NewClientConn"},
+}
+
+// connectionCalls are the methods of the library that wait for the peer.
+var connectionCalls = []string{"OpenChannel", "SendRequest", "Accept", "Reject", "Reply", "Read", "Write", "CloseWrite", "Wait"}
+
+// TestOnlyLinkUsesConnections: no other program file has a connection or a channel of the SSH library,
+// and those that have to name one call none of its methods that may wait.
+func TestOnlyLinkUsesConnections(t *testing.T) {
+	t.Parallel()
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && slices.Contains([]string{"link", "conformance", "bench", "tools", "testdata", ".git"}, path):
+			return fs.SkipDir
+		case !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go"):
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		name := importedAs(file, sshLibrary)
+		if name == "" {
+			return nil
+		}
+		for _, use := range connectionsUsed(file, name) {
+			if !slices.Contains(namesConnections[filepath.ToSlash(path)], use.Sel.Name) {
+				t.Errorf("%s uses %s.%s: only package link has connections and channels", fset.Position(use.Pos()), name, use.Sel.Name)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path := range namesConnections {
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Error(err) // the list names a file that is no more
+			continue
+		}
+		for _, call := range callsOnParameters(file, importedAs(file, sshLibrary)) {
+			t.Errorf("%s calls %s of the SSH library", fset.Position(call.Pos()), call.Sel.Name)
+		}
+	}
+}
+
+// importedAs returns the name by which a file uses a package, "" where it does not import it.
+func importedAs(file *ast.File, path string) string {
+	for _, imp := range file.Imports {
+		if p, _ := strconv.Unquote(imp.Path.Value); p == path {
+			if imp.Name != nil {
+				return imp.Name.Name
+			}
+			return path[strings.LastIndexByte(path, '/')+1:]
+		}
+	}
+	return ""
+}
+
+// connectionsUsed returns where a file names a connection or a channel of the library.
+func connectionsUsed(file *ast.File, library string) (uses []*ast.SelectorExpr) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		if use, ok := n.(*ast.SelectorExpr); ok {
+			if pkg, ok := use.X.(*ast.Ident); ok && pkg.Name == library && slices.Contains(sshConnections, use.Sel.Name) {
+				uses = append(uses, use)
+			}
+		}
+		return true
+	})
+	return uses
+}
+
+// callsOnParameters returns the calls that may wait on parameters of the library's types.
+func callsOnParameters(file *ast.File, library string) (calls []*ast.SelectorExpr) {
+	for _, decl := range file.Decls {
+		f, ok := decl.(*ast.FuncDecl)
+		if !ok || f.Body == nil {
+			continue
+		}
+		held := map[string]bool{}
+		for _, field := range f.Type.Params.List {
+			ast.Inspect(field.Type, func(n ast.Node) bool {
+				if use, ok := n.(*ast.SelectorExpr); ok {
+					if pkg, ok := use.X.(*ast.Ident); ok && pkg.Name == library && slices.Contains(sshConnections, use.Sel.Name) {
+						for _, name := range field.Names {
+							held[name.Name] = true
+						}
+					}
+				}
+				return true
+			})
+		}
+		ast.Inspect(f.Body, func(n ast.Node) bool {
+			if call, ok := n.(*ast.SelectorExpr); ok {
+				if on, ok := call.X.(*ast.Ident); ok && held[on.Name] && slices.Contains(connectionCalls, call.Sel.Name) {
+					calls = append(calls, call)
+				}
+			}
+			return true
+		})
+	}
+	return calls
+}
