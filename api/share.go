@@ -11,6 +11,7 @@ import (
 	"relay"
 	"relay/grant"
 	"relay/record"
+	"relay/record/body"
 )
 
 // defaultShareLifetime is how long a share is good for when nobody says.
@@ -75,6 +76,11 @@ func (s *server) addShareRoutes() {
 		if err != nil {
 			return nil, err
 		}
+		done, err := body.Turn(ctx, int(c.event.HeldBytes()))
+		if err != nil {
+			return nil, err
+		}
+		defer done()
 		shown := record.OfShared(c.event, c.held.Share, states[0].State == relay.TunnelOnline)
 		return &sharedOutput{Referrer: "no-referrer", Robots: "noindex", Body: shown}, nil
 	})

@@ -1,16 +1,15 @@
 package record
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"strings"
 	"unicode/utf8"
 
 	"relay"
+	"relay/record/body"
 	"relay/wire"
 )
 
@@ -91,7 +90,7 @@ func harPosted(text, kind string) object {
 	name, _, _ := strings.Cut(kind, ";")
 	params := []harPair{}
 	if strings.EqualFold(strings.TrimSpace(name), "application/x-www-form-urlencoded") {
-		if strings.Count(text, "&") < maxHARFields && isForm.MatchString(text) {
+		if strings.Count(text, "&") < maxHARFields && body.LooksLikeForm([]byte(text)) {
 			params = harFields(text)
 		} else {
 			kind = "text/plain"
@@ -137,15 +136,18 @@ func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	return r
 }
 
-// harContent is the body of a response, without its content coding where that can be undone: as text, or
-// in base64. left is how many bytes may still be unpacked.
+// harContent is the body of a response, without its content codings and charset where these can be undone:
+// as text, or in base64. left is how many bytes may still be unpacked.
 func harContent(s *Response, m *relay.Message, left *int64) object {
 	out := object{"mimeType": cmp.Or(headerValue(s.Headers, "content-type"), "application/octet-stream"), "size": s.Body.Size, "text": s.Body.Data}
 	b := s.Body
-	if plain, ok := unpacked(m, min(MaxBody, *left)); ok && !b.Truncated {
-		*left -= int64(len(plain))
-		b = bodyOf(&relay.Body{Data: plain, Size: int64(len(plain))})
-		out["size"], out["compression"], out["text"] = b.Size, b.Size-s.Body.Size, b.Data
+	if label := body.LabelOf(m.Head); !b.Truncated && (len(label.Codings) > 0 || label.Charset != "") && int64(len(m.Body.Data)) == m.Body.Size {
+		r := body.Read(label, m.Body.Data, false, int(min(MaxBody, *left)))
+		if !r.Cut && len(r.Codings) == len(label.Codings) && len(r.Faults) == 0 {
+			*left -= int64(len(r.Text))
+			b = bodyOf(&relay.Body{Data: r.Text, Size: int64(len(r.Text))})
+			out["size"], out["compression"], out["text"] = b.Size, b.Size-s.Body.Size, b.Data
+		}
 	}
 	if b.Encoding != EncodingUTF8 {
 		out["encoding"] = EncodingBase64
@@ -154,20 +156,6 @@ func harContent(s *Response, m *relay.Message, left *int64) object {
 		out["comment"] = fmt.Sprintf("only the start of the %d bytes stands here", s.Body.Size)
 	}
 	return out
-}
-
-// unpacked returns a body that is at hand as a whole without its content coding; ok is false where that
-// cannot be undone, and where there would be more than most bytes.
-func unpacked(m *relay.Message, most int64) (plain []byte, ok bool) {
-	if int64(len(m.Body.Data)) < m.Body.Size || ContentCoding(m.Head) == "" {
-		return nil, false
-	}
-	r, decoded := DecodeContent(m.Head, bytes.NewReader(m.Body.Data))
-	if !decoded {
-		return nil, false
-	}
-	plain, err := io.ReadAll(io.LimitReader(r, most+1))
-	return plain, err == nil && int64(len(plain)) <= most
 }
 
 // harPair is a name and a value.

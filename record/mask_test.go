@@ -3,6 +3,7 @@ package record_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"strings"
 	"testing"
 
@@ -73,8 +74,36 @@ func TestSharedViewMasksSecretFields(t *testing.T) {
 	}
 }
 
-// A body whose end is left out because its fields cannot be read was shown as if it were whole: of
-// a text in brackets one character.
+// TestSharedViewMasksTheWholeEvent: what was a secret in one place was shown in the others.
+func TestSharedViewMasksTheWholeEvent(t *testing.T) {
+	t.Parallel()
+	e := replayed(t)
+	const secret = "k3ptSecret+/99"
+	message := func(start, lines, body string) relay.Message {
+		return relay.Message{
+			Head: []byte(start + "Host: stripe-dev.example.com\r\n" + lines + "\r\n\r\n"),
+			Body: relay.Body{Data: []byte(body), Size: int64(len(body)), Stored: int64(len(body)), State: relay.BodyComplete},
+		}
+	}
+	packed := string(gzipped(t, `{"echo":"`+url.QueryEscape(secret)+`","n":1}`))
+	e.Target = []byte("/hook/" + url.PathEscape(secret) + "?next=https%3A%2F%2Fsvc%3Ap4ssword9%40h%2F&x=1")
+	e.Request = message("POST / HTTP/1.1\r\n", "x-functions-key: "+secret+"\r\nX-Echo: a "+secret, `{"n":1,"at":"stripe-dev.example.com","q":"p4ssword9"}`)
+	e.Attempts = []relay.Attempt{{N: 1, HasResponse: true, Status: 200, Response: message("HTTP/1.1 200 OK\r\n", "Content-Encoding: gzip\r\nLocation: /x/"+url.PathEscape(secret), packed)}}
+	shown := record.OfShared(e, relay.Share{View: true}, true)
+	text, err := json.Marshal(shown)
+	must(t, err)
+	for _, s := range []string{"k3pt", "p4ssword9", "stripe-dev"} {
+		if strings.Contains(string(text), s) {
+			t.Errorf("%s is in %s", s, text)
+		}
+	}
+	if shown.Path != "/hook/[masked]?next=https%3A%2F%2F[masked]%40h%2F&x=1" || shown.Request.Body.Data != `{"n":1,"at":"[masked]","q":"[masked]"}` || shown.Response.Body.Data != `{"echo":"[masked]","n":1}` {
+		t.Errorf("%s\n%+v\n%+v", shown.Path, shown.Request.Body, shown.Response.Body)
+	}
+}
+
+// A body whose end is left out because its fields cannot be read was shown as if it were whole, and of
+// a text in brackets only one character. Such a text is read as text.
 func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
 	t.Parallel()
 	const part = "--B\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n%s\r\n--B--\r\n"
@@ -82,16 +111,18 @@ func TestSharedViewSaysWhatIsLeftOut(t *testing.T) {
 		kind, body string
 		cut        bool
 	}{
-		"text":           {"text/plain", "[info] started", true},
+		"text":           {"text/plain", "[info] started", false},
 		"broken JSON":    {"application/json", `{"a":1,"b":x}`, true},
-		"in a form":      {"application/x-www-form-urlencoded", "a=[info] started&b=2", true},
-		"in multipart":   {"multipart/form-data; boundary=B", fmt.Sprintf(part, "{x}"), true},
+		"in a form":      {"application/x-www-form-urlencoded", "a=[info] started&b=2", false},
+		"in multipart":   {"multipart/form-data; boundary=B", fmt.Sprintf(part, "{x}"), false},
 		"JSON":           {"application/json", `{"token":"s3cret","a":"[x"}`, false},
 		"form":           {"application/x-www-form-urlencoded", `token=1&a={"b":1}`, false},
 		"whole in parts": {"multipart/form-data; boundary=B", fmt.Sprintf(part, `{"token":"s3cret"}`), false},
 	} {
 		if shown, _ := sharedView(t, "/", c.kind, c.body); shown.Request.Body.Truncated != c.cut {
 			t.Errorf("%s: %+v", name, shown.Request.Body)
+		} else if !c.cut && !strings.Contains(c.body, "token") && shown.Request.Body.Data != c.body {
+			t.Errorf("%s: %q", name, shown.Request.Body.Data)
 		}
 	}
 }

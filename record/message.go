@@ -175,6 +175,16 @@ func headersOf(fields []wire.Field) []Header {
 	return list
 }
 
+// headerValue returns the first value of a header line, "" where there is none.
+func headerValue(headers []Header, name string) string {
+	for _, h := range headers {
+		if strings.EqualFold(h.Name(), name) {
+			return h.Value()
+		}
+	}
+	return ""
+}
+
 // bodyOf shows what is at hand of a body: the encoding is chosen by that alone, so
 // that a large body need not be read to its end.
 func bodyOf(b *relay.Body) *Body {

@@ -2,10 +2,14 @@ package record
 
 import (
 	"context"
+	"encoding/base64"
+	"slices"
 	"strings"
 	"time"
 
 	"relay"
+	"relay/record/body"
+	"relay/record/mask"
 )
 
 // SharedEvent is what the holder of a share token may see. Request and Response
@@ -45,9 +49,13 @@ func ReadShared(ctx context.Context, from EventSource, who relay.Actor, id relay
 // OfShared gives what a share shows of its event, which ReadShared has read.
 func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 	full := Of(e, relay.Site{}, time.Time{})
+	v := newSharedView(e, full)
+	v.mask()
+	v.m.Learned()
+	path := v.mask()
 	out := &SharedEvent{
 		Method:      full.Method,
-		Path:        maskTarget(full.Path),
+		Path:        path,
 		ReceivedAt:  full.ReceivedAt,
 		State:       full.State,
 		PayloadSize: full.PayloadSize,
@@ -62,23 +70,92 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 	if full.Response != nil {
 		out.ResponseSize = &full.Response.Body.Size
 	}
-	if !s.View {
-		return out
+	if s.View {
+		out.Request, out.Response = v.request, v.response
 	}
-	host, _, _ := strings.Cut(strings.ToLower(e.Host), ":") // of the alias; "" where that says nothing
+	return out
+}
+
+// sharedView is an event as the holder of a share may see it.
+type sharedView struct {
+	full     *Event
+	host     string // of the alias; "" where that says nothing
+	m        *mask.Masker
+	sent     *body.Reading
+	answered *body.Reading
+	request  *Message
+	response *Response
+}
+
+func newSharedView(e *relay.Event, full *Event) *sharedView {
+	host, _, _ := strings.Cut(strings.ToLower(e.Host), ":")
 	host = strings.Trim(host, ".")
-	maskBody(full.Request.Body, full.Request.Headers)
-	maskHeaders(full.Request.Headers, host)
-	maskHeaders(full.Request.Trailers, host)
-	out.Request = full.Request
+	v := &sharedView{full: full, host: host, m: mask.New(host), sent: readBody(full.Request.Body, full.Request.Headers)}
 	if r := full.Response; r != nil {
-		maskBody(r.Body, r.Headers)
-		maskHeaders(r.Headers, host)
-		maskHeaders(r.Trailers, host)
-		for _, i := range r.Interim {
-			maskHeaders(i.Headers, host)
+		v.answered = readBody(r.Body, r.Headers)
+	}
+	return v
+}
+
+// readBody is the reading of a body with its label.
+func readBody(b *Body, headers []Header) *body.Reading {
+	var codings []string
+	for _, h := range headers {
+		if strings.EqualFold(h.Name(), "content-encoding") {
+			codings = append(codings, h.Value())
 		}
-		out.Response = r
+	}
+	raw, err := b.Bytes()
+	r := body.Read(body.NewLabel(headerValue(headers, "content-type"), codings...), raw, b.Truncated, MaxBody)
+	if err != nil || len(r.Codings) < len(r.Label.Codings) { // it is packed, whatever its bytes look like
+		r = &body.Reading{Label: r.Label, Form: body.Binary, Text: []byte("it is packed")}
+	}
+	return r
+}
+
+// mask makes request and response anew, and returns the target.
+func (v *sharedView) mask() (path string) {
+	path = v.m.Target(v.full.Path)
+	request := *v.full.Request
+	request.Body = v.body(request.Body, v.sent)
+	request.Headers, request.Trailers = v.headers(request.Headers), v.headers(request.Trailers)
+	v.request = &request
+	if v.full.Response != nil {
+		r := *v.full.Response
+		r.Body = v.body(r.Body, v.answered)
+		r.Headers, r.Trailers, r.Interim = v.headers(r.Headers), v.headers(r.Trailers), slices.Clone(r.Interim)
+		for i := range r.Interim {
+			r.Interim[i].Headers = v.headers(r.Interim[i].Headers)
+		}
+		v.response = &r
+	}
+	return path
+}
+
+// body is a body as it is read, without its secrets. Its SHA-256 is left out where the bytes are others:
+// short secrets can be guessed from it.
+func (v *sharedView) body(b *Body, r *body.Reading) *Body {
+	if b.Data == "" {
+		return b
+	}
+	out := *b
+	text, changed, whole := v.m.Body(r)
+	out.Encoding, out.Data, out.Truncated = EncodingUTF8, text, b.Truncated || !whole
+	if r.Form == body.Binary {
+		out.Encoding, out.Data = EncodingBase64, base64.StdEncoding.EncodeToString([]byte(text))
+	}
+	if changed || r.How() != "" {
+		out.SHA256 = ""
+	}
+	return &out
+}
+
+func (v *sharedView) headers(list []Header) []Header {
+	out := slices.Clone(list)
+	for i, h := range list {
+		if value, changed := v.m.Header(h.Name(), h.Value(), v.host); changed {
+			out[i] = Header{h.Name(), value}
+		}
 	}
 	return out
 }

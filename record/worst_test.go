@@ -42,28 +42,19 @@ const formType, multipartType = "application/x-www-form-urlencoded", "multipart/
 func TestWorstBytes(t *testing.T) {
 	t.Parallel()
 	const most, head, target = 1 << 20, 128 << 10, 16 << 10
-	const tokens = most / 4 // a token of encoding/json takes half a microsecond, however long it is
 	now, site := time.Now(), relay.Site{AliasDomain: "localhost"}
 	share := relay.Share{View: true}
-	headers := func(p []byte) []Header {
-		return []Header{{"Location", string(p)}, {string(p), "a"}, {"Cookie", string(p)}}
-	}
 	for _, c := range []struct {
 		name string
 		most int // bytes that it ever gets
 		f    func(p []byte)
 	}{
-		{"share of a body", tokens, func(p []byte) { OfShared(ofBody("text/plain", p), share, true) }},
-		{"share of a form", tokens, func(p []byte) { OfShared(ofBody(formType, p), share, true) }},
-		{"share of a multipart body", tokens, func(p []byte) { OfShared(ofBody(multipartType, p), share, true) }},
+		{"share of a body", most / 2, func(p []byte) { OfShared(ofBody("text/plain", p), share, true) }},
+		{"share of a form", most / 2, func(p []byte) { OfShared(ofBody(formType, p), share, true) }},
+		{"share of a multipart body", most / 2, func(p []byte) { OfShared(ofBody(multipartType, p), share, true) }},
 		{"share of a target", target, func(p []byte) { OfShared(worstEvent("", "/?"+string(p), "a/b", nil), share, true) }},
 		{"share of header lines", head, func(p []byte) { OfShared(worstEvent(string(p), "/", "a/b", nil), share, true) }},
 		{"share of a media type", head, func(p []byte) { OfShared(ofBody(string(p), []byte("a=b")), share, true) }},
-		{"share of a header line", head, func(p []byte) { maskHeaders(headers(p), "example.com") }},
-		{"share of an address", head, func(p []byte) { maskTarget("https://a/?" + string(p)) }},
-		{"mask of a form", tokens, func(p []byte) { maskForm(string(p)) }},
-		{"mask of JSON", tokens, func(p []byte) { maskJSON(string(p)) }},
-		{"mask of multipart", tokens, func(p []byte) { maskMultipart(string(p), "b") }},
 		{"record", most, func(p []byte) { Of(ofBody("application/json", p), site, now) }},
 		{"record of header lines", head, func(p []byte) { Of(worstEvent(string(p), "/", "a/b", nil), site, now) }},
 		{"text of a body", most, func(p []byte) { EventText(Of(ofBody("text/plain", p), site, now)) }},
@@ -91,7 +82,7 @@ func TestWorstBytes(t *testing.T) {
 			}
 		}},
 		{"redirect", head, func(p []byte) { RedirectTo(301, []byte("A: b\r\nLocation: https://"+string(p)+"\r\n\r\n")) }},
-		{"field of JSON", tokens, func(p []byte) {
+		{"field of JSON", most, func(p []byte) {
 			for _, kind := range []string{"application/json", formType, multipartType} {
 				MatchBody([]relay.FieldFilter{{Path: []string{"a", "a", "0"}, Value: "1"}, {Path: []string{"token"}, Value: "x"}}, body.NewLabel(kind), p, false, len(p))
 			}
@@ -99,7 +90,7 @@ func TestWorstBytes(t *testing.T) {
 		{"text in a body", most, func(p []byte) {
 			NewTextSearch([]relay.TextFilter{{Text: string(p[:min(len(p), maxFilterValue)]) + "x"}, {Text: "[[[[[[[[]"}, {Text: "aaaaaaaaaaaaaaaaaaaaaaaaaaaab", Exact: true}}).SearchBody(body.NewLabel(formType), p)
 		}},
-		{"text in a multipart body", tokens, func(p []byte) {
+		{"text in a multipart body", most, func(p []byte) {
 			NewTextSearch([]relay.TextFilter{{Text: "absent"}}).SearchBody(body.NewLabel(multipartType), p)
 		}},
 		{"filter words", maxFilterRepeat * maxFilterValue, func(p []byte) {

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
+	"time"
 
 	"github.com/a-h/templ"
 
@@ -72,7 +74,20 @@ func (p pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	return sharePreviewPage(id.String(), r.URL.Query().Get("expires"), sharedOf(record.OfShared(e, want, head.Online))), nil
+	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(record.OfShared(e, want, head.Online))), nil
+}
+
+// shareName is what the owner knows the event by, as far as it is not in the view of the share.
+func shareName(e *relay.Event) string {
+	s := record.Summarise(e, relay.Site{}, time.Time{})
+	var words []string
+	if s.Provider != nil && s.Provider.EventType != nil {
+		words = append(words, record.SafeTextMax(*s.Provider.EventType, 60))
+	}
+	if s.Label != nil {
+		words = append(words, "“"+record.SafeTextMax(*s.Label, 60)+"”")
+	}
+	return strings.Join(words, " ")
 }
 
 // createShare creates a share. Its address is shown in this response only.
@@ -221,11 +236,12 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 		head += h.Name() + ": " + h.Value() + "\r\n"
 	}
 	m := &messageView{Start: start, Headers: pairsOf(wire.Fields([]byte(head + "\r\n")))}
+	head = readHead(headers)
 	data, err := b.Bytes()
 	if err != nil || len(data) == 0 {
 		m.Body = body.View{ID: id, What: what, Size: body.SizeText(b.Size), Empty: true}
 		if b.Size > 0 {
-			m.Body.Note = "This body is not shown: it is compressed or could not be read, so secrets in it cannot be masked."
+			m.Body.Note = "This body is not shown: it is binary or could not be read, so secrets in it cannot be masked."
 		}
 		return m
 	}
@@ -236,6 +252,24 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 	m.Body = body.Show(body.Source{ID: id, What: what, Body: &shown, Head: []byte(head)})
 	m.Body.Size, m.Body.SHA256 = body.SizeText(b.Size), b.SHA256
 	return m
+}
+
+// readHead is the head of a body that is read already: nothing is left of its content coding and charset.
+func readHead(headers []record.Header) string {
+	head := "-\r\n"
+	for _, h := range headers {
+		if !strings.EqualFold(h.Name(), "content-type") {
+			continue
+		}
+		var kept []string
+		for part := range strings.SplitSeq(h.Value(), ";") {
+			if name, _, _ := strings.Cut(part, "="); !strings.EqualFold(strings.TrimSpace(name), "charset") {
+				kept = append(kept, part)
+			}
+		}
+		return head + h.Name() + ": " + strings.Join(kept, ";") + "\r\n\r\n"
+	}
+	return head + "\r\n"
 }
 
 // resultOf is the attempt of a replay that came by a share; other attempts are not told.

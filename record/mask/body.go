@@ -1,0 +1,211 @@
+package mask
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"relay/record/body"
+)
+
+// Body returns the text of a body without its secrets; whole is false where some of it is left out,
+// because it could not be read and so its secrets are not known. Of a binary body the text is its bytes,
+// where nothing in them could be a secret.
+func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
+	switch {
+	case m.overflow, r.Form == body.Binary && !m.isHarmless(r.Text):
+		return "", true, false
+	case r.Form == body.Binary:
+		return string(r.Text), false, !r.Cut
+	}
+	var out edits
+	whole = m.reading(&out, r, 0) && !r.Cut
+	masked, changed := out.apply(r.Text)
+	return strings.ToValidUTF8(string(masked), "\ufffd"), changed, whole
+}
+
+// reading hides the secrets of a body whose text begins at base, and tells whether it could be read
+// whole.
+func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
+	form := r.Form
+	if form == body.JSON && !startsJSON(r.Text) {
+		form = body.Text // it is only called JSON
+	}
+	switch form {
+	case body.Empty:
+		return true
+	case body.JSON:
+		at := len(r.Text)
+		for _, fault := range r.Faults {
+			if fault.At >= 0 {
+				at = min(at, fault.At)
+			}
+		}
+		m.json(out, r.Text[:at], base)
+		if at < len(r.Text) {
+			out.add(base+at, base+len(r.Text), "")
+		}
+		return at == len(r.Text)
+	case body.JSONLines:
+		return m.lines(out, r, base)
+	case body.URLEncoded:
+		m.form(out, r.Text, base)
+	case body.Multipart:
+		return m.multipart(out, r, base)
+	case body.Binary:
+		out.add(base, base+len(r.Text), fmt.Sprintf("[%d bytes are not shown]", len(r.Text)))
+		return false
+	default:
+		if body.LooksLikeForm(r.Text) {
+			m.form(out, r.Text, base)
+		} else {
+			m.text(out, r.Text, base)
+		}
+	}
+	return true
+}
+
+// isHarmless tells whether bytes are a picture, sound or film, or have no text in them, and no secret
+// that is known.
+func (m *Masker) isHarmless(p []byte) bool {
+	var out edits
+	if m.known(&out, p, 0); len(out.list) > 0 {
+		return false
+	}
+	kind, _, _ := strings.Cut(http.DetectContentType(p), "/")
+	if kind == "image" || kind == "audio" || kind == "video" {
+		return true
+	}
+	run := 0
+	for _, c := range p {
+		if run++; c < 0x20 || c >= 0x7f {
+			run = 0
+		}
+		if run >= minDigits {
+			return false
+		}
+	}
+	return true
+}
+
+// lines reads JSON values that follow each other. One with a fault is read as text.
+func (m *Masker) lines(out *edits, r *body.Reading, base int) (whole bool) {
+	done := 0
+	for _, d := range r.Documents {
+		read := m.json
+		if d.Fault {
+			read = m.text
+		}
+		read(out, r.Text[d.Start:d.End], base+d.Start)
+		done = d.End
+	}
+	if len(bytes.TrimSpace(r.Text[done:])) > 0 {
+		out.add(base+done, base+len(r.Text), "")
+		return false
+	}
+	return true
+}
+
+// multipart hides the content of parts with the name of a secret, and the secrets of the others.
+func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
+	whole = true
+	done := 0
+	for i := range r.Parts {
+		part := &r.Parts[i]
+		if len(part.Raw) == 0 {
+			continue
+		}
+		at := cap(r.Text) - cap(part.Raw) // it is a piece of the text
+		if at < done || at+len(part.Raw) > len(r.Text) {
+			continue
+		}
+		m.text(out, r.Text[done:at], base+done)
+		switch done = at + len(part.Raw); {
+		case m.secretField([]byte(part.Name)):
+			m.learn(part.Text)
+			if value := bytes.TrimRight(part.Raw, "\r\n"); len(value) > 0 {
+				out.add(base+at, base+at+len(value), Masked)
+			}
+		case bytes.Equal(part.Text, part.Raw):
+			whole = m.reading(out, part.Reading, base+at) && whole
+		default: // it has a coding or charset of its own: it is shown without
+			var inner edits
+			whole = m.reading(&inner, part.Reading, 0) && whole
+			plain, _ := inner.apply(part.Text)
+			out.add(base+at, base+done, string(plain))
+		}
+	}
+	rest := r.Text[done:]
+	if len(r.Parts) == 0 || len(rest) > maxRest {
+		out.add(base+done, base+len(r.Text), "")
+		return false
+	}
+	m.text(out, rest, base+done)
+	return whole
+}
+
+// maxRest is how much may follow the last part of a multipart body that was read: more of it are parts
+// that were not.
+const maxRest = 1 << 10
+
+// oauthFields are names of fields beside which code is one to log in with.
+var oauthFields = []string{"grant_type", "client_id", "redirect_uri", "code_verifier", "state"}
+
+// form hides the secret values of a query or of a URL-encoded form, also inside JSON that is the value
+// of a field. Everything else keeps its spelling. A secret value may contain ; and # and ends with &,
+// but elsewhere these separate fields too.
+func (m *Masker) form(out *edits, s []byte, base int) {
+	oauth := slices.ContainsFunc(oauthFields, func(name string) bool { return bytes.Contains(s, []byte(name+"=")) })
+	for i := 0; i < len(s); {
+		end := i + indexOf(s[i:], "&;#")
+		name, value, given := bytes.Cut(s[i:end], []byte("="))
+		plainName := unescapeForm(name)
+		at := i + len(name) + 1
+		if given {
+			m.known(out, name, base+i)
+		}
+		switch {
+		case !given:
+			m.text(out, name, base+i)
+		case len(value) == 0:
+		case m.secretField(plainName), bytes.EqualFold(plainName, []byte("code")) && (oauth || looksLikeCode(value)):
+			end = i + indexOf(s[i:], "&")
+			m.learn(unescapeForm(s[at:end]))
+			out.add(base+at, base+end, Masked)
+		case secretAddress(plainName):
+			m.learn(unescapeForm(value))
+			out.add(base+at, base+end, Masked)
+		default:
+			m.formValue(out, value, base+at)
+		}
+		i = end + 1
+	}
+}
+
+// formValue reads the value of a field: JSON, or any text.
+func (m *Masker) formValue(out *edits, value []byte, base int) {
+	if startsJSON(unescapeForm(value[:min(len(value), 3*maxName)])) {
+		if plain := unescapeForm(value); json.Valid(plain) {
+			if masked, changed := m.masked(plain, (*Masker).json); changed {
+				out.add(base, base+len(value), url.QueryEscape(string(masked)))
+			}
+			return
+		}
+	}
+	m.text(out, value, base)
+}
+
+// unescapeForm reads an escaped name or value; one that is malformed stays as it is.
+func unescapeForm(s []byte) []byte {
+	if bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '+') < 0 {
+		return s
+	}
+	if plain, err := url.QueryUnescape(string(s)); err == nil {
+		return []byte(plain)
+	}
+	return s
+}

@@ -1,0 +1,36 @@
+package mask
+
+import (
+	"cmp"
+	"slices"
+)
+
+// edit replaces a piece of a text.
+type edit struct {
+	from, to int
+	with     string
+}
+
+// edits are what is replaced in one text.
+type edits struct{ list []edit }
+
+func (e *edits) add(from, to int, with string) { e.list = append(e.list, edit{from, to, with}) }
+
+// apply makes the edits. Of two that overlap the one that begins first is made, over the piece of both.
+func (e *edits) apply(s []byte) (edited []byte, changed bool) {
+	if len(e.list) == 0 {
+		return s, false
+	}
+	slices.SortStableFunc(e.list, func(a, b edit) int { return cmp.Or(cmp.Compare(a.from, b.from), cmp.Compare(b.to, a.to)) })
+	out := make([]byte, 0, len(s))
+	done := 0
+	for i := 0; i < len(e.list); {
+		one := e.list[i]
+		for i++; i < len(e.list) && e.list[i].from < one.to; i++ {
+			one.to = max(one.to, e.list[i].to)
+		}
+		out = append(append(out, s[done:one.from]...), one.with...)
+		done = one.to
+	}
+	return append(out, s[done:]...), true
+}

@@ -1,0 +1,290 @@
+package mask
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+)
+
+// maxDepth is how deep JSON may be, as for encoding/json.
+const maxDepth = 10_000
+
+const maskedJSON = `"` + Masked + `"`
+
+// json hides in JSON values that follow each other, from base on in the whole text, the values of secret
+// fields, objects and arrays included, and what text hides in strings. It reads up to the end, wherever
+// that is: of a secret value that has no end nothing is left.
+func (m *Masker) json(out *edits, s []byte, base int) {
+	j := jsonScan{m: m, out: out, s: s, base: base}
+	for i := 0; i < len(s); {
+		if i = j.token(i); len(j.open) > maxDepth {
+			out.add(base+i, base+len(s), "")
+			break
+		}
+	}
+	for len(j.open) > 0 {
+		j.end(len(s), false)
+	}
+}
+
+// jsonScan reads JSON token by token. It does not mind what is no JSON.
+type jsonScan struct {
+	m      *Masker
+	out    *edits
+	s      []byte
+	base   int
+	open   []container
+	hidden int // how many are open from the value of a secret field on; 0 = none
+}
+
+// container is an object or array that is open.
+type container struct {
+	object  bool
+	isName  bool   // the next string is a name
+	name    []byte // of the member that is read, raw
+	nameEnd int
+	items   int  // of an array
+	named   bool // it says by a name or key that its value is a secret
+	valueAt int  // where that value begins and ends; 0 = there is none
+	valueTo int
+	from    int // where it begins
+}
+
+// top is the innermost container, nil at the top.
+func (j *jsonScan) top() *container {
+	if len(j.open) == 0 {
+		return nil
+	}
+	return &j.open[len(j.open)-1]
+}
+
+// token reads the token at i and returns where it ends.
+func (j *jsonScan) token(i int) int {
+	switch c := j.s[i]; c {
+	case ' ', '\t', '\r', '\n', ':':
+		return i + 1
+	case ',':
+		if t := j.top(); t != nil {
+			t.isName = t.object
+			t.items++
+		}
+		return i + 1
+	case '{', '[':
+		if j.hidden == 0 && j.secretValue() {
+			j.hidden = len(j.open) + 1
+		}
+		j.open = append(j.open, container{object: c == '{', isName: c == '{', from: i})
+		return i + 1
+	case '}', ']':
+		if len(j.open) > 0 {
+			j.end(i+1, true)
+		}
+		return i + 1
+	case '"':
+		to, ended := stringEnd(j.s, i)
+		if t := j.top(); t != nil && t.isName {
+			inside := j.s[i+1 : to]
+			if ended {
+				inside = inside[:len(inside)-1]
+			}
+			if t.isName, t.name, t.nameEnd = false, inside, to; j.hidden == 0 {
+				j.m.known(j.out, t.name, j.base+i+1)
+			}
+			return to
+		}
+		j.value(i, to, ended)
+		return to
+	}
+	to := i + 1
+	for to < len(j.s) && strings.IndexByte(" \t\r\n,:[]{}\"", j.s[to]) < 0 {
+		to++
+	}
+	j.value(i, to, true)
+	return to
+}
+
+// stringEnd returns where the string ends that begins at i; ended is false where the text ends before.
+func stringEnd(s []byte, i int) (to int, ended bool) {
+	for to = i + 1; to < len(s); to++ {
+		switch s[to] {
+		case '\\':
+			to++
+		case '"':
+			return to + 1, true
+		}
+	}
+	return len(s), false
+}
+
+// secretValue tells whether the value that begins now is that of a secret field.
+func (j *jsonScan) secretValue() bool {
+	t := j.top()
+	return t != nil && t.object && j.m.secretField(unquoted(t.name))
+}
+
+// end closes the innermost container before to.
+func (j *jsonScan) end(to int, ended bool) {
+	t := *j.top()
+	j.open = j.open[:len(j.open)-1]
+	if t.named && t.valueAt > 0 {
+		if t.valueTo == 0 {
+			t.valueTo = to
+		}
+		j.m.learnJSON(j.s[t.valueAt:t.valueTo])
+		j.out.add(j.base+t.valueAt, j.base+t.valueTo, maskedJSON)
+	}
+	if parent := j.top(); parent != nil && parent.valueAt > 0 && parent.valueTo == 0 {
+		parent.valueTo = to
+	}
+	if j.hidden == 0 || len(j.open) >= j.hidden {
+		return
+	}
+	j.hidden = 0
+	j.hide(to, ended)
+}
+
+// hide replaces the value of a secret field that ends at to.
+func (j *jsonScan) hide(to int, ended bool) {
+	with := ": " + maskedJSON
+	if !ended {
+		with = ": "
+	}
+	j.out.add(j.base+j.top().nameEnd, j.base+to, with)
+}
+
+// value reads a string, a number or a word.
+func (j *jsonScan) value(from, to int, ended bool) {
+	raw, isString := j.s[from:to], j.s[from] == '"'
+	t := j.top()
+	if j.hidden > 0 {
+		if isString && len(raw) >= minWithin+2 {
+			j.m.learnJSON(raw)
+		}
+		return
+	}
+	switch {
+	case t == nil:
+	case t.object && j.member(t, from, to, ended):
+		return
+	case !t.object && t.items == 0 && isString && ended && len(raw) < maxName && strongName(raw):
+		t.named = true // ["Authorization", "Bearer …"]
+	case !t.object && t.items == 1 && t.named && isString:
+		t.valueAt, t.valueTo = from, to
+		return
+	}
+	if !isString {
+		if j.m.isKnown(raw) {
+			j.out.add(j.base+from, j.base+to, maskedJSON)
+		}
+		return
+	}
+	j.text(from, to, ended)
+}
+
+// member reads the value of a member of an object and tells whether nothing is left to do.
+func (j *jsonScan) member(t *container, from, to int, ended bool) bool {
+	raw, isString := j.s[from:to], j.s[from] == '"'
+	name := unquoted(t.name)
+	isCode := isString && bytes.EqualFold(name, []byte("code")) && looksLikeCode(raw[1:max(1, len(raw)-1)])
+	switch {
+	case j.m.secretField(name) || isCode:
+		if isString && isNameOf(name) && j.m.secretField(unquoted(raw[1:max(1, to-from-1)])) {
+			t.named = true
+		}
+		j.m.learnJSON(raw)
+		j.hide(to, ended)
+		return true
+	case isString && secretAddress(name):
+		inside := raw[1:]
+		if ended {
+			inside = inside[:len(inside)-1]
+		}
+		host := hostEnd(inside)
+		j.m.learn(unquoted(inside[host:]))
+		if host < len(inside) {
+			j.out.add(j.base+from+1+host, j.base+from+1+len(inside), Masked)
+		}
+		return true
+	case isString && isNameOf(name) && j.m.secretField(unquoted(raw[1:max(1, to-from-1)])):
+		t.named = true
+	case isValueOf(name):
+		t.valueAt, t.valueTo = from, to
+	}
+	return false
+}
+
+// isNameOf tells whether a member of an object may name another member of it, as in
+// {"name":"password","value":"…"}.
+func isNameOf(name []byte) bool {
+	switch string(name) {
+	case "name", "key", "Name", "Key", "field", "header":
+		return true
+	}
+	return false
+}
+
+func isValueOf(name []byte) bool { return string(name) == "value" || string(name) == "Value" }
+
+// text reads a string.
+func (j *jsonScan) text(from, to int, ended bool) {
+	inside := j.s[from+1 : to]
+	if ended {
+		inside = inside[:len(inside)-1]
+		if startsJSON(inside) {
+			if plain := unquoted(inside); json.Valid(plain) {
+				if masked, changed := j.m.masked(plain, (*Masker).json); changed {
+					quoted, _ := json.Marshal(string(masked))
+					j.out.add(j.base+from, j.base+to, string(quoted))
+				}
+				return
+			}
+		}
+	}
+	j.m.text(j.out, inside, j.base+from+1)
+}
+
+func startsJSON(text []byte) bool {
+	text = bytes.TrimLeft(text[:min(len(text), maxName)], " \t\r\n")
+	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
+}
+
+// unquoted is the inside of a string of JSON without its escapes.
+func unquoted(inside []byte) []byte {
+	if bytes.IndexByte(inside, '\\') < 0 {
+		return inside
+	}
+	var plain string
+	quoted := append(append([]byte{'"'}, inside...), '"')
+	if json.Unmarshal(quoted, &plain) != nil {
+		return inside
+	}
+	return []byte(plain)
+}
+
+// learnJSON learns the strings and numbers of a secret value.
+func (m *Masker) learnJSON(raw []byte) {
+	if !m.learning {
+		return
+	}
+	for i := 0; i < len(raw); {
+		switch c := raw[i]; {
+		case c == '"':
+			to, ended := stringEnd(raw, i)
+			inside := raw[i+1 : to]
+			if ended {
+				inside = inside[:len(inside)-1]
+			}
+			m.learn(unquoted(inside))
+			i = to
+		case c >= '0' && c <= '9':
+			to := i
+			for to < len(raw) && raw[to] >= '0' && raw[to] <= '9' {
+				to++
+			}
+			m.learn(raw[i:to])
+			i = to
+		default:
+			i++
+		}
+	}
+}

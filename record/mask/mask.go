@@ -1,0 +1,195 @@
+// Package mask hides what is secret in an event that is shown to strangers: values with the name of a
+// secret in header lines, addresses and bodies, and each of these values wherever else it stands, in
+// whichever coding. It reads what strangers sent, in time in proportion to it.
+package mask
+
+import (
+	"bytes"
+	"encoding/base64"
+	"slices"
+	"strings"
+)
+
+// Masked stands for a value that may not be seen.
+const Masked = "[masked]"
+
+// Masker hides the secrets of one event. At first it learns them: all of the event is given to it, and
+// the results are not to be shown. After Learned it hides them wherever they stand.
+type Masker struct {
+	learning bool
+	secrets  map[string]bool // in normal form
+	size     int             // bytes of them
+	coded    int             // bytes of those that are searched for in base64
+	overflow bool            // there were more than maxSecrets bytes
+	patterns *finder
+	finder   *finder // patterns, once they are complete; nil where there is none
+	buffer   normal  // of the text that is read
+	fields   map[string]bool
+}
+
+// maxFields is how many names are remembered.
+const maxFields = 1024
+
+// secretField is secretField, which remembers names: most stand many times in a body.
+func (m *Masker) secretField(name []byte) bool {
+	if len(name) < 3 {
+		return false
+	}
+	secret, ok := m.fields[string(name)]
+	if !ok {
+		if secret = secretField(name); len(m.fields) < maxFields && len(name) <= maxName {
+			m.fields[string(name)] = secret
+		}
+	}
+	return secret
+}
+
+// New returns a Masker that learns. host is the host that was asked for, by which the owner could be
+// recognised; "" = it is not known.
+func New(host string) *Masker {
+	m := &Masker{learning: true, secrets: map[string]bool{}, patterns: newFinder(), fields: map[string]bool{}}
+	if strings.Contains(host, ".") {
+		m.learn([]byte(host))
+	}
+	return m
+}
+
+// Learned ends the learning.
+func (m *Masker) Learned() {
+	if m.learning = false; len(m.secrets) > 0 {
+		m.patterns.build()
+		m.finder = m.patterns
+	}
+}
+
+// learn notes a secret value.
+func (m *Masker) learn(value []byte) {
+	if m.learning && len(value) >= minSecret {
+		m.learnNormal(normalise(value, &m.buffer).p, value)
+	}
+}
+
+// learnNormal notes a secret value and its normal form.
+func (m *Masker) learnNormal(p, value []byte) {
+	p = bytes.TrimSpace(p)
+	if !m.learning || len(p) < minSecret || m.secrets[string(p)] || isCommon(p) {
+		return
+	}
+	kind := matchWithin
+	switch {
+	case len(p) < minWithin:
+		kind = matchAlone
+	case len(p) > maxPattern:
+		p, kind = p[:maxPattern], matchStart
+	}
+	if m.size += len(p); m.size > maxSecrets {
+		m.overflow = true
+		return
+	}
+	m.secrets[string(p)] = true
+	m.patterns.add(p, kind)
+	if len(value) < minWithin || len(value) > maxPattern || m.coded+len(value) > maxCoded {
+		return
+	}
+	m.coded += len(value)
+	for _, form := range codedForms(string(value)) {
+		m.patterns.add([]byte(form), matchCoded)
+	}
+}
+
+// isCommon tells whether a value stands in too many places to be a secret there.
+func isCommon(p []byte) bool {
+	digits, letters := 0, 0
+	for _, c := range p {
+		switch {
+		case c >= '0' && c <= '9':
+			digits++
+		case isWord(c):
+			letters++
+		}
+	}
+	return bytes.Contains(p, []byte(Masked)) || digits == 0 && len(p) < 20 && strongName(p) || digits+letters < minSecret || digits == len(p) && digits < minDigits || slices.Contains(commonValues, strings.ToLower(string(p[:min(len(p), maxName)])))
+}
+
+var commonValues = []string{
+	"true", "false", "null", "none", "undefined", "bearer", "basic", "digest", "anonymous", "required", "optional", "string", "number", "default",
+	"test", "http", "https", "application/json", "localhost", "example.com", "user", "admin",
+}
+
+// isKnown tells whether a number is a secret.
+func (m *Masker) isKnown(number []byte) bool { return m.finder != nil && m.secrets[string(number)] }
+
+// known hides what is a secret elsewhere, and nothing else.
+func (m *Masker) known(out *edits, s []byte, base int) {
+	if m.finder == nil || len(s) < minSecret {
+		return
+	}
+	n := normalise(s, &m.buffer)
+	m.finder.find(n, func(from, to int) {
+		start, end := n.piece(from, to)
+		out.add(base+start, base+end, Masked)
+	})
+}
+
+// masked returns a text as read hides its secrets.
+func (m *Masker) masked(s []byte, read func(m *Masker, out *edits, s []byte, base int)) (masked []byte, changed bool) {
+	var out edits
+	read(m, &out, s, 0)
+	return out.apply(s)
+}
+
+// Text hides what looks like a secret in a text of no known form, such as the value of a header line.
+func (m *Masker) Text(s string) string {
+	masked, _ := m.masked([]byte(s), (*Masker).text)
+	return string(masked)
+}
+
+// Target hides the secret values in the query and fragment of a request-target.
+func (m *Masker) Target(target string) string {
+	masked, _ := m.masked([]byte(target), func(m *Masker, out *edits, s []byte, base int) {
+		at := bytes.IndexAny(s, "?#") + 1
+		if at == 0 {
+			at = len(s)
+		}
+		m.known(out, s[:at], base)
+		m.form(out, s[at:], base+at)
+	})
+	return string(masked)
+}
+
+// Header returns the value of a header line without its secrets; changed is false where it has none.
+// A line that names the host of the owner is hidden whole.
+func (m *Masker) Header(name, value, host string) (masked string, changed bool) {
+	switch {
+	case secretHeader(name):
+		if !ownerHeader(name) {
+			m.learnHeader(value)
+		}
+		return Masked, true
+	case host != "" && strings.Contains(strings.ToLower(value), host):
+		return Masked, true
+	}
+	masked = m.Text(value)
+	return masked, masked != value
+}
+
+// learnHeader notes the credentials of a header line: Bearer S, Basic base64, a=S; b=S, t=1,v1=S.
+func (m *Masker) learnHeader(value string) {
+	if !m.learning {
+		return
+	}
+	m.learn([]byte(value))
+	for piece := range strings.FieldsFuncSeq(value, func(r rune) bool { return r == ' ' || r == ',' || r == ';' }) {
+		if _, credentials, ok := strings.Cut(piece, "="); ok && strings.Trim(credentials, "=") != "" {
+			piece = strings.Trim(credentials, `"`)
+		}
+		if len(piece) < 2*minWithin && !strings.HasPrefix(value, "B") {
+			continue // such as the time of a signature
+		}
+		m.learn([]byte(piece))
+		if plain, err := base64.StdEncoding.DecodeString(piece); err == nil && strings.HasPrefix(value, "Basic ") {
+			_, password, _ := bytes.Cut(plain, []byte(":"))
+			m.learn(password)
+		}
+	}
+}

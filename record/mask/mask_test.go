@@ -1,0 +1,147 @@
+package mask_test
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/url"
+	"strings"
+	"testing"
+
+	"relay/record/body"
+	"relay/record/mask"
+)
+
+// secret is what must not be seen: it has all that is coded somewhere.
+const secret = "s3cret/of+the-test=="
+
+// seen returns what is shown of a body beside a header line that has the secret.
+func seen(t *testing.T, label, text string, lines ...string) (shown string, whole bool) {
+	t.Helper()
+	r := body.Read(body.NewLabel(label), []byte(text), false, 1<<20)
+	m := mask.New("hook.example.com")
+	pass := func() {
+		for _, line := range lines {
+			name, value, _ := strings.Cut(line, ": ")
+			m.Header(name, value, "")
+		}
+		shown, _, whole = m.Body(r)
+	}
+	pass()
+	m.Learned()
+	pass()
+	return shown, whole
+}
+
+// TestSecretsAreMaskedWhereverTheyStand: a value that has once the name of a secret is nowhere shown.
+func TestSecretsAreMaskedWhereverTheyStand(t *testing.T) {
+	t.Parallel()
+	quoted := func(s string) string { p, _ := json.Marshal(s); return string(p) }
+	nested := `{"a":"` + secret + `"}`
+	for name, other := range map[string]string{
+		"as it is":                       secret,
+		"in a sentence":                  "your token is " + secret + ".",
+		"in an address":                  "https://a.b/c?x=1&y=" + url.QueryEscape(secret) + "&z=2",
+		"in a path":                      "https://a.b/" + url.PathEscape(secret) + "/c",
+		"in an address in an address":    "https://a.b/?to=" + url.QueryEscape("https://c.d/?y="+url.QueryEscape(secret)),
+		"in small percent codes":         "https://a.b/?y=" + strings.ToLower(url.QueryEscape(secret)),
+		"in JSON in a string":            nested,
+		"in JSON in a string, twice":     quoted(nested),
+		"with slashes that are escaped":  strings.ReplaceAll(secret, "/", `\/`),
+		"in base64":                      base64.StdEncoding.EncodeToString([]byte("svc:" + secret)),
+		"in base64 at another place":     base64.StdEncoding.EncodeToString([]byte("xx" + secret + "yy")),
+		"in base64 at a third place":     base64.URLEncoding.EncodeToString([]byte("x" + secret + "y")),
+		"in an HTML attribute":           `<a href="/x?y=` + secret + `&amp;z=1">`,
+		"behind another word":            "x" + secret + "y",
+		"in what is called Bearer":       "Authorization: Bearer " + secret,
+		"in a query that is not escaped": "?a=" + secret,
+	} {
+		for label, text := range map[string]string{
+			"application/json":                  `{"token":` + quoted(secret) + `,"other":` + quoted(other) + `,"kept":"k3pt"}`,
+			"application/x-www-form-urlencoded": "token=" + url.QueryEscape(secret) + "&other=" + url.QueryEscape(other) + "&kept=k3pt",
+			"text/plain":                        "kept=k3pt " + other,
+			"application/x-ndjson":              `{"token":` + quoted(secret) + "}\n{\"other\":" + quoted(other) + ",\"kept\":\"k3pt\"}\n",
+			"text/xml":                          "<r><x:token>" + secret + "</x:token><!-- " + other + " --><kept>k3pt</kept></r>",
+			"multipart/form-data; boundary=b": "--b\r\nContent-Disposition: form-data; name=\"token\"\r\n\r\n" + secret + "\r\n--b\r\nContent-Disposition: form-data; name=\"other\"\r\n\r\n" +
+				other + "\r\n--b\r\nContent-Disposition: form-data; name=\"kept\"\r\n\r\nk3pt\r\n--b--\r\n",
+		} {
+			shown, whole := seen(t, label, text, "X-Token: "+secret)
+			coded := strings.TrimRight(base64.StdEncoding.EncodeToString([]byte(secret)), "=")
+			if plain, _ := url.QueryUnescape(shown); strings.Contains(shown, secret) || strings.Contains(plain, secret) || strings.Contains(shown, "s3cret") || strings.Contains(shown, coded[:12]) || strings.Contains(shown, other) {
+				t.Errorf("%s, %s: %s", label, name, shown)
+			}
+			if !whole || !strings.Contains(shown, "k3pt") {
+				t.Errorf("%s, %s: too much is masked: %v %s", label, name, whole, shown)
+			}
+		}
+	}
+}
+
+// TestSecretsByTheirPlace: nothing else says that these are secrets.
+func TestSecretsByTheirPlace(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"Token":"2336412f37fb687f5d51e6e2425","SubscribeURL":"https://sns.a.b/?Action=Confirm&Token=2336412f37fb687f5d51e6e2425"}`: `{"Token": "[masked]","SubscribeURL":"https://sns.a.b/[masked]"}`,
+		`{"data":{"validationCode":"512d38b6-c7b8","validationUrl":"https://rp.a.b:553/validate?id=512d38b6-c7b8&t=2026"}}`:          `{"data":{"validationCode": "[masked]","validationUrl":"https://rp.a.b:553/[masked]"}}`,
+		`{"a":"https://svc:S3@host/x?y=1","b":"https:\/\/user:pa%40ss@h"}`:                                                           `{"a":"https://[masked]@host/x?y=1","b":"https:\/\/[masked]@h"}`,
+		`{"a":"https://b.s3.a.b/k?X-Amz-Credential=AK/1&X-Amz-Expires=60&X-Amz-Signature=abc"}`:                                      `{"a":"https://b.s3.a.b/k?X-Amz-Credential=[masked]&X-Amz-Expires=60&X-Amz-Signature=[masked]"}`,
+		`{"a":"https://x.blob.a.b/c?sv=1&sig=abc%2B&se=2"}`:                                                                          `{"a":"https://x.blob.a.b/c?sv=1&sig=[masked]&se=2"}`,
+		`{"a":"https://hooks.slack.com/services/T0/B0/XX","b":"https://discord.com/api/webhooks/1/XX?wait=1"}`:                       `{"a":"https://hooks.slack.com/[masked]","b":"https://discord.com/api/webhooks/[masked]"}`,
+		`{"response_url":"https://hooks.a.b/commands/1234/5678"}`:                                                                    `{"response_url":"https://hooks.a.b/[masked]"}`,
+		`[{"name":"DB_PASSWORD","value":"S"},{"value":"S","key":"apiKey"},{"name":"PORT","value":"80"}]`:                             `[{"name":"DB_PASSWORD","value":"[masked]"},{"value":"[masked]","key": "[masked]"},{"name":"PORT","value":"80"}]`,
+		`[["Authorization","Bearer S"],["Accept","a/b"]]`:                                                                            `[["Authorization","[masked]"],["Accept","a/b"]]`,
+		`{"otp":482913,"n":482913,"m":4829130}`:                                                                                      `{"otp": "[masked]","n":"[masked]","m":4829130}`,
+		`{"code":"4/0AX4XfWh1","grant_type":"x"}`:                                                                                    `{"code":"4/0AX4XfWh1","grant_type":"x"}`,
+		`{"code":"4a0AX4XfWhabcdefgh","error":{"code":"card_declined"}}`:                                                             `{"code": "[masked]","error":{"code":"card_declined"}}`,
+		"grant_type=authorization_code&code=abc&country=DE":                                                                          "grant_type=authorization_code&code=[masked]&country=DE",
+		"// v1\n{\"password\":\"S\", \"n\": 1}":                                                                                      "// v1\n{\"password\":\"[masked]\", \"n\": 1}",
+		"user: ann\npassword: S x\nport: 80\n":                                                                                       "user: ann\npassword: [masked]\nport: 80\n",
+		"see https://a.b/cb?state=x&code=abc and more":                                                                               "see https://a.b/cb?state=x&code=[masked] and more",
+		"<a><password>S</password><b key='S'/><c>x</c></a>":                                                                          "<a><password>[masked]</password><b key='[masked]'/><c>x</c></a>",
+	} {
+		if shown, _ := seen(t, "", text); shown != want {
+			t.Errorf("%s\nis shown as\n%s\nwant\n%s", text, shown, want)
+		}
+	}
+}
+
+func TestSecretHeaderLines(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{
+		"x-functions-key", "Ocp-Apim-Subscription-Key", "verif-hash", "X-Auth", "X-Session-Id", "Authorization", "Cookie", "Set-Cookie", "X-Hub-Signature-256",
+		"X-Gitlab-Token", "X-Sig", "apikey", "X-Api-Key", "X-Shopify-Hmac-Sha256", "X-CSRF-Token", "X-Client-Secret", "X-User-Password", "Host", "Referer",
+	} {
+		if value, changed := mask.New("").Header(name, "S3", ""); !changed || value != mask.Masked {
+			t.Errorf("%s: %s", name, value)
+		}
+	}
+	for _, name := range []string{"Content-Type", "User-Agent", "X-GitHub-Event", "X-Request-Id", "Author", "X-Monkey", "X-Keyboard", "Content-Length", "X-Pass-Through"} {
+		if value, changed := mask.New("").Header(name, "S3", ""); name != "X-Pass-Through" && (changed || value != "S3") {
+			t.Errorf("%s: %s", name, value)
+		}
+	}
+	m := mask.New("")
+	for range 2 {
+		m.Header("Authorization", "Basic c3ZjOmh1bnRlcjIyMg==", "")
+		m.Header("Stripe-Signature", "t=1795860230,v1=5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd", "")
+		m.Header("Cookie", "session=abcdefgh12345678; theme=dark", "")
+		m.Learned()
+	}
+	if text := m.Text("1795860230 hunter222 v1 5257a869e7ecebeda32affa62cdca3fa51cad7e77a0e56ff536d0ce8e108d8bd, abcdefgh12345678 dark"); text != "1795860230 [masked] v1 [masked], [masked] dark" {
+		t.Error(text)
+	}
+}
+
+// FuzzMask: whatever stands around it, a secret is not shown.
+func FuzzMask(f *testing.F) {
+	for _, s := range []string{`{"a":"%"}`, "a=%&b=", "%25%32%35", `\\\\u00`, "&amp;%", "://@", "<a>%</a>", `[{"name":"token","value":"%"}]`} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		text = strings.Replace(text, "%", "k3ptSecret99", 1)
+		for _, label := range []string{"", "application/json", "text/plain", "multipart/form-data; boundary=b"} {
+			if shown, _ := seen(t, label, text, "X-Token: k3ptSecret99"); strings.Contains(shown, "k3ptSecret99") {
+				t.Errorf("%s: %q is shown as %q", label, text, shown)
+			}
+		}
+	})
+}

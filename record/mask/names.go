@@ -1,0 +1,196 @@
+package mask
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// secretParts are parts of names, in lower case without separators, whose values are secrets or prove
+// a signature.
+var secretParts = [][]byte{
+	[]byte("authorization"), []byte("cookie"), []byte("signature"), []byte("secret"), []byte("token"), []byte("hmac"), []byte("apikey"),
+	[]byte("passw"), []byte("passphrase"), []byte("passcode"), []byte("transmissionsig"), []byte("xauth"), []byte("accesskey"),
+	[]byte("privatekey"), []byte("credential"), []byte("jwt"), []byte("kennwort"),
+}
+
+// secretFields are whole names of fields, too short or too common to be searched for as parts.
+var secretFields = []string{"auth", "pwd", "pass", "pin", "otp", "key", "sig", "sid", "session", "cvc", "cvv", "ssn"}
+
+// secretEnds are words at the end of the name of a field.
+var secretEnds = []string{"key", "sig", "auth", "pwd", "pass", "pin", "otp", "cvc", "cvv", "ssn", "csrf", "xsrf", "code"}
+
+// openKeys are words before key in names of what is no secret.
+var openKeys = []string{
+	"public", "primary", "foreign", "partition", "sort", "object", "idempotency", "lookup", "cache", "translation", "row", "group", "dedup",
+	"deduplication", "issue", "project",
+}
+
+// codeKinds are words before code in names of what somebody logs in or acts with.
+var codeKinds = []string{
+	"auth", "validation", "verification", "device", "user", "security", "confirmation", "otp", "access", "login", "reset", "recovery",
+	"backup", "invite", "invitation", "pass", "mfa", "sms", "activation", "time",
+}
+
+// secretWords are words of names of header lines.
+var secretWords = []string{"key", "sig", "auth", "hash", "session", "sid", "pwd", "pass", "otp", "pin", "csrf", "xsrf"}
+
+// secretHeaders are names of header lines that name the host of the owner, and of signatures whose
+// names do not say so.
+var secretHeaders = []string{
+	"host", "xforwardedhost", "xoriginalhost", "forwarded", "origin", "referer", "xtrellowebhook", "plaidverification",
+}
+
+// ownerHeaders are those among them that name the host of the owner.
+var ownerHeaders = secretHeaders[:6]
+
+// addressWords are words in names of fields whose value is an address that is itself a secret: who has
+// it may confirm, answer or write.
+var addressWords = []string{
+	"subscribe", "unsubscribe", "validation", "validate", "confirm", "confirmation", "verify", "verification", "response", "reset", "invite",
+	"invitation", "magic", "presigned", "signed", "upload", "webhook", "hook", "resume", "activation", "activate", "login", "optout",
+}
+
+// maxName is how many bytes a name of a secret has at most.
+const maxName = 128
+
+// plainName gives a name in lower case without the separators that people choose freely: api_key,
+// Api-Key and apiKey are one name. It is cut to maxName.
+func plainName(name []byte, to *[maxName]byte) []byte {
+	out := to[:0]
+	for _, c := range name[:min(len(name), maxName)] {
+		switch {
+		case c == '-' || c == '_' || c == '.' || c == ' ':
+		case c >= 'A' && c <= 'Z':
+			out = append(out, c+'a'-'A')
+		default:
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// words divides a name at what is no letter and no digit, and where a capital begins a word.
+func words(name []byte) []string {
+	var list []string
+	name = name[:min(len(name), maxName)]
+	isUpper := func(i int) bool { return i < len(name) && name[i] >= 'A' && name[i] <= 'Z' }
+	isLower := func(i int) bool { return i < len(name) && name[i] >= 'a' && name[i] <= 'z' }
+	from := 0
+	end := func(at int) {
+		if at > from {
+			list = append(list, strings.ToLower(string(name[from:at])))
+		}
+		from = at
+	}
+	for i, c := range name {
+		switch {
+		case !isUpper(i) && !isLower(i) && (c < '0' || c > '9') && c < 0x80:
+			end(i)
+			from = i + 1
+		case isUpper(i) && i > 0 && (!isUpper(i-1) || isLower(i+1)): // apiKey, APIKey
+			end(i)
+		}
+	}
+	end(len(name))
+	return list
+}
+
+// strongName tells whether a name says clearly that its value is a secret.
+func strongName(name []byte) bool {
+	var space [maxName]byte
+	plain := plainName(name, &space)
+	return slices.ContainsFunc(secretParts, func(part []byte) bool { return bytes.Contains(plain, part) })
+}
+
+// secretField tells whether the value of a query, form or JSON field looks secret. Of a name
+// such as card[cvc] or user.pass the last part counts too.
+func secretField(name []byte) bool {
+	if len(name) < 3 || len(name) > maxName {
+		return len(name) > maxName && strongName(name)
+	}
+	var space [maxName]byte
+	plain := plainName(name, &space)
+	if len(plain) >= shortestPart && slices.ContainsFunc(secretParts, func(part []byte) bool { return bytes.Contains(plain, part) }) {
+		return true
+	}
+	whole := func(plain []byte) bool {
+		return len(plain) <= longestField && slices.ContainsFunc(secretFields, func(field string) bool { return string(plain) == field })
+	}
+	if whole(plain) {
+		return true
+	}
+	if last := bytes.TrimRight(name, "[]"); bytes.IndexByte(last, '[') >= 0 || bytes.IndexByte(last, '.') >= 0 {
+		if whole(plainName(last[bytes.LastIndexAny(last, "[.")+1:], &space)) {
+			return true
+		}
+		plain = plainName(last, &space)
+	}
+	return slices.ContainsFunc(secretEnds, func(end string) bool { return len(plain) > len(end) && string(plain[len(plain)-len(end):]) == end }) && endsAsSecret(name)
+}
+
+const shortestPart, longestField = len("jwt"), len("session")
+
+// endsAsSecret tells whether the last word of a name is one of secretEnds.
+func endsAsSecret(name []byte) bool {
+	list := words(name)
+	if len(list) < 2 {
+		return false
+	}
+	last, before := list[len(list)-1], list[len(list)-2]
+	switch last {
+	case "key":
+		return !slices.Contains(openKeys, before)
+	case "code":
+		return slices.Contains(codeKinds, before)
+	}
+	return slices.Contains(secretEnds, last)
+}
+
+// secretAddress tells whether the value of a field is an address that is itself a secret.
+func secretAddress(name []byte) bool {
+	name = name[:min(len(name), maxName)]
+	if len(name) < 6 || !endsAsAddress(name) {
+		return false
+	}
+	list := words(name)
+	return slices.ContainsFunc(list[:max(0, len(list)-1)], func(word string) bool { return slices.Contains(addressWords, word) })
+}
+
+func endsAsAddress(name []byte) bool {
+	for _, end := range []string{"url", "uri", "link", "href"} {
+		if len(name) >= len(end) && strings.EqualFold(string(name[len(name)-len(end):]), end) {
+			return true
+		}
+	}
+	return false
+}
+
+// secretHeader tells whether the value of a header line is a secret, or names the host of the owner.
+func secretHeader(name string) bool {
+	var space [maxName]byte
+	return strongName([]byte(name)) || slices.Contains(secretHeaders, string(plainName([]byte(name), &space))) ||
+		slices.ContainsFunc(words([]byte(name)), func(word string) bool { return slices.Contains(secretWords, word) })
+}
+
+func ownerHeader(name string) bool {
+	var space [maxName]byte
+	return slices.Contains(ownerHeaders, string(plainName([]byte(name), &space)))
+}
+
+// looksLikeCode tells whether the value of a field that is called code is one to log in with, and no
+// number of an error or name of a country.
+func looksLikeCode(value []byte) bool {
+	var letters, digits bool
+	for _, c := range value {
+		switch {
+		case c >= '0' && c <= '9':
+			digits = true
+		case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+			letters = true
+		case c <= ' ' || c == '"' || c == '<':
+			return false
+		}
+	}
+	return letters && digits && len(value) >= 16
+}
