@@ -54,8 +54,9 @@ type overviewView struct {
 // Row is one event in a list. The texts of its summary are safe to show.
 type Row struct {
 	*record.Summary
-	Link string
-	Tick bool // with a box
+	Arrived time.Time // first: a row stands at the place of its arrival, also after a replay
+	Link    string
+	Tick    bool // with a box
 	page.Pill
 	Note      string // beside the status, "" = nothing; see stateNote
 	EventType string
@@ -204,7 +205,8 @@ func (v *List) Neighbours(id string) (newer, older string, found bool) {
 // rowOf is the one row of a summary, in lists and in live updates; query is the filter of
 // the list, which the address of the event keeps.
 func rowOf(s *record.Summary, query url.Values) Row {
-	v := Row{Summary: s, Link: page.WithQuery(page.EventPath(s.ID), query), Pill: page.PillOf(s.State, s.Status), Note: StateNote(s)}
+	id, _ := relay.ParseID(s.ID)
+	v := Row{Summary: s, Arrived: id.Time(), Link: page.WithQuery(page.EventPath(s.ID), query), Pill: page.PillOf(s.State, s.Status), Note: StateNote(s)}
 	s.Method, s.Path = record.SafeTextMax(s.Method, 20), record.SafeTextMax(s.Path, shownPath)
 	if s.Provider != nil && s.Provider.EventType != nil {
 		v.EventType = record.SafeTextMax(*s.Provider.EventType, 60)

@@ -41,7 +41,8 @@ function setHidden(el, hidden) { if (el.hidden !== hidden) el.hidden = hidden; }
 function showTimes(from) {
 	for (const t of $$("time", from)) {
 		const at = new Date(t.dateTime), local = localISO(at);
-		if (t.classList.contains("rel")) setText(t, relativeText(at));
+		if (t.className === "rel") setText(t, relativeText(at));
+		else if (t.className === "clock") setText(t, local.slice(11, 19));
 		else if (outsideUTC) setText(t, local.slice(0, t.dataset.length ??= / (\d\d:[\d:.]+)/.exec(t.textContent)[1].length + 11));
 		t.title = outsideUTC ? `${local.slice(0, 19)} (${t.dateTime})` : t.dateTime;
 	}

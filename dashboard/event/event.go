@@ -64,6 +64,9 @@ func (v *eventView) Title() string {
 	return v.Method + " " + v.Path
 }
 
+// Failed tells whether the last answer is an error, or there is none.
+func (v *eventView) Failed() bool { return v.Status == nil || *v.Status >= 400 }
+
 // messageView is a request or a response.
 type messageView struct {
 	Start    string // request or status line

@@ -1,0 +1,65 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+)
+
+// show shows a page in a window of that size; RELAY_LOOK names a folder for pictures.
+func (b *browser) show(path string, width, height int64, name string) {
+	b.t.Helper()
+	b.look("light", width, height)
+	b.open(path)
+	b.until(`document.readyState === "complete" && document.querySelector("#link")?.textContent !== ""`)
+	b.picture(fmt.Sprintf("%s-%d", name, width))
+}
+
+func (b *browser) picture(name string) {
+	b.t.Helper()
+	if dir := os.Getenv("RELAY_LOOK"); dir != "" {
+		must(b.t, os.WriteFile(filepath.Join(dir, name+".png"), do(b, chromedp.CaptureScreenshot()), 0o600))
+	}
+}
+
+// What one looks for first is on the screen of a laptop without a scroll: the answer to a request
+// that failed, and twenty events. The shown times of a list never increase downwards: a replay
+// gave its event a new time at its old place.
+func TestBrowserFitsALaptop(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	r.answers(func([]byte, []byte) string {
+		const body = `{"error":"Cannot read properties of null (reading 'email')","at":"billing.js:41"}`
+		return fmt.Sprintf("HTTP/1.1 500 Internal Server Error\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	})
+	var ids []string
+	for i := range 26 {
+		kind := []string{"customer.subscription.updated", "invoice.paid", "checkout.session.completed"}[i%3]
+		ids = append(ids, r.send(post("/webhooks/stripe", `{"id":"evt_`+fmt.Sprint(i)+`","type":"`+kind+`","data":{"object":{"id":"in_1","amount":1650,"customer_email":null,"lines":[{"id":"il_1","description":"Pro plan"}]}}}`, "Stripe-Signature: t=1,v1=x")).String())
+	}
+	r.replay(ids[20])
+	b := newBrowser(t, r)
+	top := func(sel string) float64 {
+		return value[float64](b, `document.querySelector("`+sel+`").getBoundingClientRect().top`)
+	}
+	for _, size := range [][2]int64{{1440, 900}, {1280, 800}} {
+		b.show("/events/"+ids[20], size[0], size[1], "event")
+		if y := top("#attempt-2 .content"); y > 500 {
+			t.Errorf("at %d x %d the newest answer begins at %.0f", size[0], size[1], y)
+		}
+	}
+	b.show("/events/"+ids[20], 390, 844, "event")
+	if top("#attempt-2") > top("#request-part") {
+		t.Error("on a phone the answer to a request that failed comes behind the request")
+	}
+	b.show("/aliases/hook", 1440, 900, "alias")
+	if n := value[int](b, `[...document.querySelectorAll("#rows > li")].filter(row => row.getBoundingClientRect().bottom <= innerHeight).length`); n < 20 {
+		t.Errorf("%d rows are on the screen, want 20", n)
+	}
+	if !value[bool](b, `[...document.querySelectorAll("#rows time")].every((time, i, all) => !i || all[i - 1].dateTime >= time.dateTime)`) {
+		t.Error("the times of the list are not in its order")
+	}
+}
