@@ -10,16 +10,12 @@ import (
 	"math"
 	"net"
 	"net/http"
-	"net/netip"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"relay"
 	"relay/admission"
 	"relay/sockets"
-	"relay/wire"
 )
 
 // newBase makes the net/http server of the base site. It has no write timeout, because
@@ -47,10 +43,8 @@ func (s *Server) newBase() *http.Server {
 			}
 			return ctx
 		},
-		ConnState: s.trackState,
-		// net/http would answer OPTIONS * itself, also to aliases, and keep it as a request that
-		// was not served: see handedConn.
-		DisableGeneralOptionsHandler: true,
+		ConnState:                    s.trackState,
+		DisableGeneralOptionsHandler: true, // net/http would answer OPTIONS * itself, whatever the host
 	}
 }
 
@@ -92,9 +86,6 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 	switch c := c.(type) {
 	case *handedConn:
 		sock = c.conn
-		if state == http.StateIdle {
-			c.answered()
-		}
 	case *tls.Conn:
 		sock, _ = c.NetConn().(*stallConn)
 	}
@@ -110,18 +101,15 @@ func (s *Server) trackState(c net.Conn, state http.ConnState) {
 // handedKey is the context key of a handedConn.
 type handedKey struct{}
 
-// serveBase routes a request on a connection that net/http owns. A plain connection goes
-// back with the first request to an alias: clients and proxies keep one connection for all
-// hosts of an address.
+// serveBase routes a request on a connection that net/http owns. A plain connection ends with its
+// answer: clients and proxies keep one connection for all hosts of an address, and the next request
+// may be for an alias, which net/http must not read.
 func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
-	h, ok := r.Context().Value(handedKey{}).(*handedConn)
-	switch {
+	switch h, ok := r.Context().Value(handedKey{}).(*handedConn); {
 	case !ok: // TLS, whose name is of the base host
 	case h.state != nil:
 		r.TLS = h.state
-	case s.hosts.find(r.Host).kind == hostAlias && s.takeBack(w, h):
-		return
-	case !h.passOver(r, s.limits):
+	default:
 		w.Header().Set("Connection", "close")
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 2 {
@@ -216,7 +204,7 @@ func (c *conn) handOver() {
 	_ = c.net.SetReadDeadline(time.Time{})
 	var give net.Conn = c.net
 	if t, ok := c.net.(*tls.Conn); !ok || c.w > c.r || c.sni.kind != hostBase {
-		h := &handedConn{Conn: c.net, srv: c.srv, conn: c.sock, from: c.from, early: append([]byte(nil), c.buf[c.r:c.w]...)}
+		h := &handedConn{Conn: c.net, conn: c.sock, early: append([]byte(nil), c.buf[c.r:c.w]...)}
 		if ok {
 			state := t.ConnectionState()
 			h.state = &state
@@ -226,132 +214,26 @@ func (c *conn) handOver() {
 	c.handed = c.srv.handoff.deliver(give, nil)
 }
 
-// takeBack takes a plain connection from net/http and has a conn serve it, from the first
-// byte of the request on that net/http has just parsed: an alias gets that request as it
-// was sent. false means that net/http keeps the connection.
-func (s *Server) takeBack(w http.ResponseWriter, h *handedConn) bool {
-	if h.lost {
-		return false
-	}
-	if _, _, err := http.NewResponseController(w).Hijack(); err != nil {
-		return false
-	}
-	s.resume(h)
-	return true
-}
-
-// resume has a conn serve a plain connection that net/http no longer owns.
-func (s *Server) resume(h *handedConn) {
-	c := &conn{srv: s, sock: h.conn, net: h.conn, from: h.from}
-	c.rewind()
-	before := slices.Concat(h.unserved, h.early)
-	if len(before) > len(c.buf) {
-		c.grow(len(before))
-	}
-	c.w = copy(c.buf, before)
-	s.start(c, (*conn).serve)
-}
-
 // handedConn is a connection of which some bytes were read already.
 type handedConn struct {
 	net.Conn
-	srv   *Server
 	conn  *stallConn
-	from  netip.AddrPort
 	early []byte
 	state *tls.ConnectionState // nil = plain
-
-	// Of a plain connection, the bytes that net/http has read and not served are kept for
-	// takeBack. net/http also reads while a handler runs.
-	mu       sync.Mutex
-	unserved []byte
-	body     int64 // bytes that are still to come of the body of the request that is served
-	lost     bool  // where the next request begins is not known
-	handling bool  // serveBase has the request, and its answer is not written yet
-	refused  bool  // see refuses
-
-	resumeOnce sync.Once
 }
 
 // Read returns the early bytes first.
-func (h *handedConn) Read(p []byte) (n int, err error) {
+func (h *handedConn) Read(p []byte) (int, error) {
 	if len(h.early) > 0 {
-		n = copy(p, h.early)
+		n := copy(p, h.early)
 		h.early = h.early[n:]
-	} else {
-		n, err = h.Conn.Read(p)
+		return n, nil
 	}
-	if h.state == nil {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		skip := min(int64(n), h.body)
-		h.body -= skip
-		h.unserved = append(h.unserved, p[skip:n]...)
-	}
-	return n, err
-}
-
-// passOver forgets the bytes of a request that net/http serves. false means that its end is
-// not known, so that no request may follow on this connection.
-func (h *handedConn) passOver(r *http.Request, limits wire.Limits) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.handling = true
-	_, n, err := wire.Request(h.unserved, limits)
-	if h.lost = err != nil || r.ContentLength < 0; h.lost {
-		h.unserved, h.body = nil, math.MaxInt64
-		return false
-	}
-	there := min(int64(len(h.unserved)-n), r.ContentLength)
-	h.unserved, h.body = append([]byte(nil), h.unserved[n+int(there):]...), r.ContentLength-there
-	return true
-}
-
-// answered notes that the answer of serveBase is written, and another request may come.
-func (h *handedConn) answered() {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.handling = false
-}
-
-// refuses tells whether what net/http writes is its refusal of a request that it does not
-// understand, and that a conn has to read instead: an alias may get it as it is, or has it kept
-// as rejected. net/http closes the connection after a refusal.
-func (h *handedConn) refuses() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.refused && h.state == nil && !h.handling && !h.lost && len(h.unserved) > 0 {
-		head, _, err := wire.Request(h.unserved, h.srv.limits)
-		h.refused = err != nil || h.srv.hosts.find(string(head.Host)).kind == hostAlias
-	}
-	return h.refused
-}
-
-// Write sends what net/http writes, but for its refusals of what a conn has to read.
-func (h *handedConn) Write(p []byte) (int, error) {
-	if h.refuses() {
-		return len(p), nil
-	}
-	return h.Conn.Write(p)
-}
-
-// Close closes the connection, or has a conn read the request that net/http has refused.
-func (h *handedConn) Close() error {
-	h.mu.Lock()
-	refused := h.refused
-	h.mu.Unlock()
-	if !refused {
-		return h.Conn.Close()
-	}
-	h.resumeOnce.Do(func() { h.srv.resume(h) })
-	return nil
+	return h.Conn.Read(p)
 }
 
 // CloseWrite lets net/http send FIN before it closes.
 func (h *handedConn) CloseWrite() error {
-	if h.refuses() {
-		return nil
-	}
 	if c, ok := h.Conn.(interface{ CloseWrite() error }); ok {
 		return c.CloseWrite()
 	}

@@ -64,8 +64,12 @@ func TestReboundNames(t *testing.T) {
 			t.Errorf("%s: %d, want %d", host, resp.StatusCode, want)
 		}
 	}
+	addr, cfg := startTLS(t, o)
 	for _, method := range []string{"CONNECT", "TRACE"} {
-		c := dial(t, addr) // the second request: net/http reads that
+		c, err := dialTLS(t, addr, cfg, "relay.test") // the second request: net/http reads that
+		if err != nil {
+			t.Fatal(err)
+		}
 		br := bufio.NewReader(c)
 		send(t, c, "GET / HTTP/1.1\r\nHost: relay.test\r\n\r\n")
 		readAnswer(t, br, "GET")

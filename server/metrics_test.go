@@ -1,8 +1,8 @@
 package server
 
 import (
-	"bufio"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -52,14 +52,13 @@ func TestMetrics(t *testing.T) {
 	t.Parallel()
 	o, reg := testOptions(t, &upstream{}), prometheus.NewRegistry()
 	o.Registry = reg
+	o.Base = http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
 	s, addr := start(t, o)
 	kept(t, s, addr)
 	say(t, addr, strings.Replace(hello, "Shop", "nobody", 1))
 	say(t, addr, "GET / HTTP/1.1\r\nHost: shop.hooks.test\r\nX : y\r\n\r\n")
 	say(t, addr, "GET / HTTP/2.0\r\nHost: nobody.hooks.test\r\n\r\n")
-	c := dial(t, addr)
-	send(t, c, baseGet)
-	readAnswer(t, bufio.NewReader(c), "GET")
+	send(t, dial(t, addr), baseGet)
 	want := []string{
 		"relay_http_accepted_total{} 5",
 		"relay_http_connections{phase=base} 1",

@@ -4,8 +4,8 @@
 //
 // It reads requests to aliases itself; they never reach net/http or a mux. A
 // connection whose request names the base host is handed over to a net/http server at
-// a request boundary, with the bytes that were read already. Without TLS it comes back
-// the same way.
+// a request boundary, with the bytes that were read already. Without TLS it ends with
+// the answer.
 package server
 
 import (
