@@ -24,6 +24,9 @@ type fileEntry struct {
 // settingName is what a key looks like, also a misspelled one.
 var settingName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
+// maxConfigFile is the most bytes of a file of settings: every setting with comments takes a quarter.
+const maxConfigFile = 64 << 10
+
 // readConfigFile reads the YAML file; its keys are flag names.
 func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) {
 	content, err := os.ReadFile(path)
@@ -32,6 +35,9 @@ func readConfigFile(path string, list []*setting) (map[string]fileEntry, error) 
 	}
 	if err != nil {
 		return nil, fmt.Errorf("--config: %w", err)
+	}
+	if len(content) > maxConfigFile {
+		return nil, fmt.Errorf("%s: it has %d bytes, more than the %d of a file of settings", path, len(content), maxConfigFile)
 	}
 	tree, err := parser.ParseBytes(record.DecodeText(content), 0)
 	if err != nil {

@@ -1,0 +1,30 @@
+package cookie
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"relay"
+	"relay/relaytest"
+)
+
+// TestWorstBytes: the cookies of a stranger are read in time in proportion to their length, and few
+// of them are looked up.
+func TestWorstBytes(t *testing.T) {
+	t.Parallel()
+	site := relay.Site{Base: url.URL{Scheme: "http", Host: "example.com"}}
+	relaytest.WorstBytes(t, 128<<10, func(p []byte) {
+		for _, lines := range [][]string{
+			{string(p)},
+			{Name(site) + "=" + string(p)},
+			{Name(site) + "=a; " + string(p) + "; " + Name(site) + "=b"},
+		} {
+			secrets := Secrets(site, &http.Request{Header: http.Header{"Cookie": lines}})
+			if len(secrets) > maxSessionCookies {
+				t.Errorf("%d secrets", len(secrets))
+			}
+			_, _ = Actor(secrets, func(string) (relay.Actor, error) { return relay.Actor{}, relay.ErrNotFound })
+		}
+	})
+}
