@@ -247,7 +247,7 @@ func TestLongRequests(t *testing.T) {
 		ok, _, _ := client.SendRequest("tcpip-forward", true, ssh.Marshal(forwardRequest{"a", 80}))
 		forwarded <- ok
 	}()
-	eventually(t, 30*time.Second, "the forward waits for the store", func() bool { return c.requests.Load() == 1 })
+	eventually(t, 30*time.Second, "the forward waits for the store", func() bool { return c.requests.waiting.Load() == 1 })
 	long := ssh.Marshal(relay.Target{Bind: "a", URL: strings.Repeat("x", 200<<10)})
 	for range 2 * maxQueuedRequests {
 		if _, _, err := client.SendRequest(relay.TargetRequest, false, long); err != nil {
@@ -255,8 +255,8 @@ func TestLongRequests(t *testing.T) {
 		}
 	}
 	_, _, _ = client.SendRequest(relay.TargetRequest, false, ssh.Marshal(relay.Target{Bind: "a", URL: "http://127.0.0.1:3000"}))
-	eventually(t, 30*time.Second, "the short request waits", func() bool { return c.requests.Load() > 1 })
-	if n := c.requests.Load(); n != 2 {
+	eventually(t, 30*time.Second, "the short request waits", func() bool { return c.requests.waiting.Load() > 1 })
+	if n := c.requests.waiting.Load(); n != 2 {
 		t.Errorf("%d requests wait, so some of the long ones", n)
 	}
 	close(answer)

@@ -12,7 +12,7 @@ import (
 func (c *conn) tunnelChannel(owner int64) link.ChannelOptions {
 	return link.ChannelOptions{
 		Request: channelRequest, EOF: link.EOFUnlessLost, Guarded: true,
-		Explains: c.lazy.Load(), // only clients that dial at the first byte say why they could not
+		Explains: c.announced.lazy.Load(), // only clients that dial at the first byte say why they could not
 		Budget:   c.srv.o.Budget, Account: owner,
 		Cut: func() { c.srv.channelCut(c.Log(), owner) },
 	}

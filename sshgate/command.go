@@ -99,7 +99,7 @@ func (c *conn) isTunnel(ctx context.Context) bool {
 	for {
 		c.mu.Lock()
 		p := &c.purpose
-		if c.clientNotices != nil { // the bundled client forwards nothing beside a command
+		if c.notices.toClient() != nil { // the bundled client forwards nothing beside a command
 			p.tunnel = true
 		}
 		tunnel, began, command, opened := p.tunnel, p.began > 0, p.command, p.opened

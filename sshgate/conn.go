@@ -43,26 +43,22 @@ type conn struct {
 	who      relay.Actor
 	enrolled []string // not nil: the connection is only there to have its key registered, and says this
 	user     string
-	client   string
-	requests atomic.Int64 // jobs that wait or run, see post
-	lazy     atomic.Bool
 
-	answering atomic.Int64 // goroutines for channels that the peer has opened
+	// These own their fields. Where two of their mutexes are held, mu was taken first.
+	requests  requestQueue
+	announced announced
+	notices   notices
+	answering atomic.Int64 // goroutines for channels that the client has opened
 
-	mu            sync.Mutex
-	started       bool
-	lastRequest   chan struct{} // closed when the job that was posted last has ended
-	dead          bool          // the socket is closed
-	draining      bool
-	moves         bool          // the client follows NoticeMoving
-	moving        chan struct{} // made by move, has an element once the last forward has gone to another node
-	forwards      []*forward
-	namedWaiting  int // forwards with a name that were asked for and are not looked at yet
-	purpose       purpose
-	refusals      []shell.Notice
-	clientNotices *noticeSender // made by hello
-	targets       map[string]relay.Target
-	sessions      map[*session]struct{}
+	mu           sync.Mutex // of what the connection is used for
+	started      bool
+	dead         bool // the socket is closed
+	draining     bool
+	moving       chan struct{} // made by move, has an element once the last forward has gone to another node
+	forwards     []*forward
+	namedWaiting int // forwards with a name that were asked for and are not looked at yet
+	purpose      purpose
+	sessions     map[*session]struct{}
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -77,7 +73,6 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	c := &conn{
 		srv:      srv,
 		remote:   sockets.AddrOf(tcp.RemoteAddr()),
-		targets:  map[string]relay.Target{},
 		sessions: map[*session]struct{}{},
 		purpose:  purpose{first: make(chan struct{})},
 	}
@@ -148,7 +143,8 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 			_ = c.Close()
 			return
 		}
-		c.who, c.enrolled, c.user, c.client = who, enrolled, sc.User(), login.ClientName(sc.ClientVersion())
+		c.who, c.enrolled, c.user = who, enrolled, sc.User()
+		c.announced.setClient(login.ClientName(sc.ClientVersion()))
 		c.sc = sc.Conn
 		c.SetLog(c.Log().With("account", who.AccountName))
 		c.mu.Lock()
@@ -206,7 +202,7 @@ func (c *conn) cameBack() {
 func (c *conn) closeIdle() {
 	c.mu.Lock()
 	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && c.moving == nil && !c.dead
-	if unused && (c.requests.Load() > 0 || c.InUse() > 0) { // a request to a canceled forward may be under way
+	if unused && (c.requests.waiting.Load() > 0 || c.InUse() > 0) { // a request to a canceled forward may be under way
 		unused = false
 		c.idle.Reset(time.Second)
 	}
@@ -226,41 +222,5 @@ func (c *conn) updateIdleTimer() {
 		c.idle.Reset(c.srv.o.IdleClose)
 	} else {
 		c.idle.Stop()
-	}
-}
-
-// maxQueuedRequests is how many global requests may wait for their answer. OpenSSH sends
-// one for each -R, all at once.
-const maxQueuedRequests = 256
-
-// post runs a job after those that were posted before it, and never blocks. More than
-// maxQueuedRequests end the connection.
-func (c *conn) post(job func()) {
-	if c.requests.Add(1) > maxQueuedRequests {
-		c.Log().Warn("too many unanswered ssh requests")
-		_ = c.Close()
-		return
-	}
-	done := make(chan struct{})
-	c.mu.Lock()
-	before := c.lastRequest
-	c.lastRequest = done
-	c.mu.Unlock()
-	run := func() {
-		defer close(done)
-		defer c.requests.Add(-1)
-		if before != nil {
-			select {
-			case <-before:
-			case <-c.Context().Done(): // the job before may be left in x/crypto
-			}
-		}
-		if c.Context().Err() == nil {
-			job()
-		}
-	}
-	if !c.Go("request", run) { // the connection has ended, and with it the jobs before this one
-		c.requests.Add(-1)
-		close(done)
 	}
 }

@@ -62,11 +62,11 @@ func (c *conn) endSessions(exit int) {
 		s.Stop(exit)
 		ends = append(ends, s.over)
 	}
-	if c.clientNotices != nil {
-		c.clientNotices.End()
-		ends = append(ends, c.clientNotices.sent)
-	}
 	c.mu.Unlock()
+	if q := c.notices.toClient(); q != nil {
+		q.End()
+		ends = append(ends, q.sent)
+	}
 	limit := time.After(time.Second)
 	for _, ended := range ends {
 		select {
@@ -141,7 +141,7 @@ func (c *conn) move() {
 	}
 	moving := make(chan struct{}, 1)
 	c.moving = moving
-	waits := c.moves && len(c.forwards) > 0
+	waits := c.announced.follows() && len(c.forwards) > 0
 	c.mu.Unlock()
 	c.notify(shell.Notice{
 		Kind:    relay.NoticeMoving,

@@ -19,7 +19,6 @@ import (
 
 const (
 	maxForwards = 16
-	maxTargets  = 64
 	// maxBindLength is longer than every sensible bind string or user name.
 	maxBindLength = 300
 	// givenPort answers a request for port 0; it is the port that every document
@@ -68,44 +67,6 @@ func (f *forward) attachment() relay.Attachment {
 	return f.att
 }
 
-// hello is the bundled client saying what it can do.
-func (c *conn) hello(payload []byte) bool {
-	var h relay.Hello
-	if link.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
-		return false
-	}
-	c.lazy.Store(h.Flags&relay.HelloLazyDial != 0)
-	c.mu.Lock()
-	c.client = "relay " + record.SafeTextMax(h.Version, 48)
-	c.moves = h.Flags&relay.HelloMoves != 0
-	first := c.clientNotices == nil
-	if first {
-		c.clientNotices = &noticeSender{Queue: shell.NewQueue[shell.Notice](), sent: make(chan struct{})}
-	}
-	notices := c.clientNotices
-	c.mu.Unlock()
-	return !first || c.Go("notices", func() { c.sendNotices(notices) })
-}
-
-// target is the bundled client saying what it will dial.
-func (c *conn) target(payload []byte) bool {
-	var t relay.Target
-	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
-		return false
-	}
-	// It becomes the value of a line of requests.
-	if strings.ContainsFunc(t.HostHeader, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
-		return false
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if _, known := c.targets[t.Bind]; !known && len(c.targets) >= maxTargets {
-		return false
-	}
-	c.targets[t.Bind] = t
-	return true
-}
-
 // askForward reads a request for a forward when it comes, before those ahead of it are
 // answered: they need to know of it. It returns nil for one that is malformed.
 func (c *conn) askForward(payload []byte) *forward {
@@ -144,13 +105,11 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 		f.port = givenPort
 		reply = link.Marshal(struct{ Port uint32 }{givenPort})
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	target := c.targets[f.asked.Bind]
+	client, target := c.announced.of(f.asked.Bind)
 	f.info = relay.TunnelInfo{
 		ID:         "tun_" + rand.Text(), // no other tunnel of any node has it
 		Account:    c.who.Account,
-		Client:     c.client,
+		Client:     client,
 		Remote:     c.remote,
 		User:       c.who.AccountName,
 		Since:      time.Now(),
@@ -307,7 +266,7 @@ func (c *conn) attach(f *forward) {
 		f.att = att
 		gone = !slices.Contains(c.forwards, f)
 		if !gone {
-			c.notifyLocked(f.online())
+			c.notify(f.online())
 		}
 		c.mu.Unlock()
 		if stale && !gone {

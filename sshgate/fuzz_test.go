@@ -72,11 +72,11 @@ func FuzzPayloads(f *testing.F) {
 		if e := dialFailure(p); e != nil && (unsafeText(e.Detail) || relay.Status(e.Code) == 500) {
 			t.Errorf("dial failure %q: %v", p, e)
 		}
-		c := &conn{Conn: ended, targets: map[string]relay.Target{}} // starts no goroutines
+		c := &conn{Conn: ended} // starts no goroutines
 		c.hello(p)
 		c.target(p)
-		if unsafeText(c.client) {
-			t.Errorf("client name %q", c.client)
+		if unsafeText(c.announced.client) {
+			t.Errorf("client name %q", c.announced.client)
 		}
 		if name := login.ClientName(p); unsafeText(name) {
 			t.Errorf("client name %q", name)

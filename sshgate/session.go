@@ -34,7 +34,6 @@ type session struct {
 	ch      *link.Channel
 	ctx     context.Context // ends with the channel, or by Stop with an exitCode as its cause
 	cancel  context.CancelCauseFunc
-	notices *shell.Queue[shell.Notice] // under conn.mu; nil where nobody listens
 	screen  shell.Screen
 	running atomic.Int64  // goroutines of the session beside its own
 	over    chan struct{} // closed when the session has ended
@@ -121,6 +120,7 @@ func (c *conn) removeSession(s *session) {
 func (c *conn) forgetSession(s *session) {
 	if s.ended && s.running.Load() == 0 {
 		delete(c.sessions, s)
+		c.notices.forget(s)
 		c.updateIdleTimer()
 	}
 }
@@ -247,12 +247,12 @@ func (s *session) SubscribeNotices() (online, refused []shell.Notice, further *s
 			online = append(online, f.online())
 		}
 	}
-	s.notices = shell.NewQueue[shell.Notice]()
-	return online, slices.Clone(s.c.refusals), s.notices
+	refused, further = s.c.notices.subscribe(s)
+	return online, refused, further
 }
 
 // RequestsPending implements shell.Session.
-func (s *session) RequestsPending() bool { return s.c.requests.Load() > 0 }
+func (s *session) RequestsPending() bool { return s.c.requests.waiting.Load() > 0 }
 
 // Holds implements shell.Session.
 func (s *session) Holds(alias int64) bool {
@@ -300,75 +300,6 @@ func (s *session) left() {
 	defer s.c.mu.Unlock()
 	s.c.forgetSession(s)
 }
-
-// maxRefused is how many refusals are kept for a session that comes later.
-const maxRefused = 32
-
-// notify gives a notice to every session, and keeps refusals for later ones.
-func (c *conn) notify(n shell.Notice) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.notifyLocked(n)
-}
-
-// notifyLocked is notify with mu held.
-func (c *conn) notifyLocked(n shell.Notice) {
-	if n.Kind == relay.NoticeRefused {
-		c.srv.metrics.forwardRefused(n.Code)
-		if len(c.refusals) < maxRefused {
-			c.refusals = append(c.refusals, n)
-		}
-	}
-	for s := range c.sessions {
-		if s.notices != nil {
-			s.notices.Put(n, 0)
-		}
-	}
-	if c.clientNotices != nil {
-		c.clientNotices.Put(n, 0)
-	}
-}
-
-// noticeSender sends the notices of a connection to the bundled client.
-type noticeSender struct {
-	*shell.Queue[shell.Notice]
-	sent chan struct{} // closed when the last notice has been sent
-}
-
-// sendNotices sends notices in their order until the connection ends, or until all are sent
-// after end. It has its own goroutine because a write to a stalled peer blocks.
-func (c *conn) sendNotices(q *noticeSender) {
-	defer close(q.sent)
-	for {
-		waiting, _, ended := q.Take()
-		for _, n := range waiting {
-			m := relay.Notice{Kind: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message}
-			switch {
-			case n.Kind == relay.NoticeStopping:
-				m.RetryAfterMs = retryAfterMs
-			case n.Kind == relay.NoticeOnline && c.srv.hasOtherNodes():
-				m.RetryAfterMs = lossSpreadMs
-			}
-			if _, _, err := c.SendRequest(c.Context(), relay.NoticeRequest, false, link.Marshal(m)); err != nil {
-				return
-			}
-		}
-		if ended {
-			return
-		}
-		select {
-		case <-q.Wake:
-		case <-c.Context().Done():
-			return
-		}
-	}
-}
-
-// retryAfterMs is how long a client waits before it connects again to a relay that stops.
-const retryAfterMs = 250
-
-// lossSpreadMs is the time over which the clients of a lost node come to the others.
-const lossSpreadMs = 2000
 
 // sayEnrolled runs a session of such a connection. A shell ends well, a command is refused.
 func (s *session) sayEnrolled(command string) int {

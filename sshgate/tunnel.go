@@ -28,7 +28,7 @@ type forwardedOpen struct {
 func (f *forward) Heard() time.Duration { return f.c.Sock.SilentFor() }
 
 // LazyDial tells whether the peer said that it dials at the first byte.
-func (f *forward) LazyDial() bool { return f.c.lazy.Load() }
+func (f *forward) LazyDial() bool { return f.c.announced.lazy.Load() }
 
 // Info describes the tunnel.
 func (f *forward) Info() relay.TunnelInfo { return f.info }

@@ -161,9 +161,9 @@ func TestTargetsThatAreNone(t *testing.T) {
 			t.Error(ok, err)
 		}
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.targets) != 0 {
+	c.announced.mu.Lock()
+	defer c.announced.mu.Unlock()
+	if len(c.announced.targets) != 0 {
 		t.Error("kept")
 	}
 }

@@ -1,0 +1,83 @@
+package sshgate
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"relay"
+	"relay/link"
+	"relay/record"
+)
+
+// maxTargets is how many targets a client may announce.
+const maxTargets = 64
+
+// announced is what a client says of itself.
+type announced struct {
+	lazy atomic.Bool // it dials at the first byte
+
+	mu      sync.Mutex
+	client  string // such as OpenSSH_9.2p1
+	moves   bool   // it follows NoticeMoving
+	targets map[string]relay.Target
+}
+
+func (a *announced) setClient(name string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.client = name
+}
+
+// of returns the name of the client and the target that it has announced for a bind string.
+func (a *announced) of(bind string) (client string, target relay.Target) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.client, a.targets[bind]
+}
+
+// follows reports whether the client follows NoticeMoving.
+func (a *announced) follows() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.moves
+}
+
+// hello is the bundled client saying what it can do.
+func (c *conn) hello(payload []byte) bool {
+	var h relay.Hello
+	if link.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
+		return false
+	}
+	a := &c.announced
+	a.lazy.Store(h.Flags&relay.HelloLazyDial != 0)
+	a.mu.Lock()
+	a.client = "relay " + record.SafeTextMax(h.Version, 48)
+	a.moves = h.Flags&relay.HelloMoves != 0
+	a.mu.Unlock()
+	q, first := c.notices.sender()
+	return !first || c.Go("notices", func() { c.sendNotices(q) })
+}
+
+// target is the bundled client saying what it will dial.
+func (c *conn) target(payload []byte) bool {
+	var t relay.Target
+	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {
+		return false
+	}
+	// It becomes the value of a line of requests.
+	if strings.ContainsFunc(t.HostHeader, func(r rune) bool { return r <= ' ' || r == 0x7f }) {
+		return false
+	}
+	a := &c.announced
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, known := a.targets[t.Bind]; !known && len(a.targets) >= maxTargets {
+		return false
+	}
+	if a.targets == nil {
+		a.targets = map[string]relay.Target{}
+	}
+	a.targets[t.Bind] = t
+	return true
+}

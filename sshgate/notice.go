@@ -1,0 +1,121 @@
+package sshgate
+
+import (
+	"slices"
+	"sync"
+
+	"relay"
+	"relay/link"
+	"relay/sshgate/shell"
+)
+
+// maxRefused is how many refusals are kept for a session that comes later.
+const maxRefused = 32
+
+// notices are what is told to the sessions of a connection and to the bundled client.
+type notices struct {
+	mu        sync.Mutex
+	refusals  []shell.Notice
+	listeners map[*session]*shell.Queue[shell.Notice]
+	client    *noticeSender // made by hello
+}
+
+// subscribe returns the refusals so far, and gets a session all notices that follow.
+func (l *notices) subscribe(s *session) (refused []shell.Notice, further *shell.Queue[shell.Notice]) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listeners == nil {
+		l.listeners = map[*session]*shell.Queue[shell.Notice]{}
+	}
+	further = shell.NewQueue[shell.Notice]()
+	l.listeners[s] = further
+	return slices.Clone(l.refusals), further
+}
+
+// forget ends what subscribe began.
+func (l *notices) forget(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.listeners, s)
+}
+
+// put gives a notice to all.
+func (l *notices) put(n shell.Notice) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n.Kind == relay.NoticeRefused && len(l.refusals) < maxRefused {
+		l.refusals = append(l.refusals, n)
+	}
+	for _, further := range l.listeners {
+		further.Put(n, 0)
+	}
+	if l.client != nil {
+		l.client.Put(n, 0)
+	}
+}
+
+// sender returns what sends notices to the bundled client, which is new once.
+func (l *notices) sender() (q *noticeSender, isNew bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.client == nil {
+		l.client, isNew = &noticeSender{Queue: shell.NewQueue[shell.Notice](), sent: make(chan struct{})}, true
+	}
+	return l.client, isNew
+}
+
+// toClient returns what sends notices to the bundled client, nil for another client.
+func (l *notices) toClient() *noticeSender {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.client
+}
+
+// notify gives a notice to every session, and keeps refusals for later ones.
+func (c *conn) notify(n shell.Notice) {
+	if n.Kind == relay.NoticeRefused {
+		c.srv.metrics.forwardRefused(n.Code)
+	}
+	c.notices.put(n)
+}
+
+// noticeSender sends the notices of a connection to the bundled client.
+type noticeSender struct {
+	*shell.Queue[shell.Notice]
+	sent chan struct{} // closed when the last notice has been sent
+}
+
+// sendNotices sends notices in their order until the connection ends, or until all are sent
+// after end. It has its own goroutine because a write to a stalled client blocks.
+func (c *conn) sendNotices(q *noticeSender) {
+	defer close(q.sent)
+	for {
+		waiting, _, ended := q.Take()
+		for _, n := range waiting {
+			m := relay.Notice{Kind: n.Kind, Alias: n.Alias, Code: n.Code, Message: n.Message}
+			switch {
+			case n.Kind == relay.NoticeStopping:
+				m.RetryAfterMs = retryAfterMs
+			case n.Kind == relay.NoticeOnline && c.srv.hasOtherNodes():
+				m.RetryAfterMs = lossSpreadMs
+			}
+			if _, _, err := c.SendRequest(c.Context(), relay.NoticeRequest, false, link.Marshal(m)); err != nil {
+				return
+			}
+		}
+		if ended {
+			return
+		}
+		select {
+		case <-q.Wake:
+		case <-c.Context().Done():
+			return
+		}
+	}
+}
+
+// retryAfterMs is how long a client waits before it connects again to a relay that stops.
+const retryAfterMs = 250
+
+// lossSpreadMs is the time over which the clients of a lost node come to the others.
+const lossSpreadMs = 2000

@@ -1,0 +1,52 @@
+package sshgate
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// maxQueuedRequests is how many global requests may wait for their answer. OpenSSH sends
+// one for each -R, all at once.
+const maxQueuedRequests = 256
+
+// requestQueue orders the global requests of a connection, and the starts of its sessions behind
+// them.
+type requestQueue struct {
+	waiting atomic.Int64 // jobs that wait or run
+
+	mu   sync.Mutex
+	last chan struct{} // closed when the job that was posted last has ended
+}
+
+// post runs a job after those that were posted before it, and never blocks. More than
+// maxQueuedRequests end the connection.
+func (c *conn) post(job func()) {
+	q := &c.requests
+	if q.waiting.Add(1) > maxQueuedRequests {
+		c.Log().Warn("too many unanswered ssh requests")
+		_ = c.Close()
+		return
+	}
+	done := make(chan struct{})
+	q.mu.Lock()
+	before := q.last
+	q.last = done
+	q.mu.Unlock()
+	run := func() {
+		defer close(done)
+		defer q.waiting.Add(-1)
+		if before != nil {
+			select {
+			case <-before:
+			case <-c.Context().Done(): // the job before may be left in x/crypto
+			}
+		}
+		if c.Context().Err() == nil {
+			job()
+		}
+	}
+	if !c.Go("request", run) { // the connection has ended, and with it the jobs before this one
+		q.waiting.Add(-1)
+		close(done)
+	}
+}
