@@ -101,7 +101,7 @@ func (n *accents) shown(r rune) bool {
 	switch {
 	case r >= 0x20 && r < 0x7f:
 		*n = 0
-	case r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0xa0 && (r&0xfffe == 0xfffe || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, blank)):
+	case r < 0x20 || r >= 0x7f && r < 0xa0 || r >= 0xa0 && (r&0xfffe == 0xfffe || unicode.In(r, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, blankRunes)):
 		// It moves the cursor, turns the text or cannot be seen.
 		*n = noLetter
 		return false
@@ -115,9 +115,9 @@ func (n *accents) shown(r rune) bool {
 	return true
 }
 
-// blank are letters and marks that show nothing although Unicode does not count
+// blankRunes are letters and marks that show nothing although Unicode does not count
 // them as format characters, and places that it keeps for such ones.
-var blank = &unicode.RangeTable{
+var blankRunes = &unicode.RangeTable{
 	R16: []unicode.Range16{
 		{Lo: 0x034f, Hi: 0x034f, Stride: 1}, // combining grapheme joiner
 		{Lo: 0x115f, Hi: 0x1160, Stride: 1}, // Hangul fillers

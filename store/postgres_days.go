@@ -255,7 +255,7 @@ type dayWeight struct {
 	Bytes  int64 `db:"bytes"`
 }
 
-// dayStays reports whether an event of a day has not expired; see held. It reads only a few
+// dayStays reports whether an event of a day has not expired; see heldEvents. It reads only a few
 // rows by indexes, because it is called again while the tables are locked. Events of a removed
 // alias have expired; those of an alias without retention never expire.
 func dayStays(q db.Query, day pastDay, now time.Time, retention time.Duration) (stays bool, err error) {

@@ -104,10 +104,10 @@ func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
 }
 
-// held is a condition that is true for events that retention must keep: an attempt is
+// heldEvents is a condition that is true for events that retention must keep: an attempt is
 // queued or being delivered, a person pinned it, or a share can still be used. Its parameter is the current
 // time.
-const held = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.event_id = e.id)
+const heldEvents = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.event_id = e.id)
 	OR EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = e.id AND a.state = 1)
 	OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id = e.id AND em.pinned = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
@@ -118,7 +118,7 @@ func removable(now time.Time) (string, []any) {
 	if now.IsZero() {
 		return `1 = 1`, nil
 	}
-	return `NOT ` + held, []any{db.Micros(now)}
+	return `NOT ` + heldEvents, []any{db.Micros(now)}
 }
 
 // removalCandidates returns the oldest events of an alias with ids between after and
