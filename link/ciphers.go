@@ -2,21 +2,27 @@ package link
 
 import (
 	"runtime"
+	"slices"
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/sys/cpu"
 )
 
-// Ciphers lists what is offered. The client's order decides, and OpenSSH prefers
-// chacha20, which halves the throughput of a CPU with AES: there it is not
-// offered. CTR with encrypt-then-MAC stays for old clients. Dropbear knows
-// neither GCM nor encrypt-then-MAC; chacha20 is the only sound choice it has.
-func Ciphers(gcm bool) []string {
-	list := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM}
-	if !gcm {
-		list = append([]string{ssh.CipherChaCha20Poly1305}, list...)
+// Ciphers lists what is offered to a peer that itself offers the ciphers of peer; nil = not known.
+// The order of the client decides, and OpenSSH's own puts chacha20 and CTR before AES-GCM. Chacha20
+// halves the throughput of a CPU with AES, and CTR has each packet hashed beside: so a client that
+// knows AES-GCM is offered nothing else there. Others get CTR with encrypt-then-MAC, as paramiko needs
+// it, and chacha20, the only sound choice of dropbear.
+func Ciphers(peer []string) []string {
+	gcm := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM}
+	others := []string{ssh.CipherAES256CTR, ssh.CipherAES128CTR}
+	switch {
+	case !HasAES():
+		return slices.Concat([]string{ssh.CipherChaCha20Poly1305}, gcm, others)
+	case slices.ContainsFunc(peer, func(c string) bool { return slices.Contains(gcm, c) }):
+		return gcm
 	}
-	return append(list, ssh.CipherAES256CTR, ssh.CipherAES128CTR)
+	return slices.Concat(gcm, []string{ssh.CipherChaCha20Poly1305}, others)
 }
 
 // HasAES reports whether the CPU has instructions for AES-GCM.

@@ -56,8 +56,12 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 		_ = c.Close()
 		return nil
 	}
+	c.login.SetCiphers(c.Sock.PeerCiphers(kexInitWait))
 	return c.Sock
 }
+
+// kexInitWait is how long a client that does not say which ciphers it knows is waited for.
+const kexInitWait = 500 * time.Millisecond
 
 // takeSlot takes the place of a new connection among the clients, or, where there is none, one
 // of those kept for other nodes until the connection has said what it is; full is then why. It

@@ -291,7 +291,7 @@ func (g *Login) Config() *ssh.ServerConfig {
 	return &ssh.ServerConfig{
 		Config: ssh.Config{
 			KeyExchanges: []string{ssh.KeyExchangeMLKEM768X25519, ssh.KeyExchangeCurve25519},
-			Ciphers:      link.Ciphers(link.HasAES() && !strings.HasPrefix(g.version, "SSH-2.0-dropbear")),
+			Ciphers:      link.Ciphers(g.ciphers),
 			MACs:         []string{ssh.HMACSHA256ETM, ssh.HMACSHA512ETM},
 		},
 		PublicKeyAuthAlgorithms: []string{

@@ -102,6 +102,7 @@ type Login struct {
 	peer   context.Context // ends when a read has failed, at the latest with the connection
 
 	version       string                    // of the peer, as it said it; set before the handshake
+	ciphers       []string                  // that the peer offers; nil = not known
 	rightsVersion int64                     // Options.RightsVersion when it was asked whose key it is
 	evicted       chan struct{}             // closed when the login has waited for a person and is evicted
 	lookups       atomic.Int64              // questions to the store that have no answer yet
@@ -143,6 +144,9 @@ func (g *Login) Extend(d time.Duration) {
 
 // SetVersion notes the version line of the peer.
 func (g *Login) SetVersion(version string) { g.version = version }
+
+// SetCiphers notes which ciphers the peer offers; nil = not known.
+func (g *Login) SetCiphers(list []string) { g.ciphers = list }
 
 // RightsVersion returns what Options.RightsVersion was when it was asked whose key it is.
 func (g *Login) RightsVersion() int64 { return g.rightsVersion }

@@ -190,7 +190,7 @@ func (l *nodeLink) dial() (*link.Conn, error) {
 		User: l.o.Nodes.NodeID(), ClientVersion: ClientVersion,
 		Auth:            []ssh.AuthMethod{ssh.PublicKeys(l.o.Key)},
 		HostKeyCallback: ssh.FixedHostKey(key), HostKeyAlgorithms: []string{key.Type()},
-		Config: ssh.Config{Ciphers: link.Ciphers(link.HasAES())},
+		Config: ssh.Config{Ciphers: link.Ciphers(nil)},
 	})
 	if err == nil {
 		return pc, nil

@@ -30,7 +30,7 @@ const (
 func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 	nodes, refreshed := n.o.Nodes, false
 	config := &ssh.ServerConfig{
-		Config:                  ssh.Config{Ciphers: link.Ciphers(link.HasAES())},
+		Config:                  ssh.Config{Ciphers: link.Ciphers(nil)},
 		PublicKeyAuthAlgorithms: []string{ssh.KeyAlgoED25519},
 		MaxAuthTries:            1,
 		ServerVersion:           n.o.ServerVersion,

@@ -1,0 +1,75 @@
+package link
+
+import (
+	"bytes"
+	"encoding/binary"
+	"strings"
+	"time"
+)
+
+// maxKexInit is the longest first packet that PeerCiphers reads: OpenSSH's has 1.5 KiB.
+const maxKexInit = 8 << 10
+
+// msgKexInit is the number of SSH_MSG_KEXINIT (RFC 4253, section 12).
+const msgKexInit = 20
+
+// PeerCiphers looks at the peer's first packet before x/crypto does, whose offer is settled before it
+// reads that, and returns the ciphers that the peer offers for what it sends. It returns nil when
+// the packet does not come within wait, since a peer may wait for ours first, or is not a KEXINIT. It
+// is called after ExchangeVersions. A peer sends both without waiting, so that this takes half a
+// round trip.
+func (s *Socket) PeerCiphers(wait time.Duration) []string {
+	end := bytes.IndexByte(s.ahead, '\n')
+	if end < 0 {
+		return nil
+	}
+	_ = s.Conn.SetReadDeadline(time.Now().Add(wait))
+	defer func() { _ = s.Conn.SetReadDeadline(time.Time{}) }()
+	buf := make([]byte, maxKexInit)
+	n := copy(buf, s.ahead)
+	for {
+		s.ahead = buf[:n]
+		if ciphers, complete := offeredCiphers(buf[end+1 : n]); complete || n == len(buf) {
+			return ciphers
+		}
+		got, err := s.Conn.Read(buf[n:])
+		if got > 0 {
+			n += got
+			s.loginBytes += got
+			s.heard.Store(s.now())
+		}
+		if err != nil { // after the deadline, or one that the next read of x/crypto meets again
+			s.ahead = buf[:n]
+			return nil
+		}
+	}
+}
+
+// offeredCiphers returns the third list of names in a KEXINIT packet that is not encrypted yet (RFC
+// 4253, sections 6 and 7.1). complete is false while bytes of it are missing.
+func offeredCiphers(p []byte) (ciphers []string, complete bool) {
+	if len(p) < 5 {
+		return nil, false
+	}
+	length, padding := binary.BigEndian.Uint32(p), int(p[4])
+	if length > maxKexInit-4-maxVersion || int(length) < padding+1 {
+		return nil, true
+	}
+	if len(p) < 4+int(length) {
+		return nil, false
+	}
+	p = p[5 : 4+int(length)-padding]
+	if len(p) < 17 || p[0] != msgKexInit {
+		return nil, true
+	}
+	p = p[17:] // after the cookie
+	var list string
+	for range 3 { // key exchanges, host keys, ciphers
+		if len(p) < 4 || uint64(len(p)) < 4+uint64(binary.BigEndian.Uint32(p)) {
+			return nil, true
+		}
+		size := int(binary.BigEndian.Uint32(p))
+		list, p = string(p[4:4+size]), p[4+size:]
+	}
+	return strings.Split(list, ","), true
+}
