@@ -42,7 +42,7 @@ var allowedImports = map[string][]string{
 	"relay/server/certs":      {"relay"},
 	"relay/cli":               {"relay", "relay/wire", "relay/signature", "relay/record", "relay/record/body"},
 	"relay/sshgate":           {"relay", "relay/wire", "relay/record", "relay/cli", "relay/admission", "relay/sshgate/shell", "relay/budget", "relay/sockets", "relay/link", "relay/sshgate/node", "relay/sshgate/login"},
-	"relay/sshgate/login":     {"relay", "relay/admission", "relay/link", "relay/record", "relay/sockets", "relay/sshgate/shell"},
+	"relay/sshgate/login":     {"relay", "relay/cli", "relay/admission", "relay/link", "relay/record", "relay/sockets", "relay/sshgate/shell"},
 	"relay/sshgate/node":      {"relay", "relay/budget", "relay/link", "relay/record", "relay/sockets"},
 	"relay/admission":         {},
 	"relay/sshgate/shell":     {"relay", "relay/record", "relay/cli"},

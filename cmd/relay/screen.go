@@ -58,7 +58,7 @@ func (s *upScreen) message(m *client.Message) {
 	case client.TypeHello:
 		if !s.helloShown {
 			s.helloShown = true
-			s.line("Connected to relay " + m.Host)
+			s.line(cli.ConnectedLine(m.Host))
 		}
 	case relay.NoticeOnline:
 		s.online(m)
@@ -125,11 +125,11 @@ func (s *upScreen) online(m *client.Message) {
 		return
 	}
 	s.shown[m.Alias] = true
-	s.line("Alias " + m.Alias + " is online")
-	s.line("Public URL    " + m.URL)
 	for _, f := range s.forwards {
 		if client.SameAlias(f.Alias, m.Alias) {
-			s.line("Local target  " + f.Target.URL)
+			for _, line := range cli.OnlineLines(m.Alias, m.URL, f.Target.URL) {
+				s.line(line)
+			}
 		}
 	}
 	if s.ready {
@@ -141,7 +141,7 @@ func (s *upScreen) tellQueued() {
 	for _, f := range s.forwards {
 		alias := cli.AliasLabel(f.Alias)
 		if n := s.queued[alias]; n > 0 {
-			s.line(record.Count(n, "event", "events") + " queued while offline; press R or run: relay replay-queued " + alias)
+			s.line(cli.QueuedLine(alias, n))
 			s.queued[alias] = 0
 		}
 	}
@@ -154,7 +154,7 @@ func (s *upScreen) connected(again bool) {
 	if again {
 		s.say("connected to the relay again")
 	} else {
-		s.line("Press Ctrl+C to disconnect")
+		s.line(cli.Disconnect)
 	}
 	s.ready, s.reason = true, ""
 	s.tellQueued()

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"relay"
+	"relay/cli"
 	"relay/record"
-	"relay/sshgate/shell"
 )
 
 // greeting is what everybody reads at login, with -N too: account, aliases, what
@@ -131,7 +131,7 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 		words = append(words, "paused: all is queued until this is switched off in the dashboard")
 	}
 	if st.QueuedEvents > 0 {
-		words = append(words, shell.QueuedEvents(st.QueuedEvents)+"; to send: replay-queued")
+		words = append(words, cli.Queued(st.QueuedEvents)+"; to send: replay-queued")
 	}
 	if waiting := st.Queued - st.QueuedEvents; waiting > 0 {
 		words = append(words, fmt.Sprintf("%d waiting to go out", waiting))

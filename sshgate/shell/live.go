@@ -60,7 +60,7 @@ func (v *live) run() int {
 		}
 		return cli.ExitFailure
 	}
-	v.line("Connected to relay " + v.Site.Base.Hostname())
+	v.line(cli.ConnectedLine(v.Site.Base.Hostname()))
 	for _, n := range online {
 		v.online(n)
 	}
@@ -71,7 +71,7 @@ func (v *live) run() int {
 		}
 		return cli.ExitTaken
 	}
-	v.line("Press Ctrl+C to disconnect")
+	v.line(cli.Disconnect)
 	for _, n := range online {
 		v.queued(n)
 	}
@@ -229,9 +229,9 @@ func (v *live) online(n Notice) bool {
 		return false
 	}
 	v.shown[n.Alias] = true
-	v.line("Alias " + n.Alias + " is online")
-	v.line("Public URL    " + v.Site.AliasURL(n.Alias))
-	v.line("Local target  " + cmp.Or(n.Target, "as given in your -R"))
+	for _, line := range cli.OnlineLines(n.Alias, v.Site.AliasURL(n.Alias), cmp.Or(n.Target, "as given in your -R")) {
+		v.line(line)
+	}
 	return true
 }
 
@@ -240,7 +240,7 @@ func (v *live) queued(n Notice) {
 	defer cancel()
 	st, err := v.Tunnels.Status(ctx, []relay.Alias{*n.Of})
 	if err == nil && len(st) == 1 && st[0].QueuedEvents > 0 {
-		v.line(fmt.Sprintf("%s; press R or run: relay replay-queued %s", QueuedEvents(st[0].QueuedEvents), n.Alias))
+		v.line(cli.QueuedLine(n.Alias, st[0].QueuedEvents))
 	}
 }
 
@@ -266,6 +266,3 @@ func (v *live) tell(notices []Notice) {
 		}
 	}
 }
-
-// QueuedEvents says how many events were queued while offline.
-func QueuedEvents(n int) string { return record.Count(n, "event", "events") + " queued while offline" }
