@@ -8,7 +8,6 @@ import (
 
 	"relay"
 	"relay/relaytest"
-	"relay/store/db"
 	"relay/store/pgtest"
 )
 
@@ -75,25 +74,5 @@ func TestRevokedOfManyCredentials(t *testing.T) {
 				t.Errorf("%d revoked, want %d", len(got), len(want))
 			}
 		})
-	}
-}
-
-// Other processes may change more at once than one statement reads: a revoked key must not wait.
-func TestManyRevisionsAreReadAtOnce(t *testing.T) {
-	t.Parallel()
-	s := openMigrated(t, Options{DataDir: t.TempDir()})
-	const n = 2*revisionPage + 1
-	for first := 0; first < n; first += 100 { // a transaction has only some seconds
-		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
-			for i := first; i < min(first+100, n); i++ {
-				c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})
-			}
-			return nil
-		}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if last := s.pollRevisions(t.Context(), revisionMark{}); last.id != n {
-		t.Errorf("read up to revision %d of %d", last.id, n)
 	}
 }

@@ -12,8 +12,12 @@ import (
 
 // writeSteps makes steps durable in one transaction, and returns what to publish after it.
 func (s *Store) writeSteps(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	node, former := s.claimant()
-	by := &writeTarget{db: s.db.Journal, node: node, former: former, name: s.NodeName()}
+	node, former := s.Claimant()
+	return s.writeStepsAs(ctx, &writeTarget{db: s.db.Journal, node: node, former: former, name: s.NodeName()}, steps)
+}
+
+// writeStepsAs is writeSteps in the name of a node.
+func (s *Store) writeStepsAs(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
 	if single := s.db.Single(ctx); single != nil {
 		if list := groupByEvent(steps); onlyNewEvents(list) {
 			w := &writer{Batch: single, target: by}

@@ -49,8 +49,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 		cancel()
 		if err == nil {
 			c.s.recordBatch(len(steps), time.Since(began))
-			c.s.outbox.put(changes)
-			c.s.tellNodes(changes)
+			c.s.Publish(changes)
 			for _, st := range steps {
 				st.ticket.Resolve(st.err)
 			}

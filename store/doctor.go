@@ -3,16 +3,13 @@ package store
 import (
 	"cmp"
 	"context"
-	"errors"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
 	"relay"
+	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
-	"relay/store/file"
 )
 
 // examineLimit bounds one check, because counting the rows of a large store can take minutes.
@@ -45,9 +42,6 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	examine("clock", examineClock)
 	return list
 }
-
-// maxClockOffset is how much the clock of a node may differ from that of Postgres.
-const maxClockOffset = 250 * time.Millisecond
 
 // examineNodes looks at the nodes of Postgres: whether there are connections for all of
 // them, whether they reach each other, and whether their clocks agree.
@@ -88,7 +82,7 @@ func (s *Store) examineNodes(q db.Query) relay.Finding {
 	case len(apart) > 0:
 		return relay.Findingf(relay.VerdictFail, "see whether the --peer-addr of each node can be reached from the others, which connect to its SSH listener",
 			"%s: requests there for its tunnels are queued, and delivered late", strings.Join(apart, "; "))
-	case farthest.ClockOffset.Abs() > maxClockOffset:
+	case farthest.ClockOffset.Abs() > cluster.MaxClockOffset:
 		return relay.Findingf(relay.VerdictWarn, "have the time synchronised (chrony, systemd-timesyncd); the order of queues stays right meanwhile",
 			"the clock of node %s differs from that of postgres by %s", farthest.Name, farthest.ClockOffset.Round(time.Millisecond))
 	case count == 0:
@@ -188,22 +182,6 @@ func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 		verdict = relay.VerdictWarn // as expected after a kill, or in a backup
 	}
 	return relay.Findingf(verdict, "start a server: it marks them interrupted, or queues them again", "%d attempts are under way and no server has them", lost)
-}
-
-// served reports whether a server has the lock of the data dir.
-func (s *Store) served() (bool, error) {
-	if s.lock != nil {
-		return true, nil
-	}
-	f, err := os.OpenFile(filepath.Join(s.opt.DataDir, serveLock), os.O_RDWR, 0)
-	if errors.Is(err, os.ErrNotExist) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	taken := file.Lock(f, false) != nil
-	return taken, file.Unlock(f)
 }
 
 // examineClock compares the newest event with the clock.

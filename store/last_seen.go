@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strconv"
 	"time"
 
 	"relay/store/db"
@@ -44,10 +43,4 @@ func (s *Store) judgeClock(ctx context.Context) error {
 		s.log.Info("the relay was stopped for long, or its clock is ahead: nothing that is too old is deleted for ten minutes", "ahead", ahead.Round(time.Second))
 	}
 	return nil
-}
-
-// noteSeen notes the time, so that the next start can tell a clock that is ahead.
-func noteSeen(c *db.Tx) {
-	c.Do(`INSERT INTO meta (name, value) VALUES ('last_seen_us', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
-		strconv.FormatInt(db.Micros(c.Now()), 10))
 }

@@ -48,7 +48,7 @@ func TestLocksAreTakenInOneOrder(t *testing.T) {
 	}{
 		{"finish", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Finish(id, ended(relay.StateDelivered), "")) }},
 		{"requeue", relay.StateDelivering, false, func(id relay.ID) error { return wait(s.Requeue(id, 1)) }},
-		{"sweep", relay.StateDelivering, true, func(relay.ID) error { _, err := s.sweep(t.Context()); return err }},
+		{"sweep", relay.StateDelivering, true, func(relay.ID) error { _, err := s.Sweep(t.Context()); return err }},
 		{"next", relay.StateQueued, false, func(relay.ID) error {
 			_, err := s.Next(relay.NextClaim{Alias: a.ID, Auto: true})
 			return err

@@ -16,7 +16,7 @@ func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
 	stuck := make(chan struct{})
-	s.outbox.serve(func([]relay.Change) { <-stuck })
+	s.SetFeed(func([]relay.Change) { <-stuck })
 	t.Cleanup(func() { close(stuck) })
 	if _, err := s.CreateAccount(t.Context(), relay.System(), "alice", false); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func TestReadsAskForScopes(t *testing.T) {
 	if err := s.AddMember(ctx, system, "hooks", "bob"); err != nil {
 		t.Fatal(err)
 	}
-	c := &cluster{T: t, nodes: []*Store{s}, alias: a.ID}
+	c := &testCluster{T: t, nodes: []*Store{s}, alias: a.ID}
 	id := c.add(1, 10, time.Now(), relay.StateQueued)[0]
 	for name, call := range map[string]struct {
 		scope relay.Scope

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/cluster"
 	"relay/store/db"
 )
 
@@ -48,13 +49,13 @@ const (
 )
 
 // loops lists all of them. last is the newest revision that was there before the start.
-func (s *Store) loops(last revisionMark) []loop {
+func (s *Store) loops(last cluster.RevisionMark) []loop {
 	schedule, evicted := retentionSchedule{}, int64(0)
 	list := []loop{
-		{name: "changes by others", who: everyNode, every: time.Second, wake: s.notices.poll, round: func(ctx context.Context) error {
-			last = s.pollRevisions(ctx, last)
+		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context) error {
+			last = s.PollRevisions(ctx, last)
 			if !s.db.Dialect.SeveralNodes() {
-				s.rounds.Add(1)
+				s.RoundDone()
 			}
 			return nil
 		}},
@@ -63,26 +64,26 @@ func (s *Store) loops(last revisionMark) []loop {
 		{name: "claims that nobody runs", who: everyNode, every: reconcileInterval, when: withDatabase, round: func(ctx context.Context) error {
 			return s.reconcile(ctx, s.db.Now().Add(-reconcileAge))
 		}},
-		{name: "events that are too old", who: leaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context) error {
+		{name: "events that are too old", who: cluster.LeaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context) error {
 			now := s.db.Now()
 			_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return schedule.due(now, id, span) })
 			schedule.forget(now)
 			return err
 		}},
-		{name: "events of removed aliases", who: leaseTidy, every: tidyAgain, soon: true, wake: s.wakeCleaner, when: withDatabase, round: s.deleteRemovedAliases},
-		{name: "partitions of the days to come", who: leaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context) error {
+		{name: "events of removed aliases", who: cluster.LeaseTidy, every: tidyAgain, soon: true, wake: s.wakeCleaner, when: withDatabase, round: s.deleteRemovedAliases},
+		{name: "partitions of the days to come", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context) error {
 			return s.makePartitions(ctx, s.db.Now())
 		}},
-		{name: "rows that have expired", who: leaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context) error {
-			return cmp.Or(s.dropExpired(ctx, s.db.Now()), s.db.Update(ctx, "note the time", func(c *db.Tx) error { noteSeen(c); return nil }))
+		{name: "rows that have expired", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context) error {
+			return cmp.Or(s.dropExpired(ctx, s.db.Now()), s.db.Update(ctx, "note the time", func(c *db.Tx) error { cluster.NoteSeen(c); return nil }))
 		}},
-		{name: "bodies without an event", who: leaseTidy, every: sweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context) error {
+		{name: "bodies without an event", who: cluster.LeaseTidy, every: sweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context) error {
 			_, err := s.SweepOrphans(ctx, s.db.Now())
 			return err
 		}},
 	}
 	if s.opt.MaxAliasStorage > 0 { // one without a limit must not keep the lease from those that have one
-		list = append(list, loop{name: "events beyond the storage of an alias", who: leaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
+		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
 			return s.evictOverLimit(ctx, &evicted)
 		}})
 	}
@@ -94,15 +95,15 @@ func (s *Store) loops(last revisionMark) []loop {
 	}
 	if s.db.Dialect.SeveralNodes() {
 		list = append(list,
-			loop{name: "dead nodes", who: everyNode, run: s.sweepLoop},
+			loop{name: "dead nodes", who: everyNode, run: s.SweepLoop},
 			// A node may claim in the moment in which it is swept.
-			loop{name: "claims of dead nodes", who: leaseClaims, every: leaseSweep, when: withDatabase, round: s.sweepLeft})
+			loop{name: "claims of dead nodes", who: cluster.LeaseClaims, every: leaseSweep, when: withDatabase, round: s.sweepLeft})
 	}
 	return list
 }
 
 // startLoops runs the loops until ctx ends.
-func (s *Store) startLoops(ctx context.Context, last revisionMark) {
+func (s *Store) startLoops(ctx context.Context, last cluster.RevisionMark) {
 	for _, l := range s.loops(last) {
 		if l.run != nil {
 			s.wait.Go(func() { l.run(ctx) })
@@ -150,10 +151,10 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 	switch {
 	case l.when&withDatabase != 0 && s.db.Away() != nil,
 		l.when&sureClock != 0 && jumped,
-		l.who != everyNode && !woken && !s.holdsLease(ctx, string(l.who)):
+		l.who != everyNode && !woken && !s.HoldsLease(ctx, string(l.who)):
 		return false, nil
 	case l.when&noSpool != 0:
-		if !s.membership.steadyFor(spoolTold) {
+		if !s.SteadyFor(spoolTold) {
 			return false, nil
 		}
 		if waits, err := s.spoolWaits(ctx); err != nil || waits {
@@ -173,7 +174,7 @@ func (s *Store) writeBehind(ctx context.Context) error {
 
 // sweepLeft ends the claims of nodes that are gone.
 func (s *Store) sweepLeft(ctx context.Context) error {
-	n, err := s.sweep(ctx)
+	n, err := s.Sweep(ctx)
 	if err == nil && n > 0 {
 		s.log.Warn("attempts of a dead node are marked interrupted", "attempts", n)
 	}
@@ -195,13 +196,6 @@ func (w *jumpWatch) recentJump(now func() time.Time) bool {
 // spoolTold is how long a node must have seen the beats of all others before it relies on what they
 // tell of their spools: after the database was away they come back one after the other.
 const spoolTold = 10 * time.Second
-
-// steadyFor reports whether this node has renewed its beat without a gap for a time. On SQLite there is no other node.
-func (m *membership) steadyFor(d time.Duration) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.db == nil || !m.steady.IsZero() && m.renewed.Sub(m.steady) >= d
-}
 
 // spoolWaits reports whether steps wait in the spool of this node or, as far as they have told, of another one.
 func (s *Store) spoolWaits(ctx context.Context) (waits bool, err error) {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/pgtest"
@@ -17,16 +18,16 @@ import (
 )
 
 // cluster is a number of nodes of one Postgres.
-type cluster struct {
+type testCluster struct {
 	*testing.T
 	nodes []*Store
 	alias int64
 	heard []*atomic.Int64 // changes that each node has heard
 }
 
-func newCluster(t *testing.T, nodes int, o Options) *cluster {
+func newTestCluster(t *testing.T, nodes int, o Options) *testCluster {
 	t.Helper()
-	c := &cluster{T: t}
+	c := &testCluster{T: t}
 	for range nodes {
 		o.DataDir = t.TempDir()
 		s, heard := openMigrated(t, o), &atomic.Int64{}
@@ -39,7 +40,7 @@ func newCluster(t *testing.T, nodes int, o Options) *cluster {
 	return c
 }
 
-func (c *cluster) withAlias() *cluster {
+func (c *testCluster) withAlias() *testCluster {
 	c.Helper()
 	s, ctx := c.nodes[0], c.Context()
 	if _, err := s.CreateAccount(ctx, relay.System(), "alice", false); err != nil {
@@ -54,7 +55,7 @@ func (c *cluster) withAlias() *cluster {
 }
 
 // add stores n events with a body of a size that arrived at a time and are in a state.
-func (c *cluster) add(n, size int, at time.Time, state string) (ids []relay.ID) {
+func (c *testCluster) add(n, size int, at time.Time, state string) (ids []relay.ID) {
 	c.Helper()
 	s := c.nodes[0]
 	var tickets []*relay.Ticket
@@ -81,14 +82,14 @@ func (c *cluster) add(n, size int, at time.Time, state string) (ids []relay.ID) 
 	return ids
 }
 
-func (c *cluster) exec(query string, args ...any) {
+func (c *testCluster) exec(query string, args ...any) {
 	c.Helper()
 	if err := c.nodes[0].db.Execute(c.Context(), "", query, args...); err != nil {
 		c.Fatal(err)
 	}
 }
 
-func (c *cluster) count(query string) (n int) {
+func (c *testCluster) count(query string) (n int) {
 	c.Helper()
 	if err := c.nodes[0].db.Read.Get(&n, query); err != nil {
 		c.Fatal(err)
@@ -98,25 +99,25 @@ func (c *cluster) count(query string) (n int) {
 
 // loopCases say for each loop what it finds and how its result shows.
 var loopCases = map[string]struct {
-	prepare func(*cluster)
+	prepare func(*testCluster)
 	result  string // a query
 }{
-	"changes by others": {func(c *cluster) {
+	"changes by others": {func(c *testCluster) {
 		c.exec(`INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (1, 'other', 'alias', 7, 0, 0, '')`)
 	}, `SELECT COUNT(*) FROM revisions WHERE origin = 'other'`},
-	"free space of the disk": {func(*cluster) {}, `SELECT 1`},
-	"results written late": {func(c *cluster) {
+	"free space of the disk": {func(*testCluster) {}, `SELECT 1`},
+	"results written late": {func(c *testCluster) {
 		c.nodes[0].NoteLogin(relay.Actor{Kind: relay.ActorSSH, Account: 1, Credential: "key_1"}, "192.0.2.1:1")
 	}, `SELECT COUNT(*) FROM audit WHERE action = 'login.ssh'`},
-	"claims that nobody runs": {func(c *cluster) {
+	"claims that nobody runs": {func(c *testCluster) {
 		id := c.add(1, 10, time.Now().Add(-time.Hour), relay.StateDelivering)[0]
 		c.exec(`UPDATE attempts SET from_queue = 1, started_at = 1 WHERE event_id = ?`, id)
 	}, `SELECT 10 * COUNT(*) + SUM(state) FROM attempts`}, // two: interrupted, and queued again
-	"claims of dead nodes": {func(c *cluster) {
+	"claims of dead nodes": {func(c *testCluster) {
 		id := c.add(1, 10, time.Now(), relay.StateDelivering)[0]
 		c.exec(`UPDATE attempts SET claim_node = 'gone', from_queue = 1 WHERE event_id = ?`, id)
 	}, `SELECT 10 * COUNT(*) + SUM(state) FROM attempts`},
-	"events that are too old": {func(c *cluster) {
+	"events that are too old": {func(c *testCluster) {
 		old := c.add(40, 10, time.Now().Add(-48*time.Hour), relay.StateQueued)
 		c.exec(`DELETE FROM queue`)
 		c.exec(`UPDATE attempts SET state = 2`)
@@ -124,25 +125,25 @@ var loopCases = map[string]struct {
 		c.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, 1, '', '')`, c.alias, old[3])
 		c.add(3, 10, time.Now(), relay.StateQueued)
 	}, `SELECT COUNT(*) FROM events`},
-	"events beyond the storage of an alias": {func(c *cluster) {
+	"events beyond the storage of an alias": {func(c *testCluster) {
 		c.add(120, 20<<10, time.Now().Add(-time.Hour), relay.StateDelivering)
 		c.exec(`UPDATE attempts SET state = 2`)
 		c.exec(`UPDATE events SET state = 2`)
 	}, `SELECT COUNT(*) FROM events`},
-	"events of removed aliases": {func(c *cluster) {
+	"events of removed aliases": {func(c *testCluster) {
 		c.add(20, 10, time.Now(), relay.StateQueued)
 		if err := c.nodes[0].RemoveAlias(c.Context(), relay.System(), "hooks"); err != nil {
 			c.Fatal(err)
 		}
 	}, `SELECT COUNT(*) FROM events`},
-	"partitions of the days to come": {func(c *cluster) {
+	"partitions of the days to come": {func(c *testCluster) {
 		c.exec(`DROP TABLE ` + tables("", pastDay(time.Now().UTC().AddDate(0, 0, 2)).of("")))
 	}, `SELECT COUNT(*) FROM pg_inherits WHERE inhparent = 'events'::regclass`},
-	"rows that have expired": {func(c *cluster) {
+	"rows that have expired": {func(c *testCluster) {
 		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT 1, 'x', 7, 7, 'x', '', '' FROM generate_series(1, 500)`)
 		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', 8, 8, 'x', '', '' FROM generate_series(1, ?)`, db.Micros(time.Now()), auditRows+100)
 	}, `SELECT COUNT(*) FROM audit WHERE action = 'x'`},
-	"bodies without an event": {func(c *cluster) {
+	"bodies without an event": {func(c *testCluster) {
 		for _, age := range []time.Duration{time.Hour, 48 * time.Hour} {
 			c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, events.LowestID(time.Now().Add(-age)))
 		}
@@ -153,7 +154,7 @@ var loopCases = map[string]struct {
 // may happen around the end of a lease.
 func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
-	for _, l := range (&Store{db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1}, spool: spool.New(spool.Options{Limit: 1})}).loops(revisionMark{}) {
+	for _, l := range (&Store{clusterStore: &clusterStore{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
 		if l.run != nil {
 			continue // woken by what is theirs alone: the spool of a node, its log, its look at another node
 		}
@@ -165,7 +166,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 			}
 			results := map[int]int{}
 			for _, n := range []int{1, 3} {
-				c := newCluster(t, n, Options{URL: pgtest.URL(t), MaxAliasStorage: 1 << 20, Retention: 24 * time.Hour}).withAlias()
+				c := newTestCluster(t, n, Options{URL: pgtest.URL(t), MaxAliasStorage: 1 << 20, Retention: 24 * time.Hour}).withAlias()
 				given.prepare(c)
 				c.allAtOnce(l.name)
 				results[n] = c.count(given.result)
@@ -179,12 +180,12 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 }
 
 // allAtOnce does the work of a loop at each node, whoever holds the lease.
-func (c *cluster) allAtOnce(name string) {
+func (c *testCluster) allAtOnce(name string) {
 	c.Helper()
 	begin := make(chan struct{})
 	var ended sync.WaitGroup
 	for _, s := range c.nodes {
-		last, err := s.lastRevision(c.Context())
+		last, err := s.LastRevision(c.Context())
 		if err != nil {
 			c.Fatal(err)
 		}
@@ -211,14 +212,14 @@ func TestEvictionOnSeveralNodes(t *testing.T) {
 	const limit, size = 1 << 20, 20 << 10
 	for _, n := range []int{1, 3} {
 		o := Options{URL: pgtest.URL(t)}
-		before := newCluster(t, 1, o).withAlias()
+		before := newTestCluster(t, 1, o).withAlias()
 		before.add(200, size, time.Now().Add(-time.Hour), relay.StateDelivering)
 		before.exec(`UPDATE attempts SET state = 2`)
 		before.exec(`UPDATE events SET state = 2`)
 		// The loops of the new nodes wait for this one, which has no limit.
 		before.exec(`INSERT INTO leases (name, holder, until) VALUES ('eviction', ?, ?)`, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
 		o.MaxAliasStorage = limit
-		c := newCluster(t, n, o)
+		c := newTestCluster(t, n, o)
 		stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
 		for _, s := range c.nodes {
 			for s.storage.total() < 200*size { // it counts in the background
@@ -252,7 +253,7 @@ func TestOrphansWaitForSpools(t *testing.T) {
 	t.Parallel()
 	s, _ := servedOnPostgres(t)
 	now := time.Now()
-	c := &cluster{T: t, nodes: []*Store{s}}
+	c := &testCluster{T: t, nodes: []*Store{s}}
 	for _, age := range []time.Duration{25 * time.Hour, 31 * 24 * time.Hour} {
 		c.exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, '')`, events.LowestID(now.Add(-age)))
 	}
@@ -265,7 +266,7 @@ func TestOrphansWaitForSpools(t *testing.T) {
 	s.spool.Active.Store(true)
 	swept("own spool", 0)
 	s.spool.Active.Store(false)
-	c.exec(`INSERT INTO nodes (` + nodeColumns + `) SELECT 'other', 'other', '', '', '', 1, 1, 1, 1, 'serving', 5, 0, '', ''`)
+	c.exec(`INSERT INTO nodes (id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable) SELECT 'other', 'other', '', '', '', 1, 1, 1, 1, 'serving', 5, 0, '', ''`)
 	swept("spool of another node", 0)
 	c.exec(`UPDATE nodes SET spool_steps = 0 WHERE id = 'other'`)
 	c.exec(`INSERT INTO spool_marks (spool, step) VALUES ('gone/1', 3)`)
@@ -296,7 +297,7 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 					return s
 				}
 				s := begin()
-				c := (&cluster{T: t, nodes: []*Store{s}}).withAlias()
+				c := (&testCluster{T: t, nodes: []*Store{s}}).withAlias()
 				c.add(1, 10, time.Now().Add(-time.Minute), relay.StateDelivering)
 				c.exec(`UPDATE attempts SET state = 2`)
 				c.exec(`UPDATE events SET state = 2`)
@@ -310,7 +311,7 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 					s = begin()
 					c.nodes[0] = s
 				}
-				for _, l := range s.loops(revisionMark{}) {
+				for _, l := range s.loops(cluster.RevisionMark{}) {
 					if l.when&sureClock == 0 {
 						continue
 					}
@@ -324,7 +325,7 @@ func TestLoopsDoubtTheClock(t *testing.T) {
 					t.Error("the event is gone")
 				}
 				ahead.Store(0) // put right: nothing is in doubt any more
-				for _, l := range s.loops(revisionMark{}) {
+				for _, l := range s.loops(cluster.RevisionMark{}) {
 					if l.when&sureClock != 0 && l.when&noSpool == 0 {
 						if done, err := s.runRound(t.Context(), &l, true); !done {
 							t.Errorf("%s with the right clock: %v", l.name, err)
@@ -372,7 +373,7 @@ func TestTidyingIsNoFailover(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
 	heard := func() (kinds []string) {
-		last, err := s.lastRevision(t.Context())
+		last, err := s.LastRevision(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,18 +384,18 @@ func TestTidyingIsNoFailover(t *testing.T) {
 		if err := s.dropExpired(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
-		s.outbox.serve(func(list []relay.Change) {
+		s.SetFeed(func(list []relay.Change) {
 			for _, c := range list {
 				kinds = append(kinds, string(c.Kind))
 			}
 		})
-		if newest := s.pollRevisions(t.Context(), last); newest.id != last.id+1 {
-			t.Errorf("read up to %d, not %d", newest.id, last.id+1)
+		if newest := s.PollRevisions(t.Context(), last); newest.ID != last.ID+1 {
+			t.Errorf("read up to %d, not %d", newest.ID, last.ID+1)
 		}
-		<-s.outbox.put([]relay.Change{{Kind: "end"}})
+		<-s.Publish([]relay.Change{{Kind: "end"}})
 		return kinds
 	}
-	old := time.Now().Add(-2 * revisionLife)
+	old := time.Now().Add(-2 * cluster.RevisionLife)
 	if err := s.db.Execute(t.Context(), "", `INSERT INTO revisions (at, origin, kind, alias_id, n, account_id, credential) VALUES (?, 'other', 'alias', 1, 0, 0, '')`, db.Micros(old)); err != nil {
 		t.Fatal(err)
 	}
@@ -407,7 +408,7 @@ func TestTidyingIsNoFailover(t *testing.T) {
 func TestAuditIsSharedByAccount(t *testing.T) {
 	t.Parallel()
 	s := openMigrated(t, Options{DataDir: t.TempDir()})
-	c := &cluster{T: t, nodes: []*Store{s}}
+	c := &testCluster{T: t, nodes: []*Store{s}}
 	add := func(account, rows int, action string) {
 		c.exec(`WITH RECURSIVE k (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM k WHERE n < ?)
 			INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT ?, 'x', ?, 1, ?, '', '' FROM k`, rows, db.Micros(time.Now()), account, action)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"relay/store/cluster"
 	"relay/store/db"
 )
 
@@ -90,13 +91,13 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	gauge("stored_bytes", "Stored bytes of all aliases, while max-alias-storage is set.", func() float64 { return float64(s.storage.total()) })
 	gauge("retention_longest_hold_seconds", "Longest time that one transaction of retention held the writer.",
 		func() float64 { return time.Duration(s.remover.longest.Load()).Seconds() })
-	gauge("nodes", "Nodes that serve this database and live, this one included.", func() float64 { n, _ := s.membership.figures(); return float64(n) })
+	gauge("nodes", "Nodes that serve this database and live, this one included.", func() float64 { return float64(s.NodeStats().Nodes) })
 	gauge("node_beat_age_seconds", "Time since this node last renewed its beat; from 3 on it claims nothing (Postgres).",
-		func() float64 { _, age := s.membership.figures(); return age.Seconds() })
-	counter("node_sweeps_total", "Dead nodes that this node swept.", s.membership.swept.Load)
-	counter("node_swept_attempts_total", "Attempts of dead nodes that this node marked interrupted.", s.membership.interrupted.Load)
-	for _, name := range []string{leaseRetention, leaseTidy, leaseClaims} {
-		gauge("lease_held", "1 while this node does that work for all nodes, else 0.", flag(func() bool { return s.hasLease(name) }), "lease", name)
+		func() float64 { return s.NodeStats().BeatAge.Seconds() })
+	counter("node_sweeps_total", "Dead nodes that this node swept.", func() int64 { return s.NodeStats().Swept })
+	counter("node_swept_attempts_total", "Attempts of dead nodes that this node marked interrupted.", func() int64 { return s.NodeStats().Ended })
+	for _, name := range []string{cluster.LeaseRetention, cluster.LeaseTidy, cluster.LeaseClaims} {
+		gauge("lease_held", "1 while this node does that work for all nodes, else 0.", flag(func() bool { return s.HasLease(name) }), "lease", name)
 	}
 	gauge("schema_newer", "1 once a newer relayd has changed the schema of the database.", flag(func() bool { return s.NewerSchema() > 0 }))
 	if s.db.Disk.Free != nil {

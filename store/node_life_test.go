@@ -244,7 +244,7 @@ func TestTwoNodes(t *testing.T) {
 func TestOneDataDir(t *testing.T) {
 	onEngines(t, func(t *testing.T, o store.Options) {
 		mustServe(t, o)
-		err := mustOpen(t, o).Claim()
+		err := mustOpen(t, o).LockDataDir()
 		if err == nil || !strings.Contains(err.Error(), o.DataDir) || !strings.Contains(err.Error(), "--data-dir") {
 			t.Errorf("a second server got %v", err)
 		}
@@ -551,4 +551,36 @@ func TestStartBesideAnAbandonedLock(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Each start is a node with a name of its own. Of those that are gone few rows are left, and their attempts still
+// say which node ran them.
+func TestNamesOfFormerNodesDoNotPileUp(t *testing.T) {
+	onEngines(t, func(t *testing.T, o store.Options) {
+		o.NodeName = "left"
+		var id relay.ID
+		for i := range 4 {
+			s := mustServe(t, o)
+			if i == 0 {
+				e := eventAt(s, withAlias(t, s), time.Now(), relay.StateDelivering, "x")
+				settled(t, s.Accept(e))
+				settled(t, s.Finish(e.ID, &relay.Attempt{N: 1, State: relay.StateDelivered, EndedAt: time.Now(), HasResponse: true, Status: 200}, ""))
+				id = e.ID
+			}
+			if i < 3 {
+				if err := s.Close(); err != nil {
+					t.Fatal(err)
+				}
+				continue
+			}
+			e, err := s.Event(t.Context(), relay.System(), id, 0)
+			if err != nil || len(e.Attempts) != 1 || e.Attempts[0].Node != "left" {
+				t.Errorf("%+v, %v", e, err)
+			}
+		}
+		var n int
+		if err := database(t, o).QueryRow(`SELECT COUNT(*) FROM node_names`).Scan(&n); err != nil || n > 2 {
+			t.Errorf("%d names, %v", n, err)
+		}
+	})
 }

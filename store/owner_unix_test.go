@@ -31,7 +31,7 @@ func TestFilesBelongToTheOwnerOfTheDataDir(t *testing.T) {
 	if _, _, err := s.Migrate(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Claim(); err != nil {
+	if err := s.LockDataDir(); err != nil {
 		t.Fatal(err)
 	}
 	files, err := os.ReadDir(dir)

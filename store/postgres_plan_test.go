@@ -166,7 +166,7 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "claims", func() error { return claimTwice(ctx, s) })
 	p.planned(t, "release", func() error { _, err := s.Release(ctx, who, "a3"); return err })
 	p.planned(t, "start", func() error { return s.RaiseIDs(ctx) })
-	p.planned(t, "sweep", func() error { _, err := s.sweep(ctx); return err })
+	p.planned(t, "sweep", func() error { _, err := s.Sweep(ctx); return err })
 	p.planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
 	p.planned(t, "removal of an alias", func() error {
 		left := int64(2)
@@ -251,8 +251,9 @@ func claimTwice(ctx context.Context, s *Store) error {
 		{Step: spool.Step{Kind: claimStep, ID: relay.ID{1}}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 4, Auto: true}}},
 		{Step: spool.Step{Kind: claimStep, ID: relay.ID{2}}, claim: &queueClaim{NextClaim: relay.NextClaim{Alias: 2, Auto: true}}},
 	}
-	s.db.Journal, s.membership.id = s.db.Write, "here"
-	if _, err := s.writeSteps(ctx, first); err != nil {
+	s.db.Journal = s.db.Write
+	here := &writeTarget{db: s.db.Write, node: "here"}
+	if _, err := s.writeStepsAs(ctx, here, first); err != nil {
 		return err
 	}
 	var ends []*step
@@ -263,7 +264,7 @@ func claimTwice(ctx context.Context, s *Store) error {
 		}
 		ends = append(ends, &step{Step: spool.Step{Kind: spool.Finish, ID: got.Event.ID, N: got.N, Attempt: &relay.Attempt{N: got.N, State: relay.StateDelivered}}, claim: &queueClaim{NextClaim: st.claim.NextClaim}})
 	}
-	if _, err := s.writeSteps(ctx, ends); err != nil {
+	if _, err := s.writeStepsAs(ctx, here, ends); err != nil {
 		return err
 	}
 	if ends[0].err != nil || ends[0].claim.got == nil {

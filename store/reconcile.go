@@ -45,7 +45,7 @@ func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	if s.underWay == nil || s.spool.Active.Load() || s.committer.down() != nil {
 		return nil
 	}
-	node, former := s.claimant()
+	node, former := s.Claimant()
 	by := writeTarget{node: node, former: former}
 	var claims []events.AttemptRow
 	err := s.db.View(ctx, "read claims", func(q db.Query) error {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/people"
@@ -103,8 +104,8 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		before         time.Time
 		limit          int
 	}{
-		{`revisions`, `id`, `id < (SELECT MAX(id) FROM revisions) AND at`, now.Add(-revisionLife), expiredRows}, // the newest shows that none is lost
-		{`idempotency`, `credential, key`, `created_at`, now.Add(-people.IdempotencyLife), 10},                  // they hold answers
+		{`revisions`, `id`, `id < (SELECT MAX(id) FROM revisions) AND at`, now.Add(-cluster.RevisionLife), expiredRows}, // the newest shows that none is lost
+		{`idempotency`, `credential, key`, `created_at`, now.Add(-people.IdempotencyLife), 10},                          // they hold answers
 		{`links`, `hash`, `expires_at`, now, expiredRows},
 		{`sessions`, `id`, `expires_at`, now, expiredRows},
 		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},

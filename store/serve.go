@@ -14,11 +14,11 @@ import (
 // publish gets every change after its commit, in commit order, from one goroutine; it must
 // not call operations that change the store. Call Serve once, after Migrate.
 func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err error) {
-	if err := s.Claim(); err != nil {
+	if err := s.LockDataDir(); err != nil {
 		return err
 	}
-	before := s.predecessor()
-	if err := s.join(ctx, before); err != nil {
+	before := s.Predecessor()
+	if err := s.Join(ctx, before); err != nil {
 		return err
 	}
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -28,7 +28,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 		}
 	}()
 	if s.db.Dialect.SeveralNodes() { // what follows may take longer than the others wait for a beat
-		s.wait.Go(func() { s.nodeLoop(run) })
+		s.wait.Go(func() { s.NodeLoop(run) })
 	}
 	if f := s.db.ExamineDurability(s.db.Session(ctx, s.db.Write)); f.Verdict != relay.VerdictOK {
 		s.log.Warn("the database may not make commits durable", "reason", f.Reason, "fix", f.Fix)
@@ -39,17 +39,17 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.recoverSpool(ctx); err != nil {
 		return fmt.Errorf("store what waits in the spool: %w", err)
 	}
-	if err := s.endDeadNodes(ctx, before); err != nil {
+	if err := s.EndDeadNodes(ctx, before); err != nil {
 		return err
 	}
 	if err := s.RaiseIDs(ctx); err != nil {
 		return err
 	}
-	last, err := s.lastRevision(ctx)
+	last, err := s.LastRevision(ctx)
 	if err != nil {
 		return err
 	}
-	s.outbox.serve(publish)
+	s.SetFeed(publish)
 	s.stop = stop
 	s.db.Disk.Refresh()
 	if err := s.countStorage(run); err != nil {
@@ -58,7 +58,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.startCommitter(run); err != nil {
 		return err
 	}
-	if err := s.startNotices(run); err != nil {
+	if err := s.StartNotices(run); err != nil {
 		return err
 	}
 	if err := s.judgeClock(ctx); err != nil {

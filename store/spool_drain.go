@@ -136,8 +136,7 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 			for id := range d.aliases {
 				changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 			}
-			s.outbox.put(changes)
-			s.tellNodes(changes)
+			s.Publish(changes)
 			if err == nil { // the file is removed durably, so that its marks are not needed any more
 				d.removeMarks(ctx)
 			}
@@ -358,8 +357,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 		}
 		return c.Kind == relay.ChangeQueue
 	})
-	d.s.outbox.put(changes)
-	d.s.tellNodes(changes)
+	d.s.Publish(changes)
 	d.s.recordBatch(len(steps), time.Since(began))
 	return nil
 }

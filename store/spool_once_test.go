@@ -24,7 +24,7 @@ import (
 func spooled(t *testing.T, s *Store, steps []*step) (*spool.Spool, *drainer) {
 	t.Helper()
 	p := spoolWithoutDatabase(t, t.TempDir(), 8<<20)
-	p.Claimant = s.claimant
+	p.Claimant = s.Claimant
 	if len(steps) > 0 {
 		mustPut(t, p, steps)
 	}
@@ -295,7 +295,7 @@ func TestSpoolWrittenAgain(t *testing.T) {
 			earlier := s.spoolID + "/0"
 			p.Claimant = func() (string, string) { return earlier, earlier } // an earlier run wrote the first half
 			mustPut(t, p, steps)
-			p.Claimant = s.claimant
+			p.Claimant = s.Claimant
 			mustPut(t, p, later)
 			want = append(want, behind...)
 			writeNext(t, d, limit)

@@ -14,6 +14,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"relay"
+	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
 )
@@ -245,6 +246,26 @@ func (s *Store) tellStorage(ctx context.Context) {
 	}
 }
 
+// heardStorage counts what a revision of another process tells of storage, and reports whether it does.
+func (s *Store) heardStorage(kind relay.ChangeKind, revision int64, text string) bool {
+	if kind == changeStorage {
+		s.storage.hear(revision, text)
+	}
+	return kind == changeStorage
+}
+
+// finish ends an update; see db.DB.
+func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
+	s.tellFreed(c)
+	published, err := s.FinishUpdate(c)
+	return func() <-chan struct{} {
+		for alias, bytes := range c.Freed {
+			s.storage.change(alias, -bytes, 0)
+		}
+		return published()
+	}, err
+}
+
 // tellFreed has a transaction tell what it removes, where others count that too.
 func (s *Store) tellFreed(c *db.Tx) {
 	beside := s.stop == nil // a command; the server knows the limit
@@ -278,7 +299,7 @@ func (k *storageUsage) hear(revision int64, text string) {
 	if !news {
 		return
 	}
-	for alias, bytes := range parseCounts(text) {
+	for alias, bytes := range cluster.ParseCounts(text) {
 		k.change(alias, bytes, 0)
 	}
 }
@@ -309,7 +330,7 @@ func (s *Store) surplusOf(c *db.Tx, alias, need int64) (int64, error) {
 			return 0, err
 		}
 		for _, r := range rows {
-			if r.origin != s.origin {
+			if r.origin != s.ProcessName() {
 				k.hear(r.id, r.text)
 			}
 		}

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/file"
@@ -79,6 +80,8 @@ type Options struct {
 type (
 	peopleStore = people.Store
 	eventStore  = events.Store
+
+	clusterStore = cluster.Store
 )
 
 // Store keeps everything that has to outlive the process. All methods are safe for
@@ -86,21 +89,14 @@ type (
 type Store struct {
 	*peopleStore
 	*eventStore
+	*clusterStore
 
 	opt   Options
 	log   *slog.Logger
 	db    *db.DB
 	spool *spool.Spool
 
-	spoolID         string                       // names the data dir, and with it the spool
-	origin          string                       // names this process in revisions
-	written         atomic.Pointer[revisionMark] // the newest one that this process has written; nil = none
-	membership      membership
-	leases          leases
-	lock            *os.File // serve.lock of the data dir, while this process has it
-	outbox          outbox
-	notices         notices
-	noticeChannel   string // of NOTIFY; set by Serve
+	spoolID         string // names the data dir, and with it the spool
 	meter           meter
 	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
 	remover         remover
@@ -111,8 +107,7 @@ type Store struct {
 	retainMu  sync.Mutex
 	daysTried time.Time // when dropping partitions was last tried
 
-	rounds    atomic.Int64 // see Rounds
-	serving   atomic.Bool  // the committer runs
+	serving   atomic.Bool // the committer runs
 	committer *committer
 	committed atomic.Int64
 	batches   atomic.Int64
@@ -131,25 +126,26 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	}
 	s := &Store{opt: o, log: o.Log, wakeCleaner: make(chan struct{}, 1)}
 	s.meter.init()
-	s.outbox.start()
-	s.notices.init()
 	spooling := o.URL != "" && !o.NoCreate && o.DataDir != ""
 	if !spooling {
 		o.SpoolLimit = 0
 	}
-	s.spool = spool.New(spool.Options{Dir: o.DataDir, Database: db.PlaceOf(o.URL, o.DataDir), Limit: o.SpoolLimit, Claimant: s.claimant, Log: o.Log})
+	s.spool = spool.New(spool.Options{Dir: o.DataDir, Database: db.PlaceOf(o.URL, o.DataDir), Limit: o.SpoolLimit, Claimant: s.Claimant, Log: o.Log})
 	var err error
 	s.db, err = db.Open(ctx, db.Options{
 		URL: o.URL, DirectURL: o.DirectURL, DataDir: o.DataDir, MinFree: o.MinFree, FreeSpace: o.FreeSpace, Now: o.Now, MaxConns: o.MaxConns,
 		NoCreate: o.NoCreate, Log: o.Log,
 	})
-	s.db.Away, s.db.Finish = s.away, s.finishUpdate
+	s.db.Away, s.db.Finish = s.away, s.finish
+	s.clusterStore = cluster.New(s.db, cluster.Options{
+		Log: o.Log, DataDir: o.DataDir, NodeName: o.NodeName, Version: o.Version, CorrectClock: o.Now == nil || o.CorrectNow, Origin: people.NewSecret(""),
+		SpoolSteps: func() int64 { return s.spool.Waiting.Load() }, Heard: s.heardStorage, Lost: func(newest int64) { s.storage.hearFrom(newest) }, Go: s.wait.Go,
+	})
 	s.eventStore = events.New(s.db, o.Log, func() events.Parts { return s.spool }, o.MaxShareAge)
 	s.peopleStore = people.New(s.db, people.Options{
 		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
 	})
 	if err == nil {
-		s.origin = people.NewSecret("")
 		s.spoolID, err = s.loadSpoolID()
 	}
 	if err != nil && spooling && spool.Left(o.DataDir) {
@@ -203,16 +199,11 @@ func (s *Store) Close() error {
 			s.stop()
 		}
 		s.wait.Wait()
-		err = db.UnlessAway(s.leave())
+		err = s.LeaveNodes()
 		err = errors.Join(err, s.spool.Close())
-		s.outbox.close()
-		if s.membership.db != nil {
-			err = errors.Join(err, db.UnlessAway(s.membership.db.Close()))
-		}
+		err = errors.Join(err, s.CloseNode())
 		err = errors.Join(err, s.db.Close())
-		if s.lock != nil {
-			err = errors.Join(err, db.UnlessAway(file.Unlock(s.lock)))
-		}
+		err = errors.Join(err, db.UnlessAway(s.UnlockDataDir()))
 	})
 	return err
 }
@@ -259,12 +250,6 @@ func (s *Store) health(ctx context.Context) error {
 	}
 	return nil
 }
-
-// Rounds counts the rounds of the loop that renews the beat of this node; on SQLite, which
-// has no beat, those of the loop that reads changes by other processes. A round that failed
-// counts too: the number stands still only while the process hangs. Both loops begin a
-// round each second, and without an answer of Postgres one takes a few seconds.
-func (s *Store) Rounds() int64 { return s.rounds.Load() }
 
 // Stats are figures for the admin page.
 type Stats struct {

@@ -140,7 +140,7 @@ func (a *app) open(ctx context.Context) error {
 	if a.store, err = a.program.openStore(ctx, a.cfg, false); err != nil {
 		return err
 	}
-	if err := a.store.Claim(); err != nil { // before the schema changes under another relayd
+	if err := a.store.LockDataDir(); err != nil { // before the schema changes under another relayd
 		return err
 	}
 	from, to, err := a.store.Migrate(ctx)

@@ -20,7 +20,7 @@ func TestSecondServerTouchesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer first.Close()
-	if err := first.Claim(); err != nil {
+	if err := first.LockDataDir(); err != nil {
 		t.Fatal(err)
 	}
 	nothing := func(string) string { return "" }

@@ -1,4 +1,4 @@
-package store
+package cluster
 
 import (
 	"context"
@@ -10,10 +10,10 @@ import (
 
 // Names of the leases: work that one node does for all of them.
 const (
-	leaseRetention = "retention" // events that are too old
-	leaseEviction  = "eviction"  // events of aliases that have more than they may
-	leaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log, bodies without an event
-	leaseClaims    = "claims"    // of nodes that are gone
+	LeaseRetention = "retention" // events that are too old
+	LeaseEviction  = "eviction"  // events of aliases that have more than they may
+	LeaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log, bodies without an event
+	LeaseClaims    = "claims"    // of nodes that are gone
 )
 
 const (
@@ -34,9 +34,9 @@ type leaseState struct {
 	until time.Time // then the database is asked again
 }
 
-// holdsLease reports whether this node has to do the work of that name. It takes the lease
+// HoldsLease reports whether this node has to do the work of that name. It takes the lease
 // if no living node holds it. On SQLite there is only one node.
-func (s *Store) holdsLease(ctx context.Context, name string) bool {
+func (s *Store) HoldsLease(ctx context.Context, name string) bool {
 	if !s.db.Dialect.SeveralNodes() {
 		return true
 	}
@@ -46,7 +46,7 @@ func (s *Store) holdsLease(ctx context.Context, name string) bool {
 	l, start := &s.leases, time.Now()
 	l.mu.Lock()
 	known := l.known[name]
-	l.mu.Unlock() // hasLease must not wait for the database
+	l.mu.Unlock() // HasLease must not wait for the database
 	if start.Before(known.until) {
 		return known.held
 	}
@@ -76,10 +76,10 @@ func (s *Store) takeLease(ctx context.Context, name, holder, more string) (held 
 	return held, err
 }
 
-// hasLease reports, from memory, whether this node holds a lease.
-func (s *Store) hasLease(name string) bool {
+// HasLease reports, from memory, whether this node holds a lease.
+func (s *Store) HasLease(name string) bool {
 	if !s.db.Dialect.SeveralNodes() {
-		return s.serving.Load()
+		return s.NodeID() != ""
 	}
 	l := &s.leases
 	l.mu.Lock()

@@ -1,6 +1,6 @@
 //go:build unix
 
-package store
+package cluster
 
 import (
 	"os"
@@ -14,9 +14,9 @@ import (
 // the same.
 func TestLockBesideAChildThatStarts(t *testing.T) {
 	t.Parallel()
-	o := Options{DataDir: t.TempDir()}
-	s := openMigrated(t, o)
-	if err := s.Claim(); err != nil {
+	dir := t.TempDir()
+	s := openCluster(t, dir)
+	if err := s.LockDataDir(); err != nil {
 		t.Fatal(err)
 	}
 	fd, err := unix.Dup(int(s.lock.Fd()))
@@ -25,10 +25,10 @@ func TestLockBesideAChildThatStarts(t *testing.T) {
 	}
 	child := os.NewFile(uintptr(fd), serveLock)
 	defer child.Close()
-	if err := s.Close(); err != nil {
+	if err := s.UnlockDataDir(); err != nil {
 		t.Fatal(err)
 	}
-	if err := openMigrated(t, o).Claim(); err != nil {
+	if err := openCluster(t, dir).LockDataDir(); err != nil {
 		t.Error(err)
 	}
 }

@@ -1,4 +1,4 @@
-package store
+package cluster
 
 import (
 	"context"
@@ -11,9 +11,9 @@ import (
 	"relay/store/events"
 )
 
-// sweepLoop sweeps dead nodes after each renewal. It has a goroutine of its own, because it
+// SweepLoop sweeps dead nodes after each renewal. It has a goroutine of its own, because it
 // must not delay the next renewal.
-func (s *Store) sweepLoop(ctx context.Context) {
+func (s *Store) SweepLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -24,21 +24,21 @@ func (s *Store) sweepLoop(ctx context.Context) {
 			if db.Pause(ctx, mathrand.N(sweepJitter)) != nil {
 				return
 			}
-			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && !s.spool.Down.Load() {
+			if err := s.sweepNode(ctx, node); err != nil && ctx.Err() == nil && s.db.Away() == nil {
 				s.log.Warn("a dead node cannot be swept yet; tried again each second", "name", node.Name, "err", err)
 			}
 		}
 	}
 }
 
-// endDeadNodes ends, at the start of this node, what nodes that are gone have left: attempts under
+// EndDeadNodes ends, at the start of this node, what nodes that are gone have left: attempts under
 // way and tunnels. predecessor is the id of the node that this data dir was before, or "".
-func (s *Store) endDeadNodes(ctx context.Context, predecessor string) error {
+func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 	swept := 0
 	for _, step := range []func() error{
 		func() error { return s.sweepPredecessor(ctx, predecessor) },
 		func() error {
-			n, err := s.sweep(ctx)
+			n, err := s.Sweep(ctx)
 			swept += n
 			return err
 		},
@@ -129,9 +129,9 @@ func lockDead(c *db.Tx, id string, beat int64) (bool, error) {
 	return true, withholdSince(c, seen)
 }
 
-// sweep ends every attempt whose node is no row of nodes: it was left by an earlier version,
+// Sweep ends every attempt whose node is no row of nodes: it was left by an earlier version,
 // or written by a node in the moment in which it was swept. It returns how many there were.
-func (s *Store) sweep(ctx context.Context) (int, error) {
+func (s *Store) Sweep(ctx context.Context) (int, error) {
 	total := 0
 	for {
 		n := 0

@@ -1,4 +1,4 @@
-package store
+package cluster
 
 import (
 	"cmp"
@@ -84,18 +84,18 @@ func (s *Store) NodeID() string {
 	return m.id
 }
 
-// claimant is in whose name this process writes now. former are its earlier ids, separated by
+// Claimant is in whose name this process writes now. former are its earlier ids, separated by
 // spaces.
-func (s *Store) claimant() (id, former string) {
+func (s *Store) Claimant() (id, former string) {
 	m := &s.membership
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.id, strings.Join(m.former, " ")
 }
 
-// join makes this process a node. predecessor is the id of an earlier process of this data
+// Join makes this process a node. predecessor is the id of an earlier process of this data
 // dir, which has ended; "" if it is not known.
-func (s *Store) join(ctx context.Context, predecessor string) error {
+func (s *Store) Join(ctx context.Context, predecessor string) error {
 	m := &s.membership
 	gone := map[string]bool{predecessor: true}
 	if s.db.Dialect.SeveralNodes() {
@@ -156,6 +156,8 @@ func (s *Store) enter(ctx context.Context, gone map[string]bool) error {
 		}
 		c.Do(`INSERT INTO nodes (`+nodeColumns+`) VALUES (?, ?, ?, ?, ?, ?, `+c.Dialect.DatabaseTime()+`, `+c.Dialect.DatabaseTime()+`, 1, ?, 0, 0, '', '')`,
 			id, name, m.peerAddr, m.peerKey, s.opt.Version, schema, state)
+		// Of most nodes that are gone the id tells the name; see attempts.
+		c.Do(`DELETE FROM node_names WHERE id NOT IN (SELECT id FROM nodes) AND substr(id, 1, length(name) + 1) = name || '/'`)
 		c.Do(`INSERT INTO node_names (id, name) VALUES (?, ?)`, id, name)
 		return nil
 	})
@@ -217,9 +219,9 @@ func (s *Store) watchNames(ctx context.Context, gone map[string]bool) error {
 	}
 }
 
-// nodeLoop raises the beat each second, and once more when RefreshPeers asks for it, the
+// NodeLoop raises the beat each second, and once more when RefreshPeers asks for it, the
 // connections of accounts changed here, or another node tells of such a change.
-func (s *Store) nodeLoop(ctx context.Context) {
+func (s *Store) NodeLoop(ctx context.Context) {
 	tick := time.NewTicker(beatInterval)
 	defer tick.Stop()
 	pause := time.NewTicker(earlyBeat)
@@ -248,7 +250,7 @@ func (s *Store) nodeLoop(ctx context.Context) {
 		default:
 			db.Signal(s.membership.observed)
 		}
-		s.rounds.Add(1)
+		s.roundsDone.Add(1)
 	}
 }
 
@@ -270,7 +272,7 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 	}
 	cut := strings.Join(slices.Sorted(maps.Keys(m.cut)), "\n")
 	feed := map[bool]string{true: "listening", false: "polling"}[s.notices.listening.Load()]
-	args := []any{db.BoolToInt(m.leaving), s.spool.Waiting.Load(), s.db.Clock.Offset.Load() / 1000, feed, cut, nil, m.id}
+	args := []any{db.BoolToInt(m.leaving), s.opt.SpoolSteps(), s.db.Clock.Offset.Load() / 1000, feed, cut, nil, m.id}
 	changed := accounts != m.toldAccounts
 	if changed {
 		args[5] = accounts // Postgres keeps an unchanged long text where it is
@@ -305,10 +307,10 @@ func (s *Store) beat(ctx context.Context) (renewed bool, err error) {
 		s.log.Warn("a newer relayd has changed the schema of the database; this one goes on with what it knows of it: run the newer program here too",
 			"schema", now, "known_schema", m.schema)
 	}
-	if s.opt.Now == nil || s.opt.CorrectNow {
+	if s.opt.CorrectClock {
 		before := time.Duration(s.db.Clock.Offset.Load())
 		s.db.Clock.Measure(rows[0].now, wall, end.Sub(start))
-		if off := time.Duration(s.db.Clock.Offset.Load()); off.Abs() > maxClockOffset && before.Abs() <= maxClockOffset {
+		if off := time.Duration(s.db.Clock.Offset.Load()); off.Abs() > MaxClockOffset && before.Abs() <= MaxClockOffset {
 			s.log.Warn("the clock of this node differs from that of postgres, by which it goes; have the time synchronised", "offset", off.Round(time.Millisecond))
 		}
 	}
@@ -338,7 +340,7 @@ func (m *membership) observe(rows []nodeRow, start, end time.Time) {
 			m.toldAccounts = r.accounts
 			continue
 		case seen == nil || seen.row.accounts != r.accounts:
-			seen = &nodeSeen{row: r, still: end, connections: parseCounts(r.accounts)}
+			seen = &nodeSeen{row: r, still: end, connections: ParseCounts(r.accounts)}
 		case seen.row.Beat != r.Beat:
 			seen.row, seen.still = r, end
 		default:
@@ -393,20 +395,22 @@ func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 func (s *Store) rejoin(ctx context.Context) {
 	m := &s.membership
 	if err := s.enter(ctx, nil); err != nil {
-		if ctx.Err() == nil && !s.spool.Down.Load() {
+		if ctx.Err() == nil && s.db.Away() == nil {
 			s.log.Warn("this node cannot rejoin yet; tried again each second", "err", err)
 		}
 		return
 	}
 	s.log.Warn("the other nodes called this one dead, because its beat stood still; it serves again as a new node", "name", m.name)
 	if m.rejoined != nil {
-		s.wait.Go(m.rejoined)
+		s.opt.Go(m.rejoined)
 	}
 }
 
 // SetPeer sets the address at which the other nodes reach this one, and the public key that
 // it has towards them, as in authorized_keys. Call it before Serve.
-func (s *Store) SetPeer(addr, key string) { s.membership.peerAddr, s.membership.peerKey = addr, key }
+func (s *Store) SetPeer(addr, key string) {
+	s.membership.peerAddr, s.membership.peerKey = addr, key
+}
 
 // OnRejoin sets what is called after this node has rejoined with a new id: its tunnels
 // were detached in the name of the former one. Call it before Serve.
@@ -430,7 +434,7 @@ func (s *Store) leave() error {
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
 	return s.db.Update(ctx, "leave the nodes", func(c *db.Tx) error {
-		noteSeen(c)
+		NoteSeen(c)
 		c.Do(`SELECT id FROM nodes WHERE id = ?`+c.Dialect.ForUpdate(), id)
 		_, err := dropTunnels(c, `node_id = ?`, id)
 		c.Do(`DELETE FROM nodes WHERE id = ?`, id)
@@ -553,4 +557,30 @@ func (m *membership) figures() (nodes int, age time.Duration) {
 		age = time.Since(m.renewed)
 	}
 	return m.living() + 1, age
+}
+
+// SteadyFor reports whether this node has renewed its beat without a gap for a time. On SQLite there is no other node.
+func (s *Store) SteadyFor(d time.Duration) bool {
+	m := &s.membership
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.db == nil || !m.steady.IsZero() && m.renewed.Sub(m.steady) >= d
+}
+
+// RoundDone counts a round of the loop that reads changes by other processes.
+func (s *Store) RoundDone() { s.roundsDone.Add(1) }
+
+// Rounds counts the rounds of the loop that renews the beat of this node; on SQLite, which
+// has no beat, those of the loop that reads changes by other processes. A round that failed
+// counts too: the number stands still only while the process hangs. Both loops begin a
+// round each second, and without an answer of Postgres one takes a few seconds.
+func (s *Store) Rounds() int64 { return s.roundsDone.Load() }
+
+// MaxClockOffset is how much the clock of a node may differ from that of Postgres.
+const MaxClockOffset = 250 * time.Millisecond
+
+// NoteSeen notes the time, so that the next start can tell a clock that is ahead.
+func NoteSeen(c *db.Tx) {
+	c.Do(`INSERT INTO meta (name, value) VALUES ('last_seen_us', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
+		strconv.FormatInt(db.Micros(c.Now()), 10))
 }

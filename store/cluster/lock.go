@@ -1,10 +1,11 @@
-package store
+package cluster
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"relay/store/file"
@@ -12,10 +13,10 @@ import (
 
 const serveLock = "serve.lock"
 
-// Claim takes the lock of the data dir before Serve does, so that a second server with the
-// same data dir fails before it migrates or listens. Close releases the lock. Call it from
+// LockDataDir takes the lock of the data dir before Serve does, so that a second server with the
+// same data dir fails before it migrates or listens. UnlockDataDir releases the lock. Call it from
 // the goroutine that will call Serve, before others use the store.
-func (s *Store) Claim() error {
+func (s *Store) LockDataDir() error {
 	if s.lock != nil || s.opt.DataDir == "" {
 		return nil
 	}
@@ -33,6 +34,14 @@ func (s *Store) Claim() error {
 	return nil
 }
 
+// UnlockDataDir releases the lock of the data dir, if this process has it.
+func (s *Store) UnlockDataDir() error {
+	if s.lock == nil {
+		return nil
+	}
+	return file.Unlock(s.lock)
+}
+
 // bootID is a file with an id that is new at each start of the machine (Linux).
 const bootID = "/proc/sys/kernel/random/boot_id"
 
@@ -48,10 +57,10 @@ func lockOwner(node string, f *os.File) string {
 	return node + "\n" + strings.TrimSpace(string(machine)) + "\n" + file + "\n"
 }
 
-// predecessor is the id of the node that the last process of this data dir was, if that
+// Predecessor is the id of the node that the last process of this data dir was, if that
 // has certainly ended: it ran on this machine since its last start, and had the lock that
 // this process has now. It returns "" otherwise.
-func (s *Store) predecessor() string {
+func (s *Store) Predecessor() string {
 	if s.lock == nil || !s.db.Dialect.SeveralNodes() {
 		return ""
 	}
@@ -75,4 +84,20 @@ func (s *Store) noteOwner(node string) {
 	if err := s.lock.Truncate(0); err == nil {
 		_, _ = s.lock.WriteAt([]byte(lockOwner(node, s.lock)), 0)
 	}
+}
+
+// served reports whether a server has the lock of the data dir.
+func (s *Store) served() (bool, error) {
+	if s.lock != nil {
+		return true, nil
+	}
+	f, err := os.OpenFile(filepath.Join(s.opt.DataDir, serveLock), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	taken := file.Lock(f, false) != nil
+	return taken, file.Unlock(f)
 }

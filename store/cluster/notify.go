@@ -1,4 +1,4 @@
-package store
+package cluster
 
 import (
 	"context"
@@ -269,8 +269,8 @@ func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	s.outbox.put(changes)
 }
 
-// startNotices starts the goroutines of notices, which end with ctx.
-func (s *Store) startNotices(ctx context.Context) error {
+// StartNotices starts the goroutines of notices, which end with ctx.
+func (s *Store) StartNotices(ctx context.Context) error {
 	if !s.db.Dialect.SeveralNodes() {
 		return nil
 	}
@@ -286,7 +286,7 @@ func (s *Store) startNotices(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s.wait.Go(func() { s.noticeLoop(ctx) })
-	s.wait.Go(func() { s.listenLoop(ctx, address) })
+	s.opt.Go(func() { s.noticeLoop(ctx) })
+	s.opt.Go(func() { s.listenLoop(ctx, address) })
 	return nil
 }

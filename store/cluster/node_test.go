@@ -1,6 +1,7 @@
-package store
+package cluster
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -91,5 +92,42 @@ func TestTrustEnds(t *testing.T) {
 		if got := m.trusted(now.Add(c.mono), now.Round(0).Add(c.wall)); got != c.want {
 			t.Errorf("trusted %v after %v, by the wall clock %v", got, c.mono, c.wall)
 		}
+	}
+}
+
+// openCluster opens a database for a node that does not serve.
+func openCluster(t *testing.T, dir string) *Store {
+	t.Helper()
+	d, err := db.Open(t.Context(), db.Options{DataDir: dir})
+	t.Cleanup(func() { _ = d.Close() })
+	if err == nil {
+		_, _, err = d.Migrate(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := New(d, Options{Log: slog.New(slog.DiscardHandler), DataDir: dir, Heard: func(relay.ChangeKind, int64, string) bool { return false }})
+	d.Finish = s.FinishUpdate
+	t.Cleanup(func() { _ = s.CloseNode() })
+	return s
+}
+
+// Other processes may change more at once than one statement reads: a revoked key must not wait.
+func TestManyRevisionsAreReadAtOnce(t *testing.T) {
+	t.Parallel()
+	s := openCluster(t, t.TempDir())
+	const n = 2*revisionPage + 1
+	for first := 0; first < n; first += 100 { // a transaction has only some seconds
+		if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+			for i := first; i < min(first+100, n); i++ {
+				c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: int64(i + 1)})
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if last := s.PollRevisions(t.Context(), RevisionMark{}); last.ID != n {
+		t.Errorf("read up to revision %d of %d", last.ID, n)
 	}
 }

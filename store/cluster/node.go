@@ -1,4 +1,4 @@
-package store
+package cluster
 
 import (
 	"context"
@@ -194,8 +194,8 @@ func (m *membership) countConnections() string {
 	return strings.Join(entries, ",")
 }
 
-// parseCounts reads numbers by id, such as "12:3,15:20". It leaves out what it cannot read.
-func parseCounts(text string) map[int64]int64 {
+// ParseCounts reads numbers by id, such as "12:3,15:20". It leaves out what it cannot read.
+func ParseCounts(text string) map[int64]int64 {
 	byID := map[int64]int64{}
 	for entry := range strings.SplitSeq(text, ",") {
 		id, count, _ := strings.Cut(entry, ":")

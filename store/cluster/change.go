@@ -1,4 +1,4 @@
-package store
+package cluster
 
 import (
 	"context"
@@ -81,20 +81,16 @@ func (o *outbox) close() {
 	<-o.ended
 }
 
-// finishUpdate ends an update: it stores what other processes have to learn of, in the same transaction.
+// FinishUpdate ends an update: it stores what other processes have to learn of, in the same transaction.
 // After the commit committed publishes the changes.
-func (s *Store) finishUpdate(c *db.Tx) (committed func() <-chan struct{}, err error) {
-	s.tellFreed(c)
+func (s *Store) FinishUpdate(c *db.Tx) (committed func() <-chan struct{}, err error) {
 	written, err := s.writeRevisions(c)
 	return func() <-chan struct{} {
-		for alias, bytes := range c.Freed {
-			s.storage.change(alias, -bytes, 0)
-		}
 		if c.Dialect.SeveralNodes() {
 			s.noteRevision(written)
 		}
 		s.tellNodes(c.Changes)
-		if len(c.Announced) > 0 && c.Dialect.SeveralNodes() && s.HasOtherNodes() {
+		if len(c.Announced) > 0 && s.HasOtherNodes() {
 			s.notices.tellRevised()
 		}
 		return s.outbox.put(c.Changes)
@@ -104,7 +100,7 @@ func (s *Store) finishUpdate(c *db.Tx) (committed func() <-chan struct{}, err er
 // writeRevisions stores the changes that other processes have to learn of, in the same
 // transaction, and returns the newest revision. On Postgres a lock makes revisions commit in the order of their numbers:
 // otherwise a poll could miss a revision that commits late.
-func (s *Store) writeRevisions(c *db.Tx) (written revisionMark, err error) {
+func (s *Store) writeRevisions(c *db.Tx) (written RevisionMark, err error) {
 	if len(c.Announced) == 0 {
 		return written, nil
 	}
@@ -115,17 +111,17 @@ func (s *Store) writeRevisions(c *db.Tx) (written revisionMark, err error) {
 			event = n.Event
 		}
 		if c.Err == nil {
-			written.at, written.origin = db.Micros(s.db.Now()), s.origin
+			written.at, written.origin = db.Micros(s.db.Now()), s.opt.Origin
 			c.Err = c.Row(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-				written.at, s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential).Scan(&written.id)
+				written.at, s.opt.Origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential).Scan(&written.ID)
 		}
 	}
 	return written, c.Err
 }
 
 // noteRevision notes a revision that this process has committed, if it is the newest one.
-func (s *Store) noteRevision(r revisionMark) {
-	for known := s.written.Load(); r.id > 0 && (known == nil || r.id > known.id); known = s.written.Load() {
+func (s *Store) noteRevision(r RevisionMark) {
+	for known := s.written.Load(); r.ID > 0 && (known == nil || r.ID > known.ID); known = s.written.Load() {
 		if s.written.CompareAndSwap(known, &r) {
 			return
 		}
@@ -135,75 +131,74 @@ func (s *Store) noteRevision(r revisionMark) {
 const (
 	revisionLock = 0x72657673
 	revisionPage = 500 // revisions that one statement reads
-	// revisionLife is how long a process may be cut off from the database without missing a
+	// RevisionLife is how long a process may be cut off from the database without missing a
 	// change: nothing else tells it that a key was removed.
-	revisionLife = 24 * time.Hour
+	RevisionLife = 24 * time.Hour
 )
 
-// revisionMark names the newest revision that this process has seen. After a failover to a
+// RevisionMark names the newest revision that this process has seen. After a failover to a
 // replica that lagged behind, none has its id, or another one that was written later.
-type revisionMark struct {
-	id, at int64
+type RevisionMark struct {
+	ID, at int64
 	origin string
 }
 
-func (r *revisionMark) fields() []any { return []any{&r.id, &r.at, &r.origin} }
+func (r *RevisionMark) fields() []any { return []any{&r.ID, &r.at, &r.origin} }
 
-// pollRevisions publishes what other processes changed after revision last, and returns the
+// PollRevisions publishes what other processes changed after revision last, and returns the
 // newest revision seen. A failure is logged, and the next call reads the same again.
-func (s *Store) pollRevisions(ctx context.Context, last revisionMark) revisionMark {
+func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMark {
 	type revision struct {
 		relay.Change
-		revisionMark
+		RevisionMark
 		event *relay.ID // nil = none
 	}
 	fields := func(r *revision) []any {
 		return append(r.fields(), &r.Kind, &r.Alias, &r.event, &r.N, &r.Account, &r.Credential)
 	}
 	written := s.written.Load()
-	unread := written != nil && written.id > last.id // before the read, which has to find it
+	unread := written != nil && written.ID > last.ID // before the read, which has to find it
 	for {
 		rows, err := db.ReadRows(ctx, s.db, "poll revisions", fields, `SELECT id, at, origin, kind, alias_id, event_id, n, account_id, credential
-			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.id, revisionPage+1)
+			FROM revisions WHERE id >= ? ORDER BY id LIMIT ?`, last.ID, revisionPage+1)
 		if err != nil {
-			if ctx.Err() == nil && !s.spool.Down.Load() {
+			if ctx.Err() == nil && s.db.Away() == nil {
 				s.log.Warn("changes by other processes cannot be read", "err", err)
 			}
 			return last
 		}
 		more := len(rows) > revisionPage
-		if last.id > 0 {
-			switch there := len(rows) > 0 && rows[0].id == last.id; {
-			case there && rows[0].revisionMark == last:
+		if last.ID > 0 {
+			switch there := len(rows) > 0 && rows[0].ID == last.ID; {
+			case there && rows[0].RevisionMark == last:
 				rows = rows[1:]
-			case there || len(rows) == 0 || !s.isOldest(ctx, rows[0].id):
-				newest, err := s.lastRevision(ctx)
+			case there || len(rows) == 0 || !s.isOldest(ctx, rows[0].ID):
+				newest, err := s.LastRevision(ctx)
 				if err != nil {
 					return last // the next poll finds it missing too
 				}
-				s.startOver(newest.id)
+				s.startOver(newest.ID)
 				return newest
 			} // else it was deleted because of its age, with all before it
 		}
 		var foreign []relay.Change
 		for _, r := range rows {
-			last = r.revisionMark
+			last = r.RevisionMark
 			unread = unread && last != *written
 			if r.event != nil {
 				r.Event = *r.event
 			}
 			switch {
-			case r.origin == s.origin:
-			case r.Kind == changeStorage:
-				s.storage.hear(r.id, r.Credential)
+			case r.origin == s.opt.Origin:
+			case s.opt.Heard(r.Kind, r.ID, r.Credential):
 			default:
 				foreign = append(foreign, r.Change)
 			}
 		}
 		s.outbox.put(foreign)
-		if unread && (!more || last.id >= written.id) {
+		if unread && (!more || last.ID >= written.ID) {
 			unread = false
-			s.startOver(last.id)
+			s.startOver(last.ID)
 		}
 		if !more {
 			return last
@@ -223,13 +218,13 @@ func (s *Store) isOldest(ctx context.Context, id int64) bool {
 func (s *Store) startOver(newest int64) {
 	s.log.Warn("the database has lost changes that this node has seen, as after a failover to a replica that lagged behind; this node reads everything again")
 	s.written.Store(nil)
-	s.storage.hearFrom(newest)
+	s.opt.Lost(newest)
 	s.outbox.put([]relay.Change{{Kind: relay.ChangeAlias}, {Kind: relay.ChangeAccount}, {Kind: relay.ChangeTunnel}, {Kind: relay.ChangeMissed}})
 }
 
-// lastRevision returns the newest revision; the zero value if there is none.
-func (s *Store) lastRevision(ctx context.Context) (last revisionMark, err error) {
-	rows, err := db.ReadRows(ctx, s.db, "read last revision", (*revisionMark).fields, `SELECT id, at, origin FROM revisions ORDER BY id DESC LIMIT 1`)
+// LastRevision returns the newest revision; the zero value if there is none.
+func (s *Store) LastRevision(ctx context.Context) (last RevisionMark, err error) {
+	rows, err := db.ReadRows(ctx, s.db, "read last revision", (*RevisionMark).fields, `SELECT id, at, origin FROM revisions ORDER BY id DESC LIMIT 1`)
 	if len(rows) > 0 {
 		last = rows[0]
 	}

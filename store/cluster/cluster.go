@@ -1,0 +1,100 @@
+// Package cluster makes a process one of the nodes that serve a store: its beat, the tunnels that each
+// node has, what nodes tell each other, the work that one does for all, and the end of dead ones. On
+// SQLite there is one node.
+package cluster
+
+import (
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"relay"
+	"relay/store/db"
+)
+
+// Options say how the node is called and what it has to know of the rest of the store.
+type Options struct {
+	Log *slog.Logger
+	// DataDir holds the lock of a process; "" = none.
+	DataDir string
+	// NodeName is the label of this node; "" = the host name. Version is that of the program.
+	NodeName, Version string
+	// CorrectClock corrects the clock by that of Postgres.
+	CorrectClock bool
+	// Origin names this process in revisions.
+	Origin string
+	// SpoolSteps is how many steps wait in the spool of this node.
+	SpoolSteps func() int64
+	// Heard gets a revision of another process that only the store itself has to know; it reports
+	// whether it was one. Lost is called after the database has lost revisions: newest is the last one now.
+	Heard func(kind relay.ChangeKind, revision int64, text string) bool
+	Lost  func(newest int64)
+	// Go runs a goroutine that ends with the context of Serve.
+	Go func(func())
+}
+
+// Store is this process among the nodes of a store. All methods are safe for concurrent use.
+type Store struct {
+	db            *db.DB
+	log           *slog.Logger
+	opt           Options
+	written       atomic.Pointer[RevisionMark] // the newest one that this process has written; nil = none
+	membership    membership
+	leases        leases
+	lock          *os.File // serve.lock of the data dir, while this process has it
+	outbox        outbox
+	notices       notices
+	noticeChannel string       // of NOTIFY; set by StartNotices
+	roundsDone    atomic.Int64 // see Rounds
+}
+
+// New makes the process known to itself; it joins the nodes by Join.
+func New(db *db.DB, o Options) *Store {
+	s := &Store{db: db, log: o.Log, opt: o}
+	s.outbox.start()
+	s.notices.init()
+	return s
+}
+
+// Publish gives changes that were committed to the feed of this process, and tells the other nodes of them.
+// The channel is closed when the feed has got them.
+func (s *Store) Publish(changes []relay.Change) <-chan struct{} {
+	s.tellNodes(changes)
+	return s.outbox.put(changes)
+}
+
+// SetFeed sets what gets the changes from now on, in the order of their commits, from one goroutine.
+func (s *Store) SetFeed(publish func([]relay.Change)) { s.outbox.serve(publish) }
+
+// RevisionsWritten gets a signal when another node has written revisions.
+func (s *Store) RevisionsWritten() <-chan struct{} { return s.notices.poll }
+
+// ProcessName names this process in revisions.
+func (s *Store) ProcessName() string { return s.opt.Origin }
+
+// LeaveNodes removes this node and what is attached to it.
+func (s *Store) LeaveNodes() error { return db.UnlessAway(s.leave()) }
+
+// CloseNode passes on what still waits to be published, and closes the connection of the beat.
+func (s *Store) CloseNode() error {
+	s.outbox.close()
+	if s.membership.db == nil {
+		return nil
+	}
+	return db.UnlessAway(s.membership.db.Close())
+}
+
+// NodeStats are figures about the nodes.
+type NodeStats struct {
+	Nodes   int           // that serve and live, this one included; 0 before Serve
+	BeatAge time.Duration // since the last renewal; 0 on SQLite
+	Swept   int64         // dead nodes that this node swept
+	Ended   int64         // attempts of those that it marked interrupted
+}
+
+// NodeStats returns figures about the nodes, from memory.
+func (s *Store) NodeStats() NodeStats {
+	nodes, age := s.membership.figures()
+	return NodeStats{nodes, age, s.membership.swept.Load(), s.membership.interrupted.Load()}
+}
