@@ -1,10 +1,13 @@
 package alias
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -235,10 +238,12 @@ func StateNote(s *record.Summary) string {
 	return ""
 }
 
-// delivery is what retries of the sender have in common, "" = unknown.
+// delivery is what retries of the sender have in common, "" = unknown: sender, event type, method, path
+// and id. An id of CloudEvents counts within its source only, which a row does not know.
 func (v *Row) delivery() string {
-	if v.Provider == nil || v.Provider.DeliveryID == nil {
+	if v.Provider == nil || v.Provider.DeliveryID == nil || v.Provider.Name == "cloudevents" {
 		return ""
 	}
-	return record.SafeTextMax(v.Provider.Name+" "+*v.Provider.DeliveryID, 200)
+	sum := sha256.Sum256([]byte(strings.Join([]string{v.Provider.Name, v.EventType, v.Method, v.Path, *v.Provider.DeliveryID}, "\x00")))
+	return hex.EncodeToString(sum[:12])
 }

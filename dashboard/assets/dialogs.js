@@ -17,12 +17,19 @@ async function copyFrom(url) {
 	announce(problem.detail ? `Not copied: ${problem.detail}.` : `This could not be read (status ${response.status}).`, true);
 }
 const tableText = table => $$("tr", table).map(row => $$("code", row).map(cell => cell.textContent).join(": ")).join("\n");
+// bodyText is the text that is shown of a body: of JSON also what is folded.
+const bodyText = body => $$("pre.content, table.pairs, .parts p.row", body).map(el => el.localName === "table" ? tableText(el) : el.jsonSource ?? el.textContent.trim().replace(/\s+/g, m => el.localName === "p" ? " " : m)).join("\n");
+function copyBody(button) {
+	if (button.dataset.copyBody) announce(button.dataset.copyBody, true); // why not
+	else copyText(bodyText(button.closest(".body")));
+}
 document.addEventListener("click", e => {
-	const button = e.target.closest("[data-copy], [data-copy-from], [data-copy-table]");
+	const button = e.target.closest("[data-copy], [data-copy-from], [data-copy-table], [data-copy-body]");
 	const value = !button && getSelection().isCollapsed && e.target.closest(".pairs td code, .pairs th code");
 	if (value) copyText(value.closest("tr").querySelector("td code").textContent);
 	if (!button) return;
-	if (button.dataset.copy) copyText($(button.dataset.copy).textContent);
+	if ("copyBody" in button.dataset) copyBody(button);
+	else if (button.dataset.copy) copyText($(button.dataset.copy).textContent);
 	else if (button.dataset.copyTable) copyText(tableText($(button.dataset.copyTable)));
 	else copyFrom(button.dataset.copyFrom);
 });

@@ -30,6 +30,7 @@ document.addEventListener("click", async e => {
 	if (!response.ok) return announce(`This could not be read (status ${response.status}).`, true);
 	showJSON(pre, await response.text());
 	button.parentElement.hidden = true;
+	for (const copy of $$("[data-copy-body]", button.closest(".body"))) copy.dataset.copyBody = "";
 });
 
 // addLines adds the lines from one to another below an element.

@@ -44,6 +44,17 @@ function dayOf(at) {
 	if (day === new Date().toDateString()) return "";
 	return day === new Date(Date.now() - 864e5).toDateString() ? "Yesterday" : at.toLocaleDateString("en", { weekday: "short", day: "numeric", month: "short" });
 }
+// A page that stays open over midnight gets its line: what came today came yesterday then.
+let today = new Date().toDateString();
+function followDay() {
+	const now = new Date().toDateString();
+	if (now === today) return;
+	today = now;
+	for (const row of $$("#rows > li")) row.day = undefined;
+	arrangeRows();
+}
+setInterval(followDay, 20000);
+document.addEventListener("visibilitychange", followDay);
 function showRetries(row, count) {
 	let button = $(".retries", row);
 	if (!count) return button?.remove();

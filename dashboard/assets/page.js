@@ -61,7 +61,7 @@ document.addEventListener("toggle", e => {
 	store("folds", folds);
 }, true);
 
-const showControls = from => { for (const el of $$("[data-copy], [data-copy-from], [data-copy-table], .tools", from)) el.hidden = false; };
+const showControls = from => { for (const el of $$("[data-copy], [data-copy-from], [data-copy-table], [data-copy-body], .tools", from)) el.hidden = false; };
 // decorate prepares what the server sent; it may run again on the same elements.
 function decorate(from) {
 	showTimes(from);

@@ -81,6 +81,7 @@ type View struct {
 	Image        string
 	Download     string
 	Whole        string // address of all of a longer JSON text, indented; "" = it is shown, or too long
+	NotCopied    string // why the text that is shown is not copied, "" = it is all of the body
 }
 
 // Show makes the view that the address asks for, or the one that says most.
@@ -108,6 +109,7 @@ func Show(s Source) View {
 		}
 	}
 	c.show(&v, s.Image)
+	v.NotCopied = c.notCopied(&v)
 	if v.JSON && c.Cut && b.Size <= WholeJSON {
 		v.Whole = s.Whole
 	}
@@ -157,6 +159,25 @@ func (c *content) show(v *View, image string) {
 	if how := c.How(); how != "" && (v.View == viewPretty || v.View == viewParts) {
 		v.Note = strings.TrimSpace(strings.ToUpper(how[:1]) + how[1:] + " for this view. " + v.Note)
 	}
+}
+
+// notCopied says why a view is not copied: its text is not all of the body.
+func (c *content) notCopied(v *View) string {
+	switch {
+	case c.Form == reading.Binary:
+		return "Not copied: this body is binary. Save has its bytes."
+	case v.View == viewHex && len(c.raw) > shownHex, v.View != viewHex && (c.Cut || int64(len(c.raw)) < c.size):
+		return "Not copied: only the start of the body is shown here. Save has all of it."
+	case v.View == viewPretty && len(c.Fields) > ShownLines:
+		return "Not copied: not all fields are shown here. Save has all of them."
+	case v.View == viewParts:
+		for i := range c.Parts {
+			if _, ok := c.Parts[i].Plain(); !ok || i >= shownParts {
+				return "Not copied: a part of it is binary or not shown here. Save has all of it."
+			}
+		}
+	}
+	return ""
 }
 
 func (c *content) pretty(v *View) {

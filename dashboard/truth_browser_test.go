@@ -1,0 +1,69 @@
+package dashboard_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// TestBrowserShowsAndCopiesWhatIsThere: Copy gives the text that is shown or says why not, only deliveries
+// of one thing are folded, a day has its line also on a page that is open over midnight, and brackets
+// may be typed by AltGr or Option.
+func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	_, _ = z.Write([]byte(`{"name":"Zoë","n":1}`))
+	must(t, z.Close())
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	raw := func(path, body string, lines ...string) string {
+		return r.send(fmt.Sprintf("POST %s HTTP/1.1\r\nHost: hook.localhost\r\n%sContent-Length: %d\r\n\r\n%s", path, strings.Join(append(lines, ""), "\r\n"), len(body), body)).String()
+	}
+	binary := raw("/binary", string(every))
+	zipped := raw("/gzip", packed.String(), "Content-Type: application/json", "Content-Encoding: gzip")
+	long := raw("/long", strings.Repeat("long ", 100<<10), "Content-Type: text/plain")
+	form := raw("/form", "text=hello+world&n=1", "Content-Type: application/x-www-form-urlencoded")
+	for _, source := range []string{"/shop", "/stock"} {
+		raw("/ce", "{}", "ce-specversion: 1.0", "ce-id: 1", "ce-type: made", "ce-source: "+source)
+	}
+	for _, path := range []string{"/github/a", "/github/b", "/github/b"} {
+		raw(path, "{}", "X-GitHub-Event: push", "X-GitHub-Delivery: 72d3162e")
+	}
+
+	b := newBrowser(t, r)
+	b.open("/aliases/hook")
+	b.until(`[...document.querySelectorAll("#rows > li")].filter(row => row.checkVisibility()).length === 8 && document.querySelectorAll(".retries").length === 1`)
+
+	copies := func(id, want string) {
+		t.Helper()
+		b.open("/events/" + id)
+		value[any](b, `Object.defineProperty(navigator, "clipboard", { value: { writeText: async text => { window.copied = text; } } })`)
+		b.click("#request-part [data-copy-body]")
+		b.until(fmt.Sprintf(`(window.copied ?? document.querySelector("#say").textContent) === %q`, want))
+	}
+	copies(zipped, "{\n  \"name\": \"Zoë\",\n  \"n\": 1\n}")
+	copies(form, "text: hello world\nn: 1")
+	copies(long, "Not copied: only the start of the body is shown here. Save has all of it.")
+	copies(binary, "Not copied: this body is binary. Save has its bytes.")
+
+	press := func(options string) {
+		value[any](b, `document.body.dispatchEvent(new KeyboardEvent("keydown", { bubbles: true, altKey: true, `+options+` }))`)
+	}
+	press(`key: "[", ctrlKey: true, modifierAltGraph: true`)
+	b.until(fmt.Sprintf(`document.querySelector("#event").dataset.eventId === %q`, zipped))
+	press(`key: "]"`)
+	b.until(fmt.Sprintf(`document.querySelector("#event").dataset.eventId === %q`, binary))
+
+	if value[bool](b, `Boolean(document.querySelector("#rows [data-day=Yesterday]"))`) {
+		t.Fatal("what came today has the line of yesterday")
+	}
+	value[any](b, `(Real => { Date = class extends Real { constructor(...at) { super(...(at.length ? at : [Real.now() + 864e5])); } static now() { return Real.now() + 864e5; } }; })(Date)`)
+	value[any](b, `document.dispatchEvent(new Event("visibilitychange"))`)
+	b.until(`document.querySelector("#rows > li").dataset.day === "Yesterday"`)
+}
