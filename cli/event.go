@@ -90,7 +90,11 @@ func (f *Front) events() *cobra.Command {
 			if *follow && e.State == relay.StateDelivering {
 				return nil // another line follows when it ends
 			}
-			return w.Event(record.EventLine(e), "")
+			line := record.EventLine(e)
+			if *follow { // lines are in the order of what happens, replays included
+				line.Time = record.ZonedTime(e.ReceivedAt.Time)
+			}
+			return w.Event(line, "")
 		})
 }
 

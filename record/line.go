@@ -19,7 +19,7 @@ import (
 //
 //	15:04:05 [200] POST /hook (23ms) evt_…
 type Line struct {
-	Time         string // with the date in lists
+	Time         string // with date and zone in lists
 	Status       int    // without a response the one that the relay answers with; 0 = none
 	State        string // shown where there is no status
 	Method, Path string
@@ -56,13 +56,25 @@ func AttemptName(number int, kind string) string {
 	return "attempt " + strconv.Itoa(number) + " (" + SafeText(kind) + ")"
 }
 
-// EventLine is the line about an event in a list.
+// ZonedTime is a time for people in the zone of this machine, which stands in it: so it means the same
+// wherever it is read, and filters such as since take it as it is shown.
+func ZonedTime(t time.Time) string { return t.Local().Format(time.RFC3339) }
+
+// Arrived is when an event arrived, also after it was replayed: lists are in this order.
+func (s *Summary) Arrived() time.Time {
+	if id, err := relay.ParseID(s.ID); err == nil && !id.IsZero() {
+		return id.Time()
+	}
+	return s.ReceivedAt.Time
+}
+
+// EventLine is the line about an event in a list, with the time of its arrival.
 func EventLine(e *Summary) Line {
 	status := 0
 	if e.Status != nil && e.State == relay.StateDelivered {
 		status = *e.Status
 	}
-	l := newLine(e.ReceivedAt.Local().Format(time.DateTime), e, status, e.State, e.Error, e.LatencyMs)
+	l := newLine(ZonedTime(e.Arrived()), e, status, e.State, e.Error, e.LatencyMs)
 	if e.AttemptCount > 1 {
 		l.Note = strings.TrimSpace(fmt.Sprintf("(%d attempts) %s", e.AttemptCount, l.Note))
 	}
@@ -112,7 +124,7 @@ func (l Line) String() string {
 func EventText(e *Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s\n", SafeText(e.ID), SafeText(e.State), SafeText(e.URL))
-	fmt.Fprintf(&b, "received %s from %s, %d bytes\n", e.ReceivedAt.Local().Format(time.DateTime), SafeText(e.RemoteAddr), e.PayloadSize)
+	fmt.Fprintf(&b, "received %s from %s, %d bytes\n", ZonedTime(e.Arrived()), SafeText(e.RemoteAddr), e.PayloadSize)
 	if mark := MarkText(&e.Summary); mark != "" {
 		b.WriteString(mark + "\n")
 	}

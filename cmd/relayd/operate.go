@@ -177,7 +177,7 @@ func when(t time.Time) string {
 	if t.IsZero() {
 		return "-"
 	}
-	return t.Local().Format("2006-01-02 15:04:05")
+	return record.ZonedTime(t)
 }
 
 func whenOr(t *record.Time) string {

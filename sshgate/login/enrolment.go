@@ -162,7 +162,7 @@ func invitation(w *enrolment, url string) string {
 		"relay: signed in, and type the code there:",
 		url,
 		"Code: " + w.code[:4] + "-" + w.code[4:],
-		"relay: waiting, at most until " + w.ExpiresAt.Local().Format(time.TimeOnly) + "; Ctrl+C gives up",
+		"relay: waiting, at most until " + w.ExpiresAt.Local().Format("15:04:05 MST") + "; Ctrl+C gives up",
 	}, "\r\n") + "\r\n"
 }
 

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"relay"
 	"relay/cli"
@@ -124,7 +123,7 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 		words[0] = "never online yet"
 	}
 	if t := st.Tunnel; t != nil && (st.State == relay.TunnelOnline || st.State == relay.TunnelStale) {
-		words[0] += fmt.Sprintf(" from %s since %s", t.Remote.Addr(), t.Since.Local().Format(time.TimeOnly))
+		words[0] += fmt.Sprintf(" from %s since %s", t.Remote.Addr(), t.Since.Local().Format("15:04:05 MST"))
 		words = append(words, "by "+record.SafeTextMax(t.User, 24)+", "+record.SafeTextMax(t.Client, 32)+"; a new forward takes over")
 	}
 	if a.Settings.Paused {
