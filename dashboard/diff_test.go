@@ -19,7 +19,8 @@ func TestCompareEvents(t *testing.T) {
 	page := r.get("/events/"+two, 200)
 	contains(t, "event", page, `href="/diff?left=`+two+`"`)
 	chooser := r.get("/diff?left="+two, 200)
-	contains(t, "chooser", chooser, "with an earlier event", "left="+one+"&amp;part=request&amp;right="+two)
+	contains(t, "chooser", chooser, "with another event", "left="+one+"&amp;part=request&amp;right="+two)
+	contains(t, "chooser of the oldest event", r.get("/diff?left="+one, 200), "left="+one+"&amp;part=request&amp;right=")
 	if strings.Contains(chooser, "charge.refunded") {
 		t.Error("the chooser offers events of another type")
 	}

@@ -63,3 +63,38 @@ func TestBrowserFitsALaptop(t *testing.T) {
 		t.Error("the times of the list are not in its order")
 	}
 }
+
+// A menu of the list was cut off by the edge of the list, and the explanations of the search help
+// could not be read.
+func TestBrowserMenusAreNotCutOff(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	for _, kind := range []string{"customer.subscription.updated", "customer.subscription.deleted", "invoice.paid"} {
+		r.send(post("/webhooks/stripe", `{"id":"evt_`+kind+`","type":"`+kind+`"}`, "Stripe-Signature: t=1,v1=x"))
+	}
+	id := r.send(post("/a", "{}")).String()
+	b := newBrowser(t, r)
+	for _, width := range []int64{390, 1024, 1280, 1440, 1920} {
+		for _, path := range []string{"/aliases/hook?status=2xx", "/events/" + id} {
+			b.show(path, width, 900, "menus")
+			for _, menu := range value[[]string](b, `[...document.querySelectorAll("[popovertarget]")].filter(e => e.checkVisibility()).map(e => e.getAttribute("popovertarget"))`) {
+				b.click("[popovertarget=" + menu + "]")
+				b.until(`document.getElementById("` + menu + `").matches(":popover-open")`)
+				if menu == "find-help" || menu == "more" {
+					b.picture(fmt.Sprintf("menu-%s-%d", menu, width))
+				}
+				// The corners are not covered or clipped, and lie in the window.
+				if bad := value[string](b, `(menu => { const r = menu.getBoundingClientRect();
+					return [[r.left + 12, r.top + 12], [r.right - 20, r.top + 12], [r.left + 12, r.bottom - 12], [r.right - 20, r.bottom - 12]].filter(([x, y]) => !menu.contains(document.elementFromPoint(x, y))).join(" ") +
+						(menu.scrollWidth > menu.clientWidth ? " wider than its box" : ""); })(document.getElementById("`+menu+`"))`); bad != "" {
+					t.Errorf("%s at %d: menu %s is cut off at %s", path, width, menu, bad)
+				}
+				if far := value[float64](b, `((a, b) => Math.max(a.left - b.right, b.left - a.right, a.top - b.bottom, b.top - a.bottom))(document.getElementById("`+menu+`").getBoundingClientRect(), document.querySelector("[popovertarget=`+menu+`]").getBoundingClientRect())`); far > 20 && width > 390 {
+					t.Errorf("%s at %d: menu %s is %.0f away from its button", path, width, menu, far)
+				}
+				b.key("\x1b")
+				b.until(`!document.querySelector(":popover-open")`)
+			}
+		}
+	}
+}

@@ -33,6 +33,9 @@ type plotBar struct {
 // Size of the drawing; the page scales it.
 const plotWidth, plotHeight = 600.0, 90.0
 
+// linkTime is exact enough that the list behind a bar has the events that the bar counts.
+const linkTime = "2006-01-02T15:04:05.000Z"
+
 type plotWindow struct {
 	name, text string
 	length     time.Duration
@@ -75,7 +78,7 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 		}
 		if b.Events > 0 {
 			v.Most = max(v.Most, b.Events)
-			v.Bars = append(v.Bars, plotBar{*b, i, page.WithQuery(v.Path, url.Values{"since": {b.From.UTC().Format(time.RFC3339)}, "until": {until.UTC().Format(time.RFC3339)}, "window": {w.name}})})
+			v.Bars = append(v.Bars, plotBar{*b, i, page.WithQuery(v.Path, url.Values{"since": {b.From.UTC().Format(linkTime)}, "until": {until.UTC().Format(linkTime)}, "window": {w.name}})})
 		}
 	}
 	return v

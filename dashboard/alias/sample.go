@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -62,7 +63,7 @@ func (c *sampleCaller) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (c *sampleCaller) Unread(p []byte) { c.rest = append(p, c.rest...) }
+func (c *sampleCaller) Unread(p []byte) { c.rest = slices.Concat(p, c.rest) }
 
 func (c *sampleCaller) Write(p []byte) (int, error) { return len(p), nil }
 

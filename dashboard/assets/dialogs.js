@@ -1,4 +1,4 @@
-// Copying, with a dialog where a page may not write to the clipboard; and menus.
+// Copying, with a dialog where a page may not write to the clipboard.
 "use strict";
 async function copyText(text) {
 	try {
@@ -32,9 +32,4 @@ document.addEventListener("click", e => {
 	else if (button.dataset.copy) copyText($(button.dataset.copy).textContent);
 	else if (button.dataset.copyTable) copyText(tableText($(button.dataset.copyTable)));
 	else copyFrom(button.dataset.copyFrom);
-});
-
-// A menu closes when something else is clicked, or something in it is chosen.
-document.addEventListener("click", e => {
-	for (const menu of $$(".menu[open]")) if (!menu.contains(e.target) || e.target.closest("a")) menu.open = false;
 });

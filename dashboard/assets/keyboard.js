@@ -69,6 +69,7 @@ const keys = {
 };
 let lastG = -1e4; // when g was pressed
 document.addEventListener("keydown", e => {
+	if (e.key === "Escape" && $(":popover-open")) return; // the browser closes it
 	if (e.key === "Escape" && e.target.closest("input")) return e.target.blur();
 	// Some keyboards have brackets by AltGr, which Windows tells as Ctrl and Alt, or by Option.
 	const types = e.getModifierState("AltGraph") || e.altKey && !e.ctrlKey && "[]".includes(e.key);

@@ -124,6 +124,7 @@ document.addEventListener("click", e => {
 	const link = e.target.closest("a[data-part]");
 	if (!link || e.ctrlKey || e.metaKey || e.shiftKey || e.button) return;
 	e.preventDefault();
+	link.closest("[popover]")?.hidePopover();
 	const row = link.closest("#rows > li"), byKey = e.detail === 0 && row;
 	if (row) markRow(row.id);
 	openPage(new URL(link.href)).then(() => { if (byKey) $("#event h1")?.focus({ preventScroll: true }); }); // Esc leads back

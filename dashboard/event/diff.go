@@ -68,7 +68,7 @@ func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) 
 	return diffPage(v), nil
 }
 
-// candidates are earlier events like one, to compare it with.
+// candidates are earlier events like one, to compare it with; of the oldest one, later events.
 func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) (list []alias.Row, err error) {
 	f := relay.Filter{Alias: like.Alias, Limit: diffCandidates, Cursor: like.ID}
 	if p := like.Provider; p != nil && p.EventType != nil {
@@ -76,10 +76,17 @@ func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) 
 	} else {
 		f.Method = like.Method
 	}
-	page, err := p.Events.Events(ctx, who, f)
-	for i := range page.Events {
-		row := p.Row(&page.Events[i])
-		row.Link = comparePath(row.ID, like.ID, record.DiffRequest)
+	found, err := p.Events.Events(ctx, who, f)
+	if err == nil && len(found.Events) == 0 { // it is the oldest one: those after it
+		f.Cursor = ""
+		found, err = p.Events.Events(ctx, who, f)
+	}
+	for i := range found.Events {
+		if found.Events[i].ID.String() == like.ID {
+			continue
+		}
+		row := p.Row(&found.Events[i])
+		row.Link = comparePath(min(row.ID, like.ID), max(row.ID, like.ID), record.DiffRequest)
 		list = append(list, row)
 	}
 	return list, err
