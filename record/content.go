@@ -1,15 +1,9 @@
 package record
 
 import (
-	"bufio"
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"io"
-	"mime"
-	"strings"
 
 	"relay"
 	"relay/wire"
@@ -64,56 +58,8 @@ func (r *bodyReader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// ContentType returns the media type that a head names, in lower case, with its
-// parameters; "" when it names none.
-func ContentType(head []byte) (kind string, params map[string]string) {
-	kind, params, _ = mime.ParseMediaType(headValue(head, "content-type"))
-	return kind, params
-}
-
-// ContentCoding returns the content coding that a head names, in lower case; "" when it
-// names none, or identity.
-func ContentCoding(head []byte) string {
-	coding := strings.ToLower(headValue(head, "content-encoding"))
-	if coding == "identity" {
-		return ""
-	}
-	return coding
-}
-
 // headValue returns the first value of a header line by its lower-case name; "" when there
 // is none, or no head.
 func headValue(head []byte, name string) string {
 	return string(bytes.TrimSpace(value(wire.Fields(head), name)))
-}
-
-// DecodeContent returns body without the content coding that its head names: gzip or
-// deflate, with or without the zlib header, which many senders leave out (RFC 9110,
-// 8.4.1.2). Bodies of another coding, and those that do not begin as the coding does, come
-// as they are, with decoded = false. The result has no bound: a few bytes may become very
-// many.
-func DecodeContent(head []byte, body io.Reader) (r io.Reader, decoded bool) {
-	coding := ContentCoding(head)
-	if coding != "gzip" && coding != "x-gzip" && coding != "deflate" {
-		return body, false
-	}
-	in := bufio.NewReader(body)
-	start, _ := in.Peek(2)
-	if len(start) < 2 {
-		return in, false
-	}
-	isZlib := start[0]&15 == 8 && (int(start[0])<<8+int(start[1]))%31 == 0
-	switch {
-	case coding == "deflate" && isZlib:
-		if z, err := zlib.NewReader(in); err == nil {
-			return z, true
-		}
-	case coding == "deflate":
-		return flate.NewReader(in), true
-	case start[0] == 0x1f && start[1] == 0x8b:
-		if z, err := gzip.NewReader(in); err == nil {
-			return z, true
-		}
-	}
-	return in, false
 }

@@ -470,12 +470,3 @@ func replaceInvalid(p []byte, mark string) string {
 	}
 	return b.String()
 }
-
-// IsReadable reports whether bytes are text: UTF-8 without NUL. Of a body that was cut, the
-// last character may be incomplete.
-func IsReadable(p []byte, cut bool) bool {
-	if cut {
-		p = wholeRunes(p)
-	}
-	return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0
-}

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	"relay/record/body"
 	"relay/wire"
 )
 
@@ -119,7 +120,7 @@ func exportFault(e *relay.Event, format string) string {
 			return "the target of this request is no valid part of an address (RFC 3986), so that programs that read HAR refuse or change it"
 		case slices.ContainsFunc(wire.Fields(m.Head), func(f wire.Field) bool { return !isASCII(f.Value) }):
 			return "a header line of this request is not plain ASCII, and programs that read HAR would send other bytes"
-		case !IsReadable(m.Body.Data, int64(len(m.Body.Data)) < m.Body.Size):
+		case !body.IsText(m.Body.Data, int64(len(m.Body.Data)) < m.Body.Size):
 			return "the body of this request is binary, and HAR carries only text"
 		}
 	default:

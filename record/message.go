@@ -194,7 +194,7 @@ func bodyOf(b *relay.Body) *Body {
 	}
 	cut := int64(len(data)) < b.Size
 	out := &Body{Size: b.Size, SHA256: hex.EncodeToString(b.SHA256[:]), Truncated: cut, State: b.State}
-	if !IsReadable(data, cut) {
+	if !reading.IsText(data, cut) {
 		out.Encoding, out.Data = EncodingBase64, base64.StdEncoding.EncodeToString(data)
 		return out
 	}

@@ -1,10 +1,6 @@
 package record_test
 
 import (
-	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"io"
 	"strings"
@@ -107,37 +103,6 @@ func TestMatchFields(t *testing.T) {
 	for _, hostile := range []string{"", "{", `{"a"`, `{"a":`, `{"a":"`, `{"a":"\`, "[", "[,", "{,", "}", `"`, deep, `{"a":` + deep, "\x00\xff"} {
 		if record.MatchBody([]relay.FieldFilter{{Path: []string{"a"}, Value: "1"}}, reading.Label{}, []byte(hostile), false, 1<<20) {
 			t.Errorf("%.20q matches", hostile)
-		}
-	}
-}
-
-func TestDecodeContent(t *testing.T) {
-	t.Parallel()
-	const text = "the decoded text"
-	var g, z, f bytes.Buffer
-	gw, zw := gzip.NewWriter(&g), zlib.NewWriter(&z)
-	fw, _ := flate.NewWriter(&f, 6)
-	for _, w := range []io.WriteCloser{gw, zw, fw} {
-		_, _ = io.WriteString(w, text)
-		_ = w.Close()
-	}
-	for _, c := range []struct {
-		coding, body string
-		decoded      bool
-	}{
-		{"gzip", g.String(), true},
-		{"X-GZIP", g.String(), true},
-		{"deflate", z.String(), true},
-		{"deflate", f.String(), true},
-		{"br", text, false},
-		{"identity", text, false},
-		{"gzip", text, false},
-		{"gzip", "", false},
-	} {
-		r, decoded := record.DecodeContent([]byte("POST / HTTP/1.1\r\nContent-Encoding: "+c.coding+"\r\n\r\n"), strings.NewReader(c.body))
-		got, err := io.ReadAll(r)
-		if decoded != c.decoded || err != nil || decoded && string(got) != text || !decoded && string(got) != c.body {
-			t.Errorf("%s: %q, %v, %v", c.coding, got, decoded, err)
 		}
 	}
 }

@@ -102,8 +102,6 @@ func TestWorstBytes(t *testing.T) {
 				FilterWords(f)
 			}
 		}},
-		{"content type", head, func(p []byte) { ContentType([]byte("A: b\r\nContent-Type: " + string(p) + "\r\n\r\n")) }},
-		{"content coding", head, func(p []byte) { ContentCoding([]byte("A: b\r\nContent-Encoding: " + string(p) + "\r\n\r\n")) }},
 		{"nearest word", most, func(p []byte) { Nearest(string(p), []string{"alias", "status", string(p[:min(len(p), 64)])}) }},
 		{"live item", most, func(p []byte) { CompleteItem(&relay.FeedItem{Name: "event", Data: p}, "a-1") }},
 	} {

@@ -3,7 +3,6 @@ package body
 import (
 	"bufio"
 	"context"
-	"errors"
 	"io"
 
 	"golang.org/x/text/transform"
@@ -56,10 +55,4 @@ func Open(l Label, src io.Reader, most int64) (text io.Reader, start []byte) {
 	out := bufio.NewReaderSize(transform.NewReader(in, e.NewDecoder()), 4*charsetStart)
 	start, _ = out.Peek(charsetStart)
 	return io.LimitReader(out, most), start
-}
-
-// IsDamage reports whether an error of a stream that Open gave is about the body itself.
-func IsDamage(err error) bool {
-	_, is := errors.AsType[*codingError](err)
-	return is
 }
