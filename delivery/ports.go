@@ -44,6 +44,9 @@ type Journal interface {
 	// Requeue puts an attempt that is delivering back to queued: not one byte of
 	// it left us. Its ReceivedAt stays.
 	Requeue(id relay.ID, n int) *relay.Ticket
+	// RequeueHeld is Requeue of an attempt that waits for a release, although it was accepted as
+	// released.
+	RequeueHeld(id relay.ID, n int) *relay.Ticket
 }
 
 // Queue is what waits, and the reads that a delivery needs.

@@ -71,7 +71,12 @@ func (j *job) enqueueStored() relay.Outcome {
 // requeue puts the attempt back into the queue. After exchange.ErrStoreTimeout it may be there later.
 func (j *job) requeue() (t *relay.Ticket, err error) {
 	j.st.Queue.Move()
-	t = j.d.store.Requeue(j.q.Event.ID, j.q.Attempt.N)
+	if a := &j.q.Attempt; j.clientSlow && a.Released { // it waits as it would at the node of the client
+		a.Released = false
+		t = j.d.store.RequeueHeld(j.q.Event.ID, a.N)
+	} else {
+		t = j.d.store.Requeue(j.q.Event.ID, a.N)
+	}
 	err = j.d.exchanges.Await(t)
 	if j.d.queueMoved(j.st, err, 1, costOf(j.q.Event)); err == nil {
 		j.d.counters.requeued.Inc()

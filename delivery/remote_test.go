@@ -162,14 +162,18 @@ func TestStoredFirstForUnreachableNode(t *testing.T) {
 // TestSlowClientAtAnotherNode: a request whose client lives, but does not answer in time, waits
 // as it does at the client's own node, and nobody releases it.
 func TestSlowClientAtAnotherNode(t *testing.T) {
-	atOtherNode(t, func(b *fixture, remote *memRemote) {
-		remote.mu.Lock()
-		remote.openErr = relay.ErrTunnelSlow
-		remote.mu.Unlock()
-		if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || b.released() || b.state() != relay.TunnelOnline {
-			t.Errorf("%+v, released %v, the alias is %s", out.Answer, b.released(), b.state())
-		}
-	})
+	for _, storedFirst := range []bool{false, true} {
+		first := false
+		atOtherNode(t, func(b *fixture, remote *memRemote) {
+			first = storedFirst
+			remote.mu.Lock()
+			remote.openErr = relay.ErrTunnelSlow
+			remote.mu.Unlock()
+			if out, _ := b.send(post); out.Answer == nil || out.Answer.Status != 202 || b.released() || b.state() != relay.TunnelOnline {
+				t.Errorf("stored first %v: %+v, released %v, the alias is %s", storedFirst, out.Answer, b.released(), b.state())
+			}
+		}, func(b *fixture) { b.opt.StoreFirst = func() bool { return first } })
+	}
 }
 
 // A request for a tunnel whose node cannot be reached waits in its queue, released, and

@@ -28,8 +28,9 @@ type job struct {
 	lost       context.Context      // ends when that is lost
 	slot       limiter.Slot
 	hasSlot    bool
-	clientSlow bool  // the client of a tunnel at another node lives, but did not answer in time
-	queueBytes int64 // reserved in the queue for the request
+	endUpgrade func() // gives back the place of a connection that may be upgraded; nil = none is taken
+	clientSlow bool   // the client of a tunnel at another node lives, but did not answer in time
+	queueBytes int64  // reserved in the queue for the request
 }
 
 // newJob makes a job of a request, which release ends.
@@ -51,6 +52,9 @@ func (d *Delivery) newJob(st *registry.Alias, alias *relay.Alias, q *exchange.Re
 
 func (j *job) release() {
 	j.releaseSlot()
+	if j.endUpgrade != nil {
+		j.endUpgrade()
+	}
 	j.q.Release()
 	j.d.underWay.remove(j.q.Ref())
 }
@@ -151,8 +155,18 @@ func (j *job) unsent(err *relay.Error) exchange.Result {
 	return exchange.Fail(j.q, err, j.journal, j.sink())
 }
 
-// admit waits for a slot of the tunnel.
+// admit waits for a slot of the tunnel. A connection that may be upgraded needs a place among
+// those of its account too.
 func (j *job) admit() *relay.Error {
+	if j.q.Head.Upgrade && j.caller != nil && j.endUpgrade == nil {
+		if j.endUpgrade = j.st.AcquireUpgrade(); j.endUpgrade == nil {
+			return &relay.Error{
+				Code:       relay.CodeOverloaded,
+				Detail:     "too many upgraded connections, such as WebSockets, to the aliases of this account are open; some have to end first",
+				RetryAfter: retryAfter,
+			}
+		}
+	}
 	j.slot = j.att.Slot()
 	j.d.counters.waiting.Inc()
 	err := j.slot.Acquire(j.q.ResponseTimeout, j.lost.Done(), j.d.cut.Done())

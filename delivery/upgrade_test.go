@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay"
@@ -141,4 +142,44 @@ func TestUpgradeWithCallerThatDoesNotRead(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Upgraded connections use no slot and have no time limit, so that an account has a bound of its own
+// for them. A request beyond it is refused before a byte of it is sent.
+func TestTooManyUpgradedConnections(t *testing.T) {
+	const most = 1000
+	run(t, func(l *local) { l.until("\r\n\r\n"); l.Write(switching); l.ended() }, func(b *fixture) {
+		raw := strings.Replace(get, "\r\n\r\n", "\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\n", 1)
+		var first *memCaller
+		var all []<-chan relay.Outcome
+		for range most {
+			c, done := b.begin(raw)
+			synctest.Wait()
+			if first == nil {
+				first = c
+			}
+			all = append(all, done)
+		}
+		_, more := b.begin(raw)
+		synctest.Wait()
+		select {
+		case out := <-more:
+			b.want("one more", code(out), relay.CodeOverloaded)
+		default:
+			t.Error("one more is upgraded")
+			all = append(all, more)
+		}
+		b.want("sent", b.tun.count(), most)
+		out, c := b.send(strings.Replace(get, "Host", "Connection: close\r\nHost", 1))
+		b.want("another request", words(code(out), strings.HasPrefix(c.answer(), "HTTP/1.1 101")), words(relay.CodeLocalMalformed, false))
+		first.in.finish(io.EOF)
+		<-all[0]
+		c, done := b.begin(raw)
+		synctest.Wait()
+		b.want("after one has ended", c.answer(), switching)
+		b.hold.Detach(false)
+		for _, d := range append(all[1:], done) {
+			<-d
+		}
+	})
 }

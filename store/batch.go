@@ -372,6 +372,9 @@ func (w *writer) requeueAttempt(st *step) error {
 	}
 	w.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: rows[0].AliasID, Event: st.ID, N: st.N},
 		relay.Change{Kind: relay.ChangeQueue, Alias: rows[0].AliasID})
+	if st.State == heldState {
+		w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, st.ID, st.N)
+	}
 	events.EnqueueAttempt(w.Batch.Tx, st.ID, st.N)
 	w.Do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.ID, st.N)
 	if st.N != 1 {

@@ -200,22 +200,25 @@ func TestReleasedOnlyInTheQueue(t *testing.T) {
 		s := mustServe(t, o)
 		alias := withAlias(t, s)
 		for _, together := range []bool{true, false} {
-			for _, waits := range []bool{true, false} {
+			for _, how := range []string{"waits", "is held", "ends"} {
 				e := eventAt(s, alias, s.NewID().Time(), relay.StateDelivering, "")
 				e.Attempts[0].Released = true
 				steps := []*relay.Ticket{s.Accept(e)}
 				if !together {
 					settled(t, steps...)
 				}
-				if waits {
+				switch how {
+				case "waits":
 					steps = append(steps, s.Requeue(e.ID, 1))
-				} else {
+				case "is held":
+					steps = append(steps, s.RequeueHeld(e.ID, 1))
+				case "ends":
 					steps = append(steps, s.Finish(e.ID, answered(1, "ok"), ""))
 				}
 				settled(t, steps...)
 				got, err := s.Event(t.Context(), system, e.ID, 0)
-				if err != nil || got.Attempts[0].Released != waits {
-					t.Errorf("waits %v, in one batch %v: %+v, %v", waits, together, got.Attempts[0], err)
+				if err != nil || got.Attempts[0].Released != (how == "waits") {
+					t.Errorf("one that %s, in one batch %v: %+v, %v", how, together, got.Attempts[0], err)
 				}
 			}
 		}

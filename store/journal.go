@@ -75,6 +75,14 @@ func (s *Store) Requeue(id relay.ID, n int) *relay.Ticket {
 	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n}})
 }
 
+// RequeueHeld puts an attempt back to queued, and takes its release back; see delivery.Journal.
+func (s *Store) RequeueHeld(id relay.ID, n int) *relay.Ticket {
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n, State: heldState}})
+}
+
+// heldState is the State of a Requeue that takes the release of the attempt back.
+const heldState = "held"
+
 func messageSize(m *relay.Message) int64 {
 	size := len(m.Head) + len(m.Lines)
 	if m.Body.Parts == 0 {

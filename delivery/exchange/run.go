@@ -137,8 +137,9 @@ func (x *run) transfer() error {
 		return errUntaken
 	}
 	if x.end.how == endWhole && len(rest) == 0 {
-		x.send.whole.Store(!x.send.failed)
+		x.send.whole.Store(!x.send.failed && !x.send.late)
 		x.at.whole = x.at.open
+		x.q.freePiece() // it was sent
 	} else {
 		x.startSender(rest)
 	}

@@ -20,6 +20,7 @@ type sender struct {
 	written maphash.Hash // over what the connection took
 	failed  bool         // the connection takes no more
 	reached bool         // it has taken at least one byte
+	late    bool         // the first write took longer than firstWait: its last bytes may not have left yet
 }
 
 // signals are what the goroutine of Run and that of the sender both use.
@@ -45,9 +46,9 @@ func (s *sender) sendFirst() (rest []byte, ok bool) {
 	s.written.SetSeed(seed)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(firstWait))
 	n, err := s.conn.Write(s.q.first)
-	switch late := errors.Is(err, os.ErrDeadlineExceeded); {
-	case late:
-		rest, err = s.q.first[n:], nil
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		rest, err, s.late = s.q.first[n:], nil, true
 		s.onFirst.Store(len(rest) > 0)
 		if n == 0 {
 			return rest, true

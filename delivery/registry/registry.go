@@ -151,6 +151,21 @@ func request(w *workList[chan struct{}], id int64) <-chan struct{} {
 type owner struct {
 	aliases  int
 	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
+	upgraded *semaphore.Weighted // connections that are upgraded, or may be
+}
+
+// maxUpgraded is how many connections to the aliases of one account may be upgraded at once: they
+// use no slot, and have no time limit.
+const maxUpgraded = 1000
+
+// AcquireUpgrade takes a place for a connection that may be upgraded, and returns what gives it back;
+// nil if the account that owns the alias has too many of them.
+func (st *Alias) AcquireUpgrade() (release func()) {
+	s := st.owner.Load().upgraded
+	if !s.TryAcquire(1) {
+		return nil
+	}
+	return func() { s.Release(1) }
 }
 
 // ByLabel returns the alias of a lower-case label; nil when there is none.
@@ -196,7 +211,7 @@ func (r *Registry) put(a *relay.Alias) *Alias {
 func (r *Registry) set(a *relay.Alias) *Alias {
 	o := r.owners[a.Owner]
 	if o == nil {
-		o = &owner{overflow: semaphore.NewWeighted(limiter.OverflowPerAccount)}
+		o = &owner{overflow: semaphore.NewWeighted(limiter.OverflowPerAccount), upgraded: semaphore.NewWeighted(maxUpgraded)}
 		r.owners[a.Owner] = o
 	}
 	o.aliases++

@@ -32,7 +32,7 @@ type Step struct {
 	Message *relay.Message // Amend
 	Data    []byte         // Chunk
 	N, I    int            // attempt number; part number
-	State   string         // Finish: event state, "" = that of the attempt
+	State   string         // Finish: event state, "" = that of the attempt; Requeue: "held" takes the release back
 	Size    int64          // bytes of memory that it holds while it waits; not in the file
 }
 
