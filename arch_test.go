@@ -226,3 +226,17 @@ func TestPromises(t *testing.T) {
 		}
 	}
 }
+
+// Each file that docs/design.md names with its folder exists.
+func TestPromisesOfTheDesign(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("docs/design.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range regexp.MustCompile("`([a-z_]+/[\\w./]+\\.(?:go|txtar|json))`").FindAllStringSubmatch(string(page), -1) {
+		if _, err := os.Stat(m[1]); err != nil {
+			t.Errorf("docs/design.md names a file that is not there: %v", err)
+		}
+	}
+}
