@@ -340,11 +340,17 @@ func (d *Delivery) nextClaim(st *registry.Alias) (next relay.NextClaim, ok bool)
 // returns 0.
 func (d *Delivery) Release(ctx context.Context, who relay.Actor, alias string) (int, error) {
 	n, err := d.store.Release(ctx, who, alias)
-	if st := d.registry.ByLabel(alias); st != nil && (err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable) { // the store may have released them before it failed
+	if st := d.registry.ByLabel(alias); st != nil && (err == nil || notAnswered(err)) { // the store may have released them before it failed
 		d.feed.Tunnel(st.ID)
 		st.StartDispatch()
 	}
 	return n, err
+}
+
+// notAnswered reports whether the store failed without saying how far it came.
+func notAnswered(err error) bool {
+	code := relay.AsError(err).Code
+	return code == relay.CodeStoreUnavailable || code == relay.CodeOverloaded
 }
 
 // Cancel cancels the queued attempts of an event. Errors: ErrNotFound, and conflict when no
@@ -355,7 +361,7 @@ func (d *Delivery) Cancel(ctx context.Context, who relay.Actor, id relay.ID) err
 		return err
 	}
 	err = d.store.Cancel(ctx, who, id)
-	if err == nil || relay.AsError(err).Code == relay.CodeStoreUnavailable { // some may have been canceled before it failed
+	if err == nil || notAnswered(err) { // some may have been canceled before it failed
 		d.registry.Recount(e.AliasID)
 		d.feed.Tunnel(e.AliasID)
 	}

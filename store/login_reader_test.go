@@ -1,11 +1,13 @@
 package store
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
 
 	"relay"
+	"relay/store/db"
 	"relay/store/events"
 	"relay/store/spool"
 )
@@ -23,6 +25,42 @@ func TestOperationsDoNotWaitForTheFeed(t *testing.T) {
 	}
 	if _, err := s.CreateAlias(t.Context(), relay.System(), "hooks", "alice"); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A feed that takes nothing any more, like a database or a disk that hangs, does not hold a stop longer than it is
+// given.
+func TestShutdownIsBounded(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	stuck, taken := make(chan struct{}), make(chan struct{})
+	s.SetFeed(func([]relay.Change) { close(taken); <-stuck })
+	s.Publish([]relay.Change{{Kind: relay.ChangeMissed}})
+	<-taken
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	close(stuck)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A file of this machine that does not answer in time is no database that cannot be reached.
+func TestSlowFileIsOverloaded(t *testing.T) {
+	t.Parallel()
+	s := openMigrated(t, Options{DataDir: t.TempDir()})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	_, err := s.Events(ctx, relay.System(), relay.Filter{})
+	if e := relay.AsError(err); e.Code != relay.CodeOverloaded || e.Detail == "" || errors.Unwrap(e) == nil {
+		t.Errorf("got %v", err)
+	}
+	err = s.db.View(ctx, "look", func(q db.Query) error { return q.Get(new(int), `SELECT 1`) })
+	if e := relay.AsError(err); e.Code != relay.CodeOverloaded || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
 	}
 }
 

@@ -115,7 +115,10 @@ type Store struct {
 	stop        context.CancelFunc // ends the goroutines of Serve
 	wait        sync.WaitGroup
 	wakeCleaner chan struct{} // wakes the deletion of events of removed aliases
-	closed      sync.Once
+
+	closing  sync.Once
+	closed   chan struct{} // closed when all has ended
+	closeErr error
 }
 
 // Open opens the store. On SQLite it creates an empty file; Migrate makes the schema. It
@@ -124,7 +127,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{opt: o, log: o.Log, wakeCleaner: make(chan struct{}, 1)}
+	s := &Store{opt: o, log: o.Log, wakeCleaner: make(chan struct{}, 1), closed: make(chan struct{})}
 	s.meter.init()
 	spooling := o.URL != "" && !o.NoCreate && o.DataDir != ""
 	if !spooling {
@@ -183,28 +186,52 @@ func (s *Store) loadSpoolID() (string, error) {
 	return id, nil
 }
 
-// Close makes enqueued steps durable, stops the goroutines of Serve and closes the
-// database. Steps that are enqueued later fail. Further calls do nothing.
+// closeLimit bounds Close: a database that is frozen, or a disk that hangs, must not hold a stop for ever.
+const closeLimit = time.Minute
+
+// Close is Shutdown within a minute.
 func (s *Store) Close() error {
-	var err error
-	s.closed.Do(func() {
-		if s.committer != nil {
-			s.committer.close()
-		}
-		s.drainLast()
-		if s.committer != nil && s.committer.down() == nil && !s.spool.Active.Load() {
-			s.WriteLate(context.Background())
-		}
-		if s.stop != nil {
-			s.stop()
-		}
-		s.wait.Wait()
-		err = s.LeaveNodes()
-		err = errors.Join(err, s.spool.Close())
-		err = errors.Join(err, s.CloseNode())
-		err = errors.Join(err, s.db.Close())
-		err = errors.Join(err, db.UnlessAway(s.UnlockDataDir()))
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	return s.Shutdown(ctx)
+}
+
+// Shutdown makes enqueued steps durable, stops the goroutines of Serve and closes the
+// database. Steps that are enqueued later fail. When ctx ends before that, it returns an error that
+// says so: the rest goes on behind it, and ends with the process. Each call returns the same.
+func (s *Store) Shutdown(ctx context.Context) error {
+	s.closing.Do(func() {
+		go func() {
+			defer close(s.closed)
+			s.closeErr = s.close()
+		}()
 	})
+	select {
+	case <-s.closed:
+		return s.closeErr
+	case <-ctx.Done():
+		return fmt.Errorf("the store has not ended: %w", context.Cause(ctx))
+	}
+}
+
+// close is Shutdown without a bound.
+func (s *Store) close() error {
+	if s.committer != nil {
+		s.committer.close()
+	}
+	s.drainLast()
+	if s.committer != nil && s.committer.down() == nil && !s.spool.Active.Load() {
+		s.WriteLate(context.Background())
+	}
+	if s.stop != nil {
+		s.stop()
+	}
+	s.wait.Wait()
+	err := s.LeaveNodes()
+	err = errors.Join(err, s.spool.Close())
+	err = errors.Join(err, s.CloseNode())
+	err = errors.Join(err, s.db.Close())
+	err = errors.Join(err, db.UnlessAway(s.UnlockDataDir()))
 	return err
 }
 

@@ -158,8 +158,8 @@ func (x *run) failedState() string {
 		return relay.StateInterrupted
 	case a.final != nil && a.state == relay.ResponseTruncated:
 		return relay.StateDelivered
-	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && cause.Code == relay.CodeStoreUnavailable:
-		a.final = nil // the store was away, no part of the request is missing: it goes out again
+	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && (cause.Code == relay.CodeStoreUnavailable || cause.Code == relay.CodeOverloaded):
+		a.final = nil // the store was away or busy, no part of the request is missing: it goes out again
 		return relay.StateInterrupted
 	}
 	a.final = nil

@@ -15,7 +15,7 @@ import (
 )
 
 // Fault converts an error of the database for callers of the store: no row becomes
-// ErrNotFound, an unusable database store-unavailable or storage-full. Errors that the store
+// ErrNotFound, an unusable database store-unavailable or storage-full, and a file of this machine that took too long overloaded. Errors that the store
 // itself made are returned unchanged.
 func (s *DB) Fault(what string, err error) error {
 	if err == nil {
@@ -27,6 +27,11 @@ func (s *DB) Fault(what string, err error) error {
 		return own
 	case errors.Is(err, sql.ErrNoRows):
 		return relay.ErrNotFound
+	}
+	if errors.Is(err, context.DeadlineExceeded) && !s.Dialect.Remote() { // the file is here: this machine is busy
+		e := relay.Overloaded("this took too long, because the relay is busy; try again in a moment")
+		e.Cause = fmt.Errorf("%s: %w", what, err)
+		return e
 	}
 	if code := Unavailable(err); code != "" {
 		e := &relay.Error{

@@ -125,7 +125,7 @@ func temporary(err error) bool {
 		return false
 	}
 	code := relay.AsError(err).Code
-	return code == relay.CodeStoreUnavailable || code == relay.CodeStorageFull
+	return code == relay.CodeStoreUnavailable || code == relay.CodeStorageFull || code == relay.CodeOverloaded
 }
 
 // WriteLate writes what waits: small writes that nobody waited for, such as the last use of a
