@@ -106,6 +106,7 @@ func (f *Feed) Run(ctx context.Context) {
 	f.mu.Unlock()
 	<-ctx.Done()
 	f.mu.Lock() // held by whoever starts to tell, and has not seen the end of ctx
+	//lint:ignore SA2001 nothing is to be done while it is held
 	f.mu.Unlock()
 	f.tellers.Wait()
 }
