@@ -71,9 +71,9 @@ type Events interface {
 	// attempt n; a body that is not stored as parts is part 0. Only after Event let the
 	// actor in.
 	BodyPart(ctx context.Context, id ID, n, i int) ([]byte, error)
-	// Figures counts the events of an alias since a time, in equal parts, within a time
-	// budget.
-	Figures(ctx context.Context, who Actor, alias string, since time.Time, parts int) (Figures, error)
+	// Figures counts the events of an alias between two times, in equal parts, within a time
+	// budget. until may lie ahead, so that the parts begin at whole minutes or hours.
+	Figures(ctx context.Context, who Actor, alias string, since, until time.Time, parts int) (Figures, error)
 	// SavedSearches lists the searches that the actor's account keeps for an alias.
 	SavedSearches(ctx context.Context, who Actor, alias string) ([]SavedSearch, error)
 	// SaveSearch keeps a search of an alias by its name; without words it forgets the name.

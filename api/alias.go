@@ -219,7 +219,8 @@ func (s *server) figures(ctx context.Context, c *requestInfo, in *figuresInput) 
 	}
 	part := figureParts[slices.IndexFunc(figureParts, func(part time.Duration) bool { return span <= maxParts*part })]
 	parts := int((span + part - 1) / part)
-	f, err := s.Events.Figures(ctx, c.who, c.alias.Name, time.Now().Add(-time.Duration(parts)*part), parts)
+	now := time.Now().UTC()
+	f, err := s.Events.Figures(ctx, c.who, c.alias.Name, now.Add(-time.Duration(parts)*part), now, parts)
 	if err != nil {
 		return nil, err
 	}

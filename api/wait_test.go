@@ -151,7 +151,7 @@ type events = interface {
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	MarkEvent(ctx context.Context, who relay.Actor, id relay.ID, change func(*relay.Mark)) error
 	DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) error
-	Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, parts int) (relay.Figures, error)
+	Figures(ctx context.Context, who relay.Actor, alias string, since, until time.Time, parts int) (relay.Figures, error)
 	SavedSearches(ctx context.Context, who relay.Actor, alias string) ([]relay.SavedSearch, error)
 	SaveSearch(ctx context.Context, who relay.Actor, alias string, search relay.SavedSearch) error
 }

@@ -1,6 +1,8 @@
 package dashboard_test
 
 import (
+	"net/url"
+	"regexp"
 	"testing"
 	"time"
 
@@ -151,4 +153,15 @@ func TestPlotIsHonest(t *testing.T) {
 	}
 	o.get("alice", path+"?window=7d").want(200, "Latency: median 10 ms, 95 % within 12 ms, slowest 30 ms.").lacks("99 %")
 	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">hour</a>`)
+	// Bars begin at the parts of the clock: else the same events are in another one each time.
+	for window, part := range map[string]time.Duration{"1h": time.Minute, "24h": 30 * time.Minute, "7d": 2 * time.Hour, "30d": 12 * time.Hour} {
+		bar := regexp.MustCompile(`since=([^&"]*)&`).FindStringSubmatch(o.get("alice", path+"?window="+window).body)
+		if bar == nil {
+			t.Fatalf("%s: no bar", window)
+		}
+		text, _ := url.QueryUnescape(bar[1])
+		if from, err := time.Parse(time.RFC3339, text); err != nil || !from.Equal(from.Truncate(part)) {
+			t.Errorf("%s: a bar begins at %s", window, text)
+		}
+	}
 }

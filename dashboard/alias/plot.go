@@ -57,13 +57,13 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 	chosen := slices.IndexFunc(plotWindows, func(w plotWindow) bool { return w.name == r.URL.Query().Get("window") })
 	v.Window = max(chosen, 0)
 	w := plotWindows[v.Window]
-	f, err := p.Events.Figures(r.Context(), who, a.Name, now.Add(-w.length), w.buckets)
+	f, err := p.figures(r, who, a, w, now)
 	if err == nil && chosen < 0 && f.Total.Events == 0 {
 		if a.LastEventAt == nil {
 			return nil // nothing ever came
 		}
 		v.Window, w = 1, plotWindows[1]
-		f, err = p.Events.Figures(r.Context(), who, a.Name, now.Add(-w.length), w.buckets)
+		f, err = p.figures(r, who, a, w, now)
 	}
 	if err != nil {
 		p.Log.Warn("figures not read", "alias", a.Name, "error", err)
@@ -82,6 +82,14 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 		}
 	}
 	return v
+}
+
+// figures counts in parts that begin at whole minutes, half hours or hours of the clock: else the
+// same events would move from bar to bar each time they are counted.
+func (p Pages) figures(r *http.Request, who relay.Actor, a *Head, w plotWindow, now time.Time) (relay.Figures, error) {
+	part := w.length / time.Duration(w.buckets)
+	until := now.Truncate(part).Add(part)
+	return p.Events.Figures(r.Context(), who, a.Name, until.Add(-w.length), until, w.buckets)
 }
 
 // x is where a place among the parts of the time begins in the drawing.

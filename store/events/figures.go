@@ -18,12 +18,11 @@ const (
 	figuresMost   = 200     // most buckets
 )
 
-// Figures counts the events of an alias that the actor may see, from since to now, in
+// Figures counts the events of an alias that the actor may see, from since to until, in
 // equal buckets. It reads the ids newest first and stops when its time budget is used up:
 // then Partial is set, and From is the time up to which it counted.
-func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, since time.Time, buckets int) (relay.Figures, error) {
-	now := time.Now().UTC()
-	if buckets < 1 || buckets > figuresMost || !since.Before(now) {
+func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, since, until time.Time, buckets int) (relay.Figures, error) {
+	if buckets < 1 || buckets > figuresMost || !since.Before(time.Now()) || !since.Before(until) {
 		return relay.Figures{}, listError("since", nil, "must lie in the past, with 1 to 200 buckets")
 	}
 	release, err := s.heavyReads.acquire(ctx, who)
@@ -31,7 +30,7 @@ func (s *Store) Figures(ctx context.Context, who relay.Actor, alias string, sinc
 		return relay.Figures{}, err
 	}
 	defer release()
-	c := newCounting(since, now, buckets)
+	c := newCounting(since, until, buckets)
 	err = s.db.View(ctx, "count events", func(q db.Query) error {
 		a, err := people.FindAlias(q, who, alias)
 		if err != nil {

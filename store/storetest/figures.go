@@ -14,7 +14,7 @@ func testFigures(t *testing.T, fresh func(testing.TB) store.Options) {
 	since := time.Now().Add(-time.Hour)
 	count := func(who relay.Actor, buckets int) relay.Figures {
 		t.Helper()
-		f, err := b.Figures(ctx, who, "hooks", since, buckets)
+		f, err := b.Figures(ctx, who, "hooks", since, time.Now().UTC(), buckets)
 		b.must(err)
 		return f
 	}
@@ -41,11 +41,11 @@ func testFigures(t *testing.T, fresh func(testing.TB) store.Options) {
 		t.Errorf("the newest buckets hold %d events", last)
 	}
 	for _, who := range []relay.Actor{b.bob, b.root, {}} {
-		_, err := b.Figures(ctx, who, "hooks", since, 4)
+		_, err := b.Figures(ctx, who, "hooks", since, time.Now().UTC(), 4)
 		b.want(relay.CodeNotFound, err)
 	}
 	for buckets, from := range map[int]time.Time{0: since, 201: since, 4: time.Now().Add(time.Hour)} {
-		_, err := b.Figures(ctx, b.alice, "hooks", from, buckets)
+		_, err := b.Figures(ctx, b.alice, "hooks", from, time.Now().UTC(), buckets)
 		b.want(relay.CodeValidationFailed, err)
 	}
 	b.must(b.AddMember(ctx, b.alice, "hooks", "bob"))
