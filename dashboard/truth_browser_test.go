@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
 )
 
 // TestBrowserShowsAndCopiesWhatIsThere: Copy gives the text that is shown or says why not, only deliveries
@@ -66,4 +69,26 @@ func TestBrowserShowsAndCopiesWhatIsThere(t *testing.T) {
 	value[any](b, `(Real => { Date = class extends Real { constructor(...at) { super(...(at.length ? at : [Real.now() + 864e5])); } static now() { return Real.now() + 864e5; } }; })(Date)`)
 	value[any](b, `document.dispatchEvent(new Event("visibilitychange"))`)
 	b.until(`document.querySelector("#rows > li").dataset.day === "Yesterday"`)
+}
+
+// TestBrowserManyTabsLoad: with notices on, each tab that nobody looks at kept one of the six connections
+// that a browser has to a host over HTTP/1.1, so that the seventh never loaded.
+func TestBrowserManyTabsLoad(t *testing.T) {
+	r := newFixture(t)
+	r.online()
+	first := newBrowser(t, r)
+	first.open("/aliases/hook")
+	value[any](first, `localStorage.setItem("notify", "true")`)
+	for n := range 8 {
+		ctx, cancel := chromedp.NewContext(first.ctx)
+		t.Cleanup(cancel)
+		must(t, chromedp.Do(ctx))
+		b := &browser{t: t, r: r, ctx: ctx}
+		call(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{Source: fmt.Sprintf(`Object.defineProperty(document, "hidden", { get: () => %v }); Object.defineProperty(Notification, "permission", { get: () => "granted" });`, n < 7)})
+		b.open("/aliases/hook")
+		b.until(`document.querySelector("#notify")?.getAttribute("aria-pressed") === "true"`)
+		if n == 7 {
+			b.until(`document.querySelector("#link").textContent === "live"`)
+		}
+	}
 }

@@ -42,6 +42,7 @@ async function toggleNotices() {
 	if (want && await Notification.requestPermission() !== "granted") return announce("The browser does not allow notifications for this site.", true);
 	store("notify", want);
 	showNotices();
+	if (want) watch("relay-notify-1", "relay-notify-2");
 	announce(want ? "New events are notified while this page is hidden." : "Notifications are off.");
 }
 function showNotices() {
@@ -91,7 +92,7 @@ const filterOf = url => { const q = new URLSearchParams(url.search); q.delete("a
 function connect(after = lastID) {
 	source?.close();
 	lastID = after;
-	if (document.hidden && !isWatching && !wantsNotices() || !$("#sidebar")) return;
+	if (!mayConnect() || !$("#sidebar")) return;
 	const url = liveAddress();
 	connectedTo = url.pathname + filterOf(url);
 	if (lastID) url.searchParams.set("after", lastID);
@@ -106,18 +107,27 @@ function connect(after = lastID) {
 	};
 	for (const [name, receive] of Object.entries(receivers)) source.addEventListener(name, e => { lastID = e.lastEventId || lastID; receive(e.data); });
 }
-// Of the pages nobody looks at, the oldest one stays connected, for the count in its title:
-// with HTTP/1.1 a browser has only six connections to a host.
+// Of the pages nobody looks at, the oldest one stays connected, for the count in its title, and those that
+// notify. With HTTP/1.1 a browser has only six connections to a host: there only three such pages do, the
+// other ones are brought up to date when somebody looks at them.
+const isLimited = !/^h[23]/.test(performance.getEntriesByType("navigation")[0]?.nextHopProtocol);
+const mayConnect = () => !document.hidden || isWatching || !isLimited && wantsNotices();
 let isWatching = false;
-navigator.locks?.request("relay-watch", () => {
-	isWatching = true;
-	if (document.hidden) connect();
-	return new Promise(() => {}); // until the page is closed
-});
+function watch(...names) {
+	const others = new AbortController();
+	for (const name of names) navigator.locks?.request(name, { signal: others.signal }, () => {
+		if (isWatching) return undefined; // by another lock
+		isWatching = true;
+		others.abort();
+		if (document.hidden) connect();
+		return new Promise(() => {}); // until the page is closed
+	}).catch(() => {}); // not needed any more
+}
+watch("relay-watch", ...wantsNotices() ? ["relay-notify-1", "relay-notify-2"] : []);
 document.addEventListener("visibilitychange", () => {
 	unseen = 0;
 	showTitle();
-	if (source?.readyState !== EventSource.OPEN || !isWatching && !wantsNotices()) connect();
+	if (source?.readyState !== EventSource.OPEN || !mayConnect()) connect();
 });
 
 decorate(document);
