@@ -41,12 +41,17 @@ type Request struct {
 	end      requestEnd
 	accepted acceptance
 
-	sentHead  []byte // the head as it is sent
-	first     []byte // the first write: sentHead, and what is there of the body
-	piece     *[]byte
+	firstPiece
 	raw       maphash.Hash // over the request as it came
 	continued bool         // a 100 Continue went to the caller
 	left      bool         // the caller takes no answer any more
+}
+
+// firstPiece is what goes out in the first write.
+type firstPiece struct {
+	sentHead []byte  // the head as it is sent
+	first    []byte  // sentHead, and what is there of the body
+	piece    *[]byte // the buffer of first; nil = it has none of its own
 }
 
 // acceptance says how much of the event was handed over to the journal.

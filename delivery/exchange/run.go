@@ -21,21 +21,26 @@ type run struct {
 	answer  answer
 	out     output
 
-	end            requestEnd    // how the sending has ended
-	sending        bool          // the sender's goroutine runs
-	accept, finish *relay.Ticket // accept is nil again once it has resolved
-	storeBy        time.Time     // when the event has to be stored, from the final head on
-	fault          *relay.Error
-	storeErr       error // why a step of the store has failed
-	recorded       bool  // all steps are stored
-	reached        bool  // false: it is known that no byte reached the local server
-	gone           bool  // the record says that the caller did not get the whole answer
-	slow           bool  // slowAfter has passed before the first byte of an answer
-	attempt        relay.Attempt
+	steps
+	end     requestEnd // how the sending has ended
+	sending bool       // the sender's goroutine runs
+	fault   *relay.Error
+	reached bool // false: it is known that no byte reached the local server
+	gone    bool // the record says that the caller did not get the whole answer
+	slow    bool // slowAfter has passed before the first byte of an answer
+	attempt relay.Attempt
 
 	at    times
 	timer *time.Timer
 	due   deadlines
+}
+
+// steps are what was handed over to the journal.
+type steps struct {
+	accept, finish *relay.Ticket // accept is nil again once it has resolved
+	storeBy        time.Time     // when the event has to be stored, from the final head on
+	storeErr       error         // why a step has failed
+	recorded       bool          // all steps are stored
 }
 
 // times are points of the monotonic clock.
