@@ -133,7 +133,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if !spooling {
 		o.SpoolLimit = 0
 	}
-	s.spool = spool.New(spool.Options{Dir: o.DataDir, Database: db.PlaceOf(o.URL, o.DataDir), Limit: o.SpoolLimit, Claimant: s.Claimant, Log: o.Log})
+	s.spool = spool.New(spool.Options{Dir: o.DataDir, Database: db.PlaceOf(o.URL, o.DataDir), Limit: o.SpoolLimit, Claimant: func() (string, string) { return s.Claimant() }, Log: o.Log})
 	var err error
 	s.db, err = db.Open(ctx, db.Options{
 		URL: o.URL, DirectURL: o.DirectURL, DataDir: o.DataDir, MinFree: o.MinFree, FreeSpace: o.FreeSpace, Now: o.Now, MaxConns: o.MaxConns,
