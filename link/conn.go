@@ -54,7 +54,8 @@ type Conn struct {
 	done   chan struct{} // closed when the connection holds nothing any more
 	calls  calls
 
-	ssh      ssh.Conn // set by Use
+	ssh      ssh.Conn     // set by Use
+	shaking  atomic.Value // what x/crypto's handshake is for, as Handshaking got it
 	channels channels
 	pings    atomic.Int64 // asked for since the last one was answered
 	pulse    pulse
@@ -81,6 +82,10 @@ func (c *Conn) Use(conn ssh.Conn) {
 	c.ssh = conn
 	c.startKeepalive()
 }
+
+// Handshaking notes the connection of a handshake that is under way, as x/crypto gives it to
+// ServerConfig.PreAuthConnCallback: what it holds is freed at its end, see drain.
+func (c *Conn) Handshaking(conn ssh.ServerPreAuthConn) { c.shaking.Store(conn) }
 
 // Context ends with the connection, at once.
 func (c *Conn) Context() context.Context { return c.ctx }
@@ -164,10 +169,23 @@ func (c *Conn) end() {
 	go func() {
 		defer close(c.done)
 		defer c.o.Gone()
+		defer func() { time.AfterFunc(drainAfter, c.drain) }()
 		defer c.recovered("end")
 		c.o.Ended()
 		c.calls.wait(EndTime)
 	}()
+}
+
+// drainAfter is when what is left of an ended connection is taken: a mux that lives has taken it.
+const drainAfter = EndTime
+
+// drain frees what x/crypto still holds.
+func (c *Conn) drain() {
+	if conn := c.shaking.Load(); conn != nil {
+		drain(conn)
+	} else if c.ssh != nil {
+		drain(c.ssh)
+	}
 }
 
 // SendRequest sends a global request, and waits for the reply if it wants one. It needs the

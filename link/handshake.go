@@ -18,10 +18,14 @@ func (c *Conn) Connect(ctx context.Context, addr string, config *ssh.ClientConfi
 // what it returns.
 func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig) (*ssh.ServerConn, error) {
 	var server *ssh.ServerConn
+	config.PreAuthConnCallback = c.Handshaking
 	err := c.handshake(ctx, func() (ssh.Conn, <-chan ssh.NewChannel, <-chan *ssh.Request, error) {
 		conn, channels, requests, err := ssh.NewServerConn(c.Sock, config)
+		if err != nil {
+			return nil, nil, nil, err
+		}
 		server = conn
-		return conn, channels, requests, err
+		return conn.Conn, channels, requests, nil
 	})
 	if err != nil {
 		return nil, err

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"reflect"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/crypto/ssh"
 
@@ -133,4 +135,27 @@ func TestClient(t *testing.T) {
 	if _, err := c.OpenChannel(t.Context(), "x", nil, ChannelOptions{}); err != ErrLost {
 		t.Errorf("an open after the end: %v", err)
 	}
+}
+
+// TestPacketsBehindTheEnd: packets behind one that ends the mux kept the goroutines of x/crypto for
+// ever, with what they had read. (A peer of this test is x/crypto too, so that its packets are sent
+// below its mux.)
+func TestPacketsBehindTheEnd(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	incoming := packetsOf(own.ssh)
+	if incoming == nil {
+		t.Fatal("x/crypto has changed: nothing is drained")
+	}
+	field := reflect.ValueOf(peer.Conn).Elem().FieldByName("mux").Elem().FieldByName("conn")
+	raw := *(*interface { // the methods of x/crypto's own interface
+		Close() error
+		readPacket() ([]byte, error)
+		writePacket(p []byte) error
+	})(unsafe.Pointer(field.UnsafeAddr()))
+	for range 100 {
+		_ = raw.writePacket([]byte{200}) // there is no such message
+	}
+	within(t, "the connection", func() { <-own.Done() })
+	within(t, "x/crypto", func() { _ = own.ssh.Wait() }) // returns after its last goroutine
 }

@@ -128,7 +128,7 @@ func (srv *Server) admitNode(c *conn, hasSlot bool) {
 		}
 		c.login.Extend(node.LoginTime)
 	}
-	c.peer.Store(true)
+	c.ofNode.Store(true)
 	srv.nodes.Serve(c.Conn, c.remote.Addr(), func() { c.login.SetResult(login.ResultRefused) }, c.nodeLoggedIn)
 }
 

@@ -34,7 +34,7 @@ type conn struct {
 	// penaltyExempt says that its source gets no penalty for it.
 	penaltyExempt bool
 	login         *login.Login
-	peer          atomic.Bool // it is that of another node
+	ofNode        atomic.Bool // another node has made it
 	idle          *time.Timer
 	once          sync.Once
 

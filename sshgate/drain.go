@@ -169,9 +169,9 @@ func (c *conn) isMoving() bool {
 	return c.moving != nil
 }
 
-// handOver ends the forward of a tunnel whose client moves, after the alias has come online
+// forwardMoved ends the forward of a tunnel whose client moves, after the alias has come online
 // at another node. The requests on its channels go on.
-func (c *conn) handOver(f *forward) {
+func (c *conn) forwardMoved(f *forward) {
 	taken, last := c.takeForward(f.is)
 	if taken == nil {
 		return

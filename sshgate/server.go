@@ -300,7 +300,7 @@ func (srv *Server) all() []*conn {
 
 // users is a snapshot of the connections that are not those of other nodes.
 func (srv *Server) users() []*conn {
-	return slices.DeleteFunc(srv.all(), func(c *conn) bool { return c.peer.Load() })
+	return slices.DeleteFunc(srv.all(), func(c *conn) bool { return c.ofNode.Load() })
 }
 
 type connKey struct{}

@@ -45,7 +45,7 @@ func (f *forward) Close(reason string) {
 			f.c.removeForward(f)
 			return
 		case f.c.isMoving():
-			f.c.handOver(f)
+			f.c.forwardMoved(f)
 			return
 		}
 		ctx, cancel := context.WithTimeout(f.c.Context(), f.c.srv.o.TakeoverDrain)

@@ -312,8 +312,11 @@ func (g *Login) Config() *ssh.ServerConfig {
 			return p, err
 		},
 		KeyboardInteractiveCallback: l.interactive,
-		PreAuthConnCallback:         func(banner ssh.ServerPreAuthConn) { l.banner = banner },
-		AuthLogCallback:             l.attemptEnded,
+		PreAuthConnCallback: func(banner ssh.ServerPreAuthConn) {
+			l.banner = banner
+			g.conn.Handshaking(banner)
+		},
+		AuthLogCallback: l.attemptEnded,
 	}
 }
 
