@@ -60,6 +60,9 @@ func New(db *db.DB, o Options) *Store {
 // Publish gives changes that were committed to the feed of this process, and tells the other nodes of them.
 // The channel is closed when the feed has got them.
 func (s *Store) Publish(changes []relay.Change) <-chan struct{} {
+	if len(changes) == 0 {
+		return db.Published
+	}
 	s.tellNodes(changes)
 	return s.outbox.put(changes)
 }

@@ -126,7 +126,7 @@ func (s *DB) viewOf(ctx context.Context, handle *sqlx.DB, what string, fn func(Q
 	}
 	ctx, cancel := context.WithTimeout(ctx, OpTimeout)
 	defer cancel()
-	return s.Fault(what, fn(s.Session(ctx, handle)))
+	return s.operationFault(what, fn(s.Session(ctx, handle)))
 }
 
 // Read is View for a read that returns a value.

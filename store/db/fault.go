@@ -15,7 +15,7 @@ import (
 )
 
 // Fault converts an error of the database for callers of the store: no row becomes
-// ErrNotFound, an unusable database store-unavailable or storage-full, and a file of this machine that took too long overloaded. Errors that the store
+// ErrNotFound, an unusable database store-unavailable or storage-full. Errors that the store
 // itself made are returned unchanged.
 func (s *DB) Fault(what string, err error) error {
 	if err == nil {
@@ -28,11 +28,6 @@ func (s *DB) Fault(what string, err error) error {
 	case errors.Is(err, sql.ErrNoRows):
 		return relay.ErrNotFound
 	}
-	if errors.Is(err, context.DeadlineExceeded) && !s.Dialect.Remote() { // the file is here: this machine is busy
-		e := relay.Overloaded("this took too long, because the relay is busy; try again in a moment")
-		e.Cause = fmt.Errorf("%s: %w", what, err)
-		return e
-	}
 	if code := Unavailable(err); code != "" {
 		e := &relay.Error{
 			Code: code, RetryAfter: 2 * time.Second, Detail: "the relay cannot reach its storage; try again in a moment",
@@ -44,6 +39,16 @@ func (s *DB) Fault(what string, err error) error {
 		return e
 	}
 	return fmt.Errorf("%s: %w", what, err)
+}
+
+// operationFault is Fault for an operation: a file of this machine that took too long is overloaded.
+func (s *DB) operationFault(what string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) && !s.Dialect.Remote() { // the file is here: this machine is busy
+		e := relay.Overloaded("this took too long, because the relay is busy; try again in a moment")
+		e.Cause = fmt.Errorf("%s: %w", what, err)
+		return e
+	}
+	return s.Fault(what, err)
 }
 
 // Unavailable returns the relay code of an error that the statement did not cause, or "".

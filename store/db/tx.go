@@ -88,7 +88,7 @@ func (s *DB) UpdateBy(ctx context.Context, what string, begin beginner, fn func(
 		}
 	}
 	if err != nil {
-		return s.Fault(what, err)
+		return s.operationFault(what, err)
 	}
 	select { // the change is committed: a feed that is slow must not make it look as if it failed
 	case <-published:
