@@ -36,7 +36,7 @@ type Store interface {
 	// are gone are left out.
 	AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error)
 	// QueuePositions returns the positions, from 1 on, of attempts in the queue of their
-	// alias. Those that do not wait are left out.
+	// alias. Those that do not wait are left out; others of the same events may be there, too.
 	QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error)
 	// Aliases lists those that an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)

@@ -1,6 +1,7 @@
 package feed
 
 import (
+	"context"
 	"testing"
 
 	"relay"
@@ -59,6 +60,31 @@ func TestChangesOfRightsAreBounded(t *testing.T) {
 	}
 	if q := f.waiting[20_000]; !q.rights || !q.missed || v.changed != 0 {
 		t.Errorf("of the last alias %+v, changes of the viewer's account %d", *q, v.changed)
+	}
+}
+
+// waitingStore has events of which several attempts wait.
+type waitingStore struct{ Store }
+
+func (waitingStore) Summaries(_ context.Context, ids []relay.ID) ([]relay.Event, error) {
+	return []relay.Event{{ID: ids[0]}}, nil
+}
+
+func (waitingStore) AttemptHeads(_ context.Context, refs []relay.AttemptRef) (map[relay.AttemptRef]*relay.Attempt, error) {
+	return map[relay.AttemptRef]*relay.Attempt{refs[0]: {N: refs[0].N, State: relay.StateQueued}}, nil
+}
+
+func (waitingStore) QueuePositions(_ context.Context, _ int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
+	return map[relay.AttemptRef]int{refs[0]: 5, {Event: refs[0].Event, N: refs[0].N + 1}: 6}, nil
+}
+
+// The positions of one event's attempts come together, and the feed ended the whole process where it
+// told one attempt while another one of the same event waited: two replays for a tunnel that is away.
+func TestChangeOfOneOfManyWaitingAttempts(t *testing.T) {
+	f := New(Options{Store: waitingStore{}})
+	changes := []change{{Change: relay.Change{Kind: relay.ChangeAttempt, Alias: 1, Event: relay.ID{1}, N: 2}}}
+	if err := f.read(t.Context(), 1, changes); err != nil || changes[0].attempt.Position != 5 {
+		t.Errorf("position %d, %v", changes[0].attempt.Position, err)
 	}
 }
 

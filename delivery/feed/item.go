@@ -123,8 +123,8 @@ func (f *Feed) read(ctx context.Context, alias int64, changes []change) error {
 		return nil
 	}
 	positions, err := f.Store.QueuePositions(ctx, alias, queued)
-	for ref, position := range positions {
-		attempts[ref].Position = position
+	for _, ref := range queued { // other attempts of the same events may have a position, too
+		attempts[ref].Position = positions[ref]
 	}
 	return err
 }

@@ -34,7 +34,8 @@ func DequeueAttempt(c *db.Tx, id relay.ID, n int) {
 const ReleasedWhileQueued = `COALESCE((SELECT w.released FROM queue w WHERE w.event_id = attempts.event_id AND w.n = attempts.n), released)`
 
 // QueuePositions returns the positions of attempts in the queue of their alias, from 1 on.
-// Attempts that do not wait are left out. It numbers the whole queue, once.
+// Attempts that do not wait are left out; other attempts of the same events that wait are there, too.
+// It numbers the whole queue, once.
 func (s *Store) QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error) {
 	return db.Read(ctx, s.db, "number the queue", func(q db.Query) (map[relay.AttemptRef]int, error) { return queuePositions(q, alias, refs) })
 }
