@@ -55,11 +55,12 @@ func TestPathFitsTheWindow(t *testing.T) {
 		ID: "evt_01k0000000000000000000000", Method: "POST", Path: "/webhooks/stripe/live", State: relay.StateDelivered, Status: &status,
 		LatencyMs: &latency, AttemptCount: 2, ReceivedAt: record.Time{Time: time.Date(2026, 11, 21, 15, 4, 5, 0, time.Local)},
 	}
+	at := e.ReceivedAt.Local().Format(time.RFC3339) // longer where the zone is not UTC
 	for columns, path := range map[int]string{
-		0: "/webhooks/stripe/live", 121: "/webhooks/stripe/live", 101: "/webhooks/stripe/l…", 80: "/webhooks/s…", 2: "/webhooks/s…",
+		0: "/webhooks/stripe/live", 121: "/webhooks/stripe/live", 82 + len(at): "/webhooks/stripe/l…", 80: "/webhooks/s…", 2: "/webhooks/s…",
 	} {
 		w := &Printer{Terminal: func() Terminal { return Terminal{Columns: columns} }}
-		want := "2026-11-21 15:04:05 [200] POST " + path + " (23ms) evt_01k0000000000000000000000 (2 attempts)"
+		want := at + " [200] POST " + path + " (23ms) evt_01k0000000000000000000000 (2 attempts)"
 		if got := w.EventText(record.EventLine(e)); got != want {
 			t.Errorf("%d columns: %q, want %q", columns, got, want)
 		}
