@@ -22,6 +22,7 @@ const (
 	pendingItems   = 200                    // items that may wait for a viewer, and changes of an alias that may wait for them
 	pendingBytes   = 1 << 20                // of the items that wait for one viewer, but for one larger item
 	waitingChanges = 5_000                  // of all aliases
+	roundsAtOnce   = 8                      // aliases that are read and encoded at the same time
 	unseenAliases  = 10_000                 // of which it is known that nobody saw a change
 	accountViewers = 256                    // viewers of one account
 	readTimeout    = 10 * time.Second       // for what is read together
@@ -72,6 +73,7 @@ type Feed struct {
 	count   int              // of the changes in waiting
 	unseen  map[int64]bool   // aliases with changes that nobody saw
 	tellers sync.WaitGroup
+	places  chan struct{}   // one for each alias that is read and encoded
 	ctx     context.Context // of Run; nil = it does not run
 	closed  error           // what viewers get since Close; nil = open
 }
@@ -93,7 +95,10 @@ type change struct {
 // New makes a feed; Run makes it tell.
 func New(o Options) *Feed {
 	boot := strconv.FormatInt(time.Now().UnixNano(), 36)
-	return &Feed{Options: o, boot: boot, viewers: map[*viewer]bool{}, waiting: map[int64]*queue{}, unseen: map[int64]bool{}}
+	return &Feed{
+		Options: o, boot: boot, viewers: map[*viewer]bool{}, waiting: map[int64]*queue{}, unseen: map[int64]bool{},
+		places: make(chan struct{}, roundsAtOnce),
+	}
 }
 
 // Run lets the feed tell until ctx ends.
@@ -183,14 +188,32 @@ func (f *Feed) start(alias int64) {
 		return
 	}
 	f.tellers.Go(func() {
-		for q := f.take(alias); q != nil && ctx.Err() == nil; q = f.take(alias) {
-			f.round(ctx, alias, q)
+		for f.tell(ctx, alias) {
 			select {
 			case <-time.After(roundPause):
 			case <-ctx.Done():
 			}
 		}
 	})
+}
+
+// tell tells the changes of an alias that wait, when it has a place to do so. It returns false when there
+// were none, or ctx has ended.
+func (f *Feed) tell(ctx context.Context, alias int64) bool {
+	select {
+	case f.places <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-f.places }()
+	if ctx.Err() != nil {
+		return false
+	}
+	q := f.take(alias)
+	if q != nil {
+		f.round(ctx, alias, q)
+	}
+	return q != nil
 }
 
 // take takes the changes of an alias that wait, and leaves a queue for those that come; nil = there are

@@ -2,9 +2,15 @@ package feed
 
 import (
 	"context"
+	"encoding/json"
+	"log/slog"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"relay"
+	"relay/record"
 )
 
 // However many aliases come and go, the feed remembers of a bounded number that nobody saw a change.
@@ -86,6 +92,76 @@ func TestChangeOfOneOfManyWaitingAttempts(t *testing.T) {
 	if err := f.read(t.Context(), 1, changes); err != nil || changes[0].attempt.Position != 5 {
 		t.Errorf("position %d, %v", changes[0].attempt.Position, err)
 	}
+}
+
+// stored is a store with one event; what it counts is guarded by mu.
+type stored struct {
+	Store
+	event relay.Event
+
+	mu             sync.Mutex
+	reading, worst int
+}
+
+func (s *stored) Summaries(ctx context.Context, _ []relay.ID) ([]relay.Event, error) {
+	s.mu.Lock()
+	s.reading++
+	s.worst = max(s.worst, s.reading)
+	s.mu.Unlock()
+	time.Sleep(time.Second) // of the bubble where it matters
+	s.mu.Lock()
+	s.reading--
+	s.mu.Unlock()
+	return []relay.Event{s.event}, ctx.Err()
+}
+
+// An event and its end are shown from memory when one commit had both. What comes of it right after
+// that, such as a mark or a replay, is told in the same round, and was shown as the event was before.
+func TestEventIsShownAsItsLastChangeLeftIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		event := relay.Event{AliasID: 1, AttemptCount: 1, State: relay.StateFailed}
+		f := New(Options{Store: &stored{event: relay.Event{AliasID: 1, AttemptCount: 2, State: relay.StateDelivered}}, Alias: func(int64) *relay.Alias { return nil }})
+		v := newViewer(f, 1)
+		snapshot := func() (*relay.Event, *relay.Attempt) { return &event, &relay.Attempt{N: 1, State: relay.StateFailed} }
+		f.Put(
+			relay.Change{Kind: relay.ChangeEvent, Alias: 1, Snapshot: snapshot},
+			relay.Change{Kind: relay.ChangeAttempt, Alias: 1, N: 1, Snapshot: snapshot},
+			relay.Change{Kind: relay.ChangeEvent, Alias: 1},
+		)
+		f.round(t.Context(), 1, f.take(1))
+		if n := len(v.pending); n != 2 {
+			t.Fatalf("%d items", n)
+		}
+		var last record.Summary
+		if err := json.Unmarshal(v.pending[1].Data, &last); err != nil || v.pending[1].Name != "event" || last.AttemptCount != 2 {
+			t.Errorf("the event is shown as %s, %v", v.pending[1].Data, err)
+		}
+	})
+}
+
+// However many aliases change at the same time, few read the database at once: pages and logins wait for
+// the same connections, and what is read is held in memory.
+func TestFewAliasesReadAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const aliases = 100
+		s := &stored{event: relay.Event{AliasID: 1}}
+		f := New(Options{Store: s, Log: slog.New(slog.DiscardHandler), Alias: func(int64) *relay.Alias { return nil }})
+		v := newViewer(f, 0)
+		ctx, stop := context.WithCancel(t.Context())
+		go f.Run(ctx)
+		for alias := range int64(aliases) {
+			f.Put(relay.Change{Kind: relay.ChangeEvent, Alias: alias + 1})
+		}
+		time.Sleep(time.Minute)
+		stop()
+		synctest.Wait()
+		if s.worst > roundsAtOnce {
+			t.Errorf("%d aliases were read at once", s.worst)
+		}
+		if len(v.pending) != aliases && !v.behind {
+			t.Errorf("the viewer has %d items and does not read again", len(v.pending))
+		}
+	})
 }
 
 // newViewer adds a viewer of an alias that nothing has to be read for.

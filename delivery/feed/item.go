@@ -46,12 +46,9 @@ func (f *Feed) items(ctx context.Context, alias int64, changes []change) (items 
 	if err := f.read(ctx, alias, changes); err != nil {
 		return nil, err
 	}
-	a, summaries := f.Alias(alias), map[relay.ID]*record.Summary{}
+	a, summaries := f.Alias(alias), summarise(changes, f.Site)
 	for i := range changes {
 		c, item := &changes[i], relay.FeedItem{Alias: alias}
-		if c.event != nil && summaries[c.Event] == nil {
-			summaries[c.Event] = record.Summarise(c.event, f.Site, time.Now())
-		}
 		var value any
 		switch {
 		case c.Kind == relay.ChangeEvent && c.event != nil:
@@ -77,6 +74,18 @@ func (f *Feed) items(ctx context.Context, alias int64, changes []change) (items 
 		items = append(items, item)
 	}
 	return items, nil
+}
+
+// summarise returns what is shown of the events that have changed: each as its last change left it, for
+// an earlier one may have a snapshot from before that.
+func summarise(changes []change, site relay.Site) map[relay.ID]*record.Summary {
+	summaries := map[relay.ID]*record.Summary{}
+	for _, c := range slices.Backward(changes) {
+		if c.event != nil && summaries[c.Event] == nil {
+			summaries[c.Event] = record.Summarise(c.event, site, time.Now())
+		}
+	}
+	return summaries
 }
 
 // read reads the events and attempts that changes of one alias do not have.
