@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay"
@@ -126,3 +127,20 @@ func TestCallerCutAfterTheEndWasStored(t *testing.T) {
 // slowStep lets the store take a moment for each step, so that the end of an answer is stored
 // after its beginning has gone out.
 func slowStep(b *fixture) { b.s.delay = time.Millisecond }
+
+// A caller that had left before it got the 100 Continue of the relay was held until the relay
+// stopped, with all that its connection has.
+func TestCallerThatLeftBeforeContinueIsLetGo(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		in, c := b.inbound(waiting)
+		c.failWrites()
+		c.in.finish(io.EOF)
+		b.d.Capture(context.Background(), in)
+		b.want("state", b.event().State, relay.StateIncomplete)
+		if err := b.d.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		b.want("aborted as the relay stopped", c.wasAborted(), false)
+	})
+}

@@ -149,20 +149,30 @@ func TestQueuedByTheStoreGoesOut(t *testing.T) {
 	})
 }
 
-// A large event of the queue whose body could not be read on, because the database was
-// away, was failed: it was never delivered, and waited no more.
+// A large event of the queue whose body could not be read, or not read on, because the database was
+// away or this machine was busy, was failed: it was never delivered, and waited no more.
 func TestQueuedBodyThatCannotBeReadGoesOutAgain(t *testing.T) {
-	for name, err := range map[string]error{
-		relay.StateInterrupted: relay.Errorf(relay.CodeStoreUnavailable, "away"), relay.StateFailed: relay.ErrNotFound,
+	away, busy := relay.Errorf(relay.CodeStoreUnavailable, "away"), relay.Overloaded("busy")
+	for _, c := range []struct {
+		step string
+		err  error
+		want string
+	}{
+		{"part", away, "interrupted store-unavailable"},
+		{"part", busy, "interrupted store-unavailable"},
+		{"part", relay.ErrNotFound, "failed store-unavailable"},
+		{"check", away, "interrupted store-unavailable"},
+		{"check", busy, "interrupted overloaded"},
+		{"check", relay.ErrNotFound, "failed store-unavailable"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(words(c.step, c.err), func(t *testing.T) {
 			run(t, nil, func(b *fixture) {
 				body := strings.Repeat("x", 3*relay.BodyPart)
 				b.send(request(1, len(body)))
-				b.s.fail("part", err)
+				b.s.fail(c.step, c.err)
 				tun, _ := b.attach(func(l *local) { l.ended() })
 				time.Sleep(time.Second)
-				b.want("attempt", outcome(b.last()), name+" store-unavailable")
+				b.want("attempt", outcome(b.last()), c.want)
 				tun.cutAll()
 				tun.wg.Wait()
 			}, func(b *fixture) { b.a.Settings.AutoDeliver = true })

@@ -297,7 +297,7 @@ func StoreError(err error) *relay.Error {
 	var e *relay.Error
 	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {
 		c := *e
-		c.RetryAfter = cmp.Or(c.RetryAfter, retryAfter)
+		c.RetryAfter, c.Cause = cmp.Or(c.RetryAfter, retryAfter), err
 		return &c
 	}
 	return &relay.Error{
@@ -344,7 +344,9 @@ func (q *Request) ReadToEnd() {
 			q.end = readError(err)
 		}
 	}
-	q.left = q.left || !stop()
+	if !stop() { // it is called in any case: Cut holds the caller until then
+		q.left = true
+	}
 	if q.end.how == endWhole && !q.grow() {
 		q.end = requestEnd{endQueueFull, ErrQueueFull()}
 	}
