@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"relay"
@@ -38,6 +39,8 @@ type API struct {
 	// they are held without a bound but maxAnswer.
 	Hold func(n int64) error
 	held int64
+
+	ahead atomic.Int64 // of the relay's clock, in nanoseconds; see Now
 
 	// TokenHint is the hint for a refused token; "" means the default one.
 	TokenHint string
@@ -137,11 +140,29 @@ func (a *API) Request(ctx context.Context, method, path string, body []byte, aft
 	case err != nil:
 		return nil, a.unreachable(err)
 	case resp.StatusCode/100 == 2:
+		a.noteClock(resp)
 		return resp, nil
 	}
 	defer resp.Body.Close()
 	return nil, a.answerError(resp)
 }
+
+// noteClock notes how far the clock of the relay is ahead, where that is more than the second in which it
+// is told and the way here.
+func (a *API) noteClock(resp *http.Response) {
+	date, err := http.ParseTime(resp.Header.Get("Date"))
+	if err != nil {
+		return
+	}
+	if ahead := time.Until(date); ahead.Abs() > 5*time.Second {
+		a.ahead.Store(int64(ahead))
+	} else {
+		a.ahead.Store(0)
+	}
+}
+
+// Now returns the time by the clock of the relay, to within some seconds, as its last answer told.
+func (a *API) Now() time.Time { return time.Now().Add(time.Duration(a.ahead.Load())) }
 
 // unreachable returns the error of a request without an answer, or with half of one.
 func (a *API) unreachable(cause error) error {

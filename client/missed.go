@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"net/url"
 	"slices"
 	"strconv"
 	"time"
 
+	"relay/cli"
 	"relay/record"
 )
 
@@ -36,18 +38,24 @@ func (t *tunnel) readMissed(ctx context.Context, query url.Values) {
 		t.post(ctx, &Message{Type: TypeMissed})
 		return
 	}
-	if page.NextCursor != nil {
-		t.post(ctx, &Message{Type: TypeMissed})
-	}
+	incomplete := page.NextCursor != nil
 	for _, s := range slices.Backward(page.Data) {
+		if t.up.log.Has(s.ID, s.AttemptCount) {
+			continue
+		}
 		var e record.Event
-		if t.up.log.Has(s.ID, s.AttemptCount) || t.api.Get(ctx, "/events/"+s.ID, &e) != nil {
+		if err := t.api.Get(ctx, "/events/"+s.ID, &e); err != nil {
+			failed, known := errors.AsType[*cli.Error](err)
+			incomplete = incomplete || !known || failed.Exit != cli.ExitNotFound // else it was removed
 			continue
 		}
 		for i := range e.Attempts {
 			item, _ := json.Marshal(record.AttemptMessage{EventID: e.ID, Alias: e.Alias, Event: &e.Summary, Attempt: &e.Attempts[i]})
 			t.logItem(ctx, "attempt", item)
 		}
+	}
+	if incomplete {
+		t.post(ctx, &Message{Type: TypeMissed})
 	}
 }
 

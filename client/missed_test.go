@@ -67,3 +67,45 @@ func TestRequestsOfALossAreLogged(t *testing.T) {
 		synctest.Wait()
 	})
 }
+
+// The relay lists events by its own clock. Where that of this machine was ahead by more than a minute, as in
+// a virtual machine, nothing was listed, and nothing said that the log had a gap. Nor was it said of an
+// event that could not be read; one that was removed meanwhile is none.
+func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		const behind = time.Hour
+		streams, since := 0, time.Time{}
+		d.api.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Date", time.Now().Add(-behind).UTC().Format(http.TimeFormat))
+			if streams++; streams == 1 {
+				_, _ = io.WriteString(w, "id: s1\n\n")
+				return
+			}
+			_, _ = io.WriteString(w, "id: s5\nevent: resync\ndata: {}\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		d.api.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
+			since, _ = time.Parse(time.RFC3339Nano, r.FormValue("since"))
+			_, _ = io.WriteString(w, `{"data":[{"id":"evt_2","attemptCount":1},{"id":"evt_1","attemptCount":1}],"nextCursor":null}`)
+		})
+		d.api.HandleFunc("GET /api/v1/events/{id}", func(w http.ResponseWriter, r *http.Request) {
+			status, code := http.StatusNotFound, "not-found"
+			if r.PathValue("id") == "evt_2" {
+				status, code = http.StatusServiceUnavailable, "store-unavailable"
+			}
+			w.WriteHeader(status)
+			_, _ = fmt.Fprintf(w, `{"status":%d,"code":%q}`, status, code)
+		})
+		run := startUp(t, dialer, Forward{Alias: "a"})
+		<-run.ready
+		for got(t, "what is missing", run.messages).Type != TypeMissed {
+		}
+		if off := since.Sub(time.Now().Add(-behind)); off.Abs() > 2*missedBefore {
+			t.Errorf("listed %v beside the clock of the relay", off)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}

@@ -252,7 +252,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 		resumed := false
 		err := t.api.Stream(ctx, "?"+query.Encode(), t.up.lastItem, func() error {
 			if begin(); t.up.followed.IsZero() {
-				t.up.followed = time.Now()
+				t.up.followed = t.api.Now()
 			}
 			tries.Reset()
 			return nil
@@ -268,7 +268,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 				t.readMissed(ctx, query)
 			}
 			t.logItem(ctx, name, data)
-			t.up.lastItem, t.up.heard, resumed = id, time.Now(), resumed || name != ""
+			t.up.lastItem, t.up.heard, resumed = id, t.api.Now(), resumed || name != ""
 			return ctx.Err()
 		})
 		begin()

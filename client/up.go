@@ -46,8 +46,8 @@ type Up struct {
 	monitor  *targetMonitor
 	log      cli.RequestLog
 	lastItem string         // id, of the stream
-	heard    time.Time      // when that item came
-	followed time.Time      // when the first stream began
+	heard    time.Time      // when that item came, by the clock of the relay
+	followed time.Time      // when the first stream began, by the same
 	leaving  sync.WaitGroup // connections to nodes that this program has left, with their last requests
 
 	active atomic.Pointer[[]Forward] // without those removed for good
