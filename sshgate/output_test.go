@@ -15,8 +15,8 @@ import (
 )
 
 // What a command of a session prints is reserved in the budget while the peer does not take it. A
-// peer that takes nothing for the stall time loses the session, and the reservation is given
-// back although its client keeps the channel open. Without space the command says so.
+// peer that takes nothing for the stall time loses the session with an exit status, and the
+// reservation is given back although its client keeps the channel open. Without space the command says so.
 func TestUnreadCommandIsCut(t *testing.T) {
 	t.Parallel()
 	const size = 6 << 20 // more than the window of a channel
@@ -31,12 +31,22 @@ func TestUnreadCommandIsCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go ssh.DiscardRequests(reqs)
+	said := make(chan bool, 1)
+	go func() {
+		status := false
+		for req := range reqs {
+			status = status || req.Type == "exit-status"
+		}
+		said <- status
+	}()
 	if ok, err := ch.SendRequest("exec", true, ssh.Marshal(struct{ Line string }{"show evt_x --json"})); !ok || err != nil {
 		t.Fatal(ok, err)
 	}
 	eventually(t, 30*time.Second, "reservation", func() bool { return shared.Stats().Used >= size })
 	eventually(t, 30*time.Second, "the end of a session that nobody reads", func() bool { return shared.Stats().Used == 0 })
+	if !<-said { // it passes what waits for the window
+		t.Error("the session ended without an exit status")
+	}
 
 	held := &budget.Hold{Budget: shared, Account: b.alice.actor.Account}
 	if err := held.Set(shared.Share()); err != nil {

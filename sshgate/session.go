@@ -205,6 +205,8 @@ func (s *session) finish(code int) {
 	done := make(chan struct{})
 	s.Go("finish", func() {
 		defer close(done)
+		// One of before may have passed, and would let Close overtake what is said here.
+		_ = s.ch.SetWriteDeadline(time.Now().Add(endTimeout))
 		if !s.ch.Writing() { // what the peer does not take is left alone
 			_ = s.ch.CloseWrite()
 		}
