@@ -234,11 +234,14 @@ func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Chan
 // SendRequest sends a request on the channel. It ends at the deadline of writes, by Close and with
 // the connection, but does not wait for a write that is under way.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
-	err = h.call(func() (err error) {
-		ok, err = h.ch.SendRequest(kind, wantReply, payload)
+	var granted bool // of the call, which may go on when nobody waits for it any more
+	if err := h.call(func() (err error) {
+		granted, err = h.ch.SendRequest(kind, wantReply, payload)
 		return err
-	})
-	return err == nil && ok, err
+	}); err != nil {
+		return false, err
+	}
+	return granted, nil
 }
 
 // Tell sends a request that wants no reply, and waits for nothing.
