@@ -33,13 +33,14 @@ func (e callEnd) late() lateKey { return lateKey{&lateEnds, e.credential + " " +
 // BeginIdempotent remembers an Idempotency-Key; see api.Accounts. A call that a dead node
 // began and never ended counts as never made.
 func (s *Store) BeginIdempotent(ctx context.Context, who relay.Actor, key, target string) (status int, body []byte, err error) {
-	call := callEnd{node: s.opt.NodeID(), credential: who.Credential, key: db.StorableText(key)}
+	call := callEnd{credential: who.Credential, key: db.StorableText(key)}
 	// An end must not meet the next call of its key, so no call may begin before it is written.
 	if err := s.writeLate(ctx, []lateKey{call.late()}); temporary(err) {
 		return 0, nil, err
 	}
 	err = s.db.Update(ctx, "begin idempotent call", func(c *db.Tx) error {
-		status, body, call.begun = 0, nil, 0
+		// Of now: the node gets another id when it rejoins, and a call of the one before counts as never made.
+		call.node, call.begun, status, body = s.opt.NodeID(), 0, 0, nil
 		now := s.db.Now()
 		target := db.StorableText(target)
 		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND (created_at < ?

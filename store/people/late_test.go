@@ -120,3 +120,25 @@ func TestLateWritesAreBounded(t *testing.T) {
 		t.Errorf("%d wait still", len(s.late.waiting))
 	}
 }
+
+// A node that was cut off gets another id. A call that began with the id of before, because the node
+// rejoined while an earlier end was written, would count as never made, and could be made twice.
+func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
+	t.Parallel()
+	ctx, who := context.Background(), relay.Actor{Credential: "tok_1"}
+	s := openPeople(t)
+	id := "before"
+	s.opt.NodeID = func() string { return id }
+	s.late.put(callEnd{credential: who.Credential, key: "k"}.late(), func(lateWrite) lateWrite {
+		return lateFunc(func(*db.Tx) error {
+			id = "node"
+			return nil
+		})
+	})
+	if _, _, err := s.BeginIdempotent(ctx, who, "k", "POST /a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := s.BeginIdempotent(ctx, who, "k", "POST /a"); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeConflict {
+		t.Errorf("the same call begins again: %v", err)
+	}
+}
