@@ -109,11 +109,7 @@ func (c *Conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, o ChannelOpt
 // requests serves the requests of the peer and notices its end.
 func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	for req := range reqs {
-		r := &Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req}
-		if h.o.Request != nil {
-			h.o.Request(h, r)
-		}
-		_ = r.Reply(false, nil)
+		h.request(&Request{Type: req.Type, Payload: req.Payload, WantReply: req.WantReply, req: req})
 	}
 	close(h.ended)
 	h.telling.Do(func() { close(h.told) })
@@ -127,6 +123,15 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	if h.o.Closed != nil {
 		h.o.Closed()
 	}
+}
+
+// request serves one request. A panic ends the connection, and what follows is taken all the same.
+func (h *Channel) request(r *Request) {
+	defer h.conn.recovered("channel request")
+	if h.o.Request != nil {
+		h.o.Request(h, r)
+	}
+	_ = r.Reply(false, nil)
 }
 
 // Say notes how the peer says that the channel ends. The first call counts.

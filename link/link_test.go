@@ -399,3 +399,20 @@ func tooEarly(mu *sync.Mutex) bool {
 	mu.Unlock()
 	return false
 }
+
+// A panic over a request of a channel ends the connection, and the channel tells its end all the same.
+func TestPanicOverRequest(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{})
+	own, peer := pair(t, Options{Channel: func(o *Offer) {
+		_, _ = o.Accept(ChannelOptions{Request: func(*Channel, *Request) { panic("request") }, Closed: func() { close(closed) }})
+	}})
+	ch, reqs, err := peer.OpenChannel("x", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go ssh.DiscardRequests(reqs)
+	_, _ = ch.SendRequest("y", true, nil)
+	within(t, "the connection", func() { <-own.Done() })
+	within(t, "the channel", func() { <-closed })
+}

@@ -288,6 +288,7 @@ func (s *session) Go(where string, f func()) {
 	s.running.Add(1)
 	run := func() {
 		defer s.left()
+		defer s.c.Recovered(where)
 		f()
 	}
 	if !s.c.Go(where, run) {

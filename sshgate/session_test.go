@@ -320,3 +320,22 @@ func TestLogOutlivesItsFeed(t *testing.T) {
 		t.Errorf("it was said %d times that requests are missing, want 2: %s", n, out)
 	}
 }
+
+// What a session begins after the end of its connection has nobody else who would catch a panic, which
+// would end the whole process.
+func TestPanicAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	client := b.mustDial(b.alice)
+	c := b.srv.all()[0]
+	_ = client.Close()
+	<-c.Done()
+	s, ended := &session{c: c}, make(chan struct{})
+	s.running.Add(1)
+	s.Go("test", func() {
+		defer close(ended)
+		panic("boom")
+	})
+	<-ended
+	eventually(t, 30*time.Second, "the end", func() bool { return s.running.Load() == 1 })
+}
