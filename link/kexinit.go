@@ -3,6 +3,7 @@ package link
 import (
 	"bytes"
 	"encoding/binary"
+	"slices"
 	"strings"
 	"time"
 )
@@ -14,7 +15,7 @@ const maxKexInit = 8 << 10
 const msgKexInit = 20
 
 // PeerCiphers looks at the peer's first packet before x/crypto does, whose offer is settled before it
-// reads that, and returns the ciphers that the peer offers for what it sends. It returns nil when
+// reads that, and returns the ciphers that the peer offers for both ways. It returns nil when
 // the packet does not come within wait, since a peer may wait for ours first, or is not a KEXINIT. It
 // is called after ExchangeVersions. A peer sends both without waiting, so that this takes half a
 // round trip.
@@ -45,7 +46,7 @@ func (s *Socket) PeerCiphers(wait time.Duration) []string {
 	}
 }
 
-// offeredCiphers returns the third list of names in a KEXINIT packet that is not encrypted yet (RFC
+// offeredCiphers returns the ciphers for both ways in a KEXINIT packet that is not encrypted yet (RFC
 // 4253, sections 6 and 7.1). complete is false while bytes of it are missing.
 func offeredCiphers(p []byte) (ciphers []string, complete bool) {
 	if len(p) < 5 {
@@ -63,13 +64,13 @@ func offeredCiphers(p []byte) (ciphers []string, complete bool) {
 		return nil, true
 	}
 	p = p[17:] // after the cookie
-	var list string
-	for range 3 { // key exchanges, host keys, ciphers
+	var lists [4][]string // key exchanges, host keys, ciphers to us, ciphers from us
+	for i := range lists {
 		if len(p) < 4 || uint64(len(p)) < 4+uint64(binary.BigEndian.Uint32(p)) {
 			return nil, true
 		}
 		size := int(binary.BigEndian.Uint32(p))
-		list, p = string(p[4:4+size]), p[4+size:]
+		lists[i], p = strings.Split(string(p[4:4+size]), ","), p[4+size:]
 	}
-	return strings.Split(list, ","), true
+	return slices.DeleteFunc(lists[2], func(c string) bool { return !slices.Contains(lists[3], c) }), true
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// kexInit makes the packet of a client that offers ciphers.
-func kexInit(ciphers string) []byte {
+// kexInit makes the packet of a client that offers ciphers for what it sends and what it gets.
+func kexInit(ciphers, back string) []byte {
 	payload := append([]byte{msgKexInit}, make([]byte, 16)...)
-	for _, list := range []string{"curve25519-sha256", "ssh-ed25519", ciphers, ciphers, "hmac-sha2-256", "hmac-sha2-256", "none", "none", "", ""} {
+	for _, list := range []string{"curve25519-sha256", "ssh-ed25519", ciphers, back, "hmac-sha2-256", "hmac-sha2-256", "none", "none", "", ""} {
 		payload = binary.BigEndian.AppendUint32(payload, uint32(len(list)))
 		payload = append(payload, list...)
 	}
@@ -28,7 +28,8 @@ func kexInit(ciphers string) []byte {
 func TestPeerCiphers(t *testing.T) {
 	t.Parallel()
 	const version = "SSH-2.0-Test\r\n"
-	whole := string(kexInit("aes128-ctr,aes128-gcm@openssh.com"))
+	const both = "aes128-ctr,aes128-gcm@openssh.com"
+	whole := string(kexInit(both, both))
 	huge := binary.BigEndian.AppendUint32(nil, 1<<31)
 	for name, c := range map[string]struct {
 		pieces []string
@@ -38,6 +39,7 @@ func TestPeerCiphers(t *testing.T) {
 		"after it":             {[]string{version, whole}, []string{"aes128-ctr", "aes128-gcm@openssh.com"}},
 		"byte by byte":         {strings.Split(version+whole, ""), []string{"aes128-ctr", "aes128-gcm@openssh.com"}},
 		"and more":             {[]string{version + whole + "more"}, []string{"aes128-ctr", "aes128-gcm@openssh.com"}},
+		"GCM one way only":     {[]string{version + string(kexInit(both, "aes128-ctr"))}, []string{"aes128-ctr"}},
 		"another message":      {[]string{version + string(append([]byte{0, 0, 0, 12, 4, 2}, make([]byte, 10)...))}, nil},
 		"an impossible length": {[]string{version + string(huge) + "\x04\x14"}, nil},
 		"no room for padding":  {[]string{version + "\x00\x00\x00\x05\xff\x14\x00\x00\x00"}, nil},
@@ -77,7 +79,7 @@ func TestPeerCiphers(t *testing.T) {
 
 // FuzzOfferedCiphers: no packet of a stranger is read beyond its end.
 func FuzzOfferedCiphers(f *testing.F) {
-	f.Add(kexInit("aes256-ctr"))
+	f.Add(kexInit("aes256-ctr", "aes256-ctr"))
 	f.Add([]byte{0, 0, 0, 1, 0})
 	f.Fuzz(func(t *testing.T, p []byte) {
 		if list, complete := offeredCiphers(p); len(list) > 0 && !complete {
