@@ -63,7 +63,7 @@ func offeredCiphers(p []byte) (ciphers []string, complete bool) {
 	if len(p) < 17 || p[0] != msgKexInit {
 		return nil, true
 	}
-	p = p[17:] // after the cookie
+	p = p[17:]            // after the cookie
 	var lists [4][]string // key exchanges, host keys, ciphers to us, ciphers from us
 	for i := range lists {
 		if len(p) < 4 || uint64(len(p)) < 4+uint64(binary.BigEndian.Uint32(p)) {
