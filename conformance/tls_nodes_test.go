@@ -58,7 +58,7 @@ func TestCertificatesOfTwoNodes(t *testing.T) {
 				t.Errorf("relayd doctor says\n%s", doctor)
 			}
 			logs := a.log.String() + b.log.String()
-			if n := strings.Count(logs, `msg="certificate obtained successfully `); n != 2 {
+			if n := strings.Count(logs, `msg="certificate obtained successfully`); n != 2 {
 				t.Errorf("%d certificates were ordered for two names", n)
 			}
 		})
