@@ -284,7 +284,9 @@ func TestCloseDuringCalls(t *testing.T) {
 		}
 		writeErr <- err
 	}()
-	eventually(t, 30*time.Second, "the write waits", ch.Writing)
+	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil { // the write has begun
+		t.Fatal(err)
+	}
 	go func() { halfErr <- ch.CloseWrite() }()
 	within(t, "Close", func() {
 		_ = ch.Close()

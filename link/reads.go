@@ -97,10 +97,10 @@ func (r *reads) Read(p []byte) (int, error) {
 			}
 			r.pause()
 			return n, nil
+		case r.closed && (r.err == nil || r.err == io.EOF): // after Close x/crypto says io.EOF
+			return 0, net.ErrClosed
 		case r.err != nil:
 			return 0, r.err
-		case r.closed:
-			return 0, net.ErrClosed
 		}
 		r.startRead()
 		r.waiting = true

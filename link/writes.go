@@ -80,14 +80,14 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	select {
 	case r := <-w.wrote:
 		w.left = false
-		return r.n, r.err
+		return r.n, w.cause(r.err)
 	case <-w.done:
 		err = net.ErrClosed
 	case <-w.gone:
 		select {
 		case r := <-w.wrote: // of before
 			w.left = false
-			return r.n, r.err
+			return r.n, w.cause(r.err)
 		default:
 		}
 		err = ErrLost
@@ -96,6 +96,15 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	}
 	w.left = true
 	return w.size, err
+}
+
+// cause returns the error of a call that has failed: after Close that is Close, of which x/crypto says
+// io.EOF.
+func (w *writes) cause(err error) error {
+	if err != nil && over(w.done) {
+		return net.ErrClosed
+	}
+	return err
 }
 
 // writeOnce writes one piece.
@@ -149,7 +158,7 @@ func (w *writes) call(f func() error) error {
 	})
 	select {
 	case err := <-ended:
-		return err
+		return w.cause(err)
 	case <-w.done:
 		return net.ErrClosed
 	case <-w.gone:

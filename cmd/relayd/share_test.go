@@ -57,7 +57,6 @@ func endWhatLeaked(t *testing.T, h *testServer) {
 	for _, by := range []func(record.Share) string{
 		func(s record.Share) string { return s.URL },
 		func(s record.Share) string { return s.ReplayURL },
-		func(s record.Share) string { return s.Token },
 		func(s record.Share) string { return s.ID },
 	} {
 		s := share(`{}`)
