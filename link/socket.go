@@ -120,7 +120,9 @@ const maxLoginBytes = 256 << 10
 func (s *Socket) Read(p []byte) (int, error) {
 	if len(s.ahead) > 0 {
 		n := copy(p, s.ahead)
-		s.ahead = s.ahead[n:]
+		if s.ahead = s.ahead[n:]; len(s.ahead) == 0 {
+			s.ahead = nil // its buffer is not to last as long as the connection
+		}
 		return n, nil
 	}
 	if s.state.Load() == socketClosed {

@@ -296,18 +296,26 @@ var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-9](?:xx|
 // browsers write the first one in their time field.
 var timeLayouts = []string{time.RFC3339Nano, "2006-01-02T15:04", "2006-01-02T15:04:05", time.DateTime, "2006-01-02 15:04", time.DateOnly}
 
-func setTime(to *time.Time, name, value string) error {
+// ParseTime reads a moment, or a duration before now. ok is false for anything else.
+func ParseTime(text string) (t time.Time, ok bool) {
 	for _, layout := range timeLayouts {
-		if t, err := time.Parse(layout, value); err == nil {
-			*to = t.UTC()
-			return nil
+		if t, err := time.Parse(layout, text); err == nil {
+			return t.UTC(), true
 		}
 	}
-	ago, err := relay.ParseDuration(value)
-	if err != nil {
-		return filterError(name, "expected a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", value)
+	ago, err := relay.ParseDuration(text)
+	return time.Now().Add(-ago).UTC(), err == nil
+}
+
+// ExpectedTime says what ParseTime reads.
+const ExpectedTime = "expected a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h"
+
+func setTime(to *time.Time, name, value string) error {
+	t, ok := ParseTime(value)
+	if !ok {
+		return filterError(name, ExpectedTime, value)
 	}
-	*to = time.Now().Add(-ago).UTC()
+	*to = t
 	return nil
 }
 

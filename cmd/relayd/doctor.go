@@ -47,7 +47,7 @@ const (
 	lookupTimeout = 3 * time.Second
 )
 
-// examination is one run of the checks, and what the earlier ones have found out for the later.
+// examination is one run of the checks, with the facts that later checks take from earlier ones.
 type examination struct {
 	*program
 	cfg      Config
@@ -57,7 +57,6 @@ type examination struct {
 
 	served   bool     // a server has the store, or that is not known
 	answers  bool     // a relay answers at a port of this machine
-	free     []string // ports of the settings where nothing listens
 	hostKeys []string // fingerprints of the keys that the relay shows
 }
 

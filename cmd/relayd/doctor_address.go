@@ -47,27 +47,32 @@ func (x *examination) listeners() []listenerOf {
 
 // checkListeners: each port is free, or it is a relay that answers there.
 func (x *examination) checkListeners(ctx context.Context) {
-	list := x.listeners()
-	found := make([]relay.Finding, len(list))
-	for i, l := range list {
+	var busy []relay.Finding
+	var free []listenerOf
+	for _, l := range x.listeners() {
 		ln, err := net.Listen("tcp", l.addr)
-		if err != nil {
-			found[i] = x.checkBusy(ctx, l, err)
-			x.answers = x.answers || found[i].Verdict == relay.VerdictOK
+		if err == nil {
+			_ = ln.Close()
+			free = append(free, l)
 			continue
 		}
-		_ = ln.Close()
-		x.free = append(x.free, l.addr)
-		found[i] = passed(l.flag, "%s is free; no server runs there", l.addr)
+		f := x.checkBusy(ctx, l, err)
+		x.answers = x.answers || f.Verdict == relay.VerdictOK
+		busy = append(busy, f)
 	}
-	for i, l := range list {
-		if x.answers && slices.Contains(x.free, l.addr) {
-			found[i] = finding(l.flag, relay.VerdictFail, "restart relayd: a server reads its settings when it starts",
+	x.add(busy...)
+	for _, l := range free {
+		f := passed(l.flag, "%s is free; no server runs there", l.addr)
+		if x.answers {
+			f = finding(l.flag, relay.VerdictFail, restartFix,
 				"nothing listens on %s, and a relay answers at its other addresses: that one runs with other settings", l.addr)
 		}
+		x.add(f)
 	}
-	x.add(found...)
 }
+
+// restartFix is what to do about settings that the running server does not have.
+const restartFix = "restart relayd: a server reads its settings when it starts"
 
 // checkBusy checks a listener on whose address this program could not listen, because of err.
 func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) relay.Finding {
@@ -88,7 +93,7 @@ func (x *examination) checkBusy(ctx context.Context, l listenerOf, err error) re
 		return finding(l.flag, relay.VerdictWarn, "see the check certificate",
 			"what listens on %s has no certificate for %s yet", l.addr, x.cfg.site().Base.Host)
 	case len(l.trusted) > 0 && ask(nil) == nil:
-		return finding(l.flag, relay.VerdictFail, "restart relayd: a server reads its settings when it starts",
+		return finding(l.flag, relay.VerdictFail, restartFix,
 			"the relay at %s runs without --trusted-proxies %s: it takes the header of a proxy for a bad request", l.addr, networkText(l.trusted))
 	case l.flag != "admin-addr" && len(l.trusted) == 0 && ask(everywhere) == nil:
 		return finding(l.flag, relay.VerdictFail, "give relayd doctor the --trusted-proxies of the server, or restart the server",
@@ -135,7 +140,7 @@ func (x *examination) checkLoaded() {
 		}
 	}
 	if len(changed) > 0 {
-		x.add(finding(check, relay.VerdictWarn, "restart relayd: a server reads its settings when it starts", "%s", joinMax(changed)))
+		x.add(finding(check, relay.VerdictWarn, restartFix, "%s", joinMax(changed)))
 	}
 }
 

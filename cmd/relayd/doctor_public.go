@@ -23,8 +23,8 @@ import (
 	"relay/sockets"
 )
 
-// What follows goes the way of a caller: names are looked up, their addresses are dialed, and what
-// answers there has to be this relay.
+// The checks of this file do what a caller does: they look up the names, dial their addresses and
+// expect this relay to answer there.
 
 // publicTimeout bounds each step from outside: a firewall that drops packets says nothing.
 const publicTimeout = 5 * time.Second
@@ -88,9 +88,8 @@ func lookup(ctx context.Context, host string) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// publicClient dials as a caller, without a PROXY header at first. Where this machine is itself a
-// trusted proxy, the listener wants one, and nothing in front makes it.
-func (x *examination) publicClient(trusted []netip.Prefix, config *tls.Config) *http.Client {
+// publicClient returns a client that sends a PROXY header to trusted addresses.
+func publicClient(trusted []netip.Prefix, config *tls.Config) *http.Client {
 	dial := dialLocal(trusted)
 	return &http.Client{
 		Transport: &http.Transport{
@@ -107,29 +106,35 @@ func (x *examination) publicClient(trusted []netip.Prefix, config *tls.Config) *
 	}
 }
 
-// get asks a public URL, and once more with a PROXY header where the first try is not understood.
-func (x *examination) get(ctx context.Context, address string, config *tls.Config) (res *http.Response, body []byte, err error) {
-	for _, trusted := range [][]netip.Prefix{nil, x.cfg.TrustedProxies} {
-		if err != nil && len(trusted) == 0 {
-			break
-		}
-		var req *http.Request
-		if req, err = http.NewRequestWithContext(ctx, http.MethodGet, address, nil); err != nil {
-			return nil, nil, err
-		}
-		if res, err = x.publicClient(trusted, config).Do(req); err != nil {
-			continue
-		}
-		body, err = io.ReadAll(io.LimitReader(res.Body, 64<<10))
-		_ = res.Body.Close()
-		if err == nil {
-			return res, body, nil
-		}
+// asCaller tries something as a caller does, without a PROXY header. Where that fails and there are
+// trusted proxies, it tries once more with a header: this machine may be one of them, and then the
+// listener demands it.
+func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
+	err := try(nil)
+	if err != nil && len(x.cfg.TrustedProxies) > 0 {
+		err = try(x.cfg.TrustedProxies)
 	}
+	return err
+}
+
+// get requests a public URL.
+func (x *examination) get(ctx context.Context, address string, config *tls.Config) (res *http.Response, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	err = x.asCaller(func(trusted []netip.Prefix) (err error) {
+		if res, err = publicClient(trusted, config).Do(req); err != nil {
+			return err
+		}
+		defer res.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(res.Body, 64<<10))
+		return err
+	})
 	if cause, ok := errors.AsType[*url.Error](err); ok {
 		err = cause.Err
 	}
-	return nil, nil, err
+	return res, body, err
 }
 
 // askName asks the base URL for the host key of the relay behind it.
@@ -151,13 +156,10 @@ func (x *examination) askName(ctx context.Context) (hostKey string, err error) {
 // checkAliasDomain: aliases are names below it, which have to lead here.
 func (x *examination) checkAliasDomain(ctx context.Context) {
 	const check = "alias domain"
-	domain := x.cfg.AliasDomain
+	domain := x.site.AliasDomain
 	if _, err := netip.ParseAddr(domain); err == nil {
 		x.add(finding(check, relay.VerdictFail, "set --alias-domain to a name", "%s is an address: there are no names below it", domain))
 		return
-	}
-	if x.site.AliasDomain != "" {
-		domain = x.site.AliasDomain
 	}
 	if domain == "localhost" || strings.HasSuffix(domain, ".localhost") {
 		if !x.cfg.loopback() {
@@ -230,14 +232,12 @@ func (x *examination) checkPublicSSH(ctx context.Context) {
 
 // publicHostKey returns the fingerprint of the host key that an SSH server shows. It does not log in.
 func (x *examination) publicHostKey(ctx context.Context, addr string) (shown string, err error) {
-	for _, trusted := range [][]netip.Prefix{nil, x.cfg.TrustedProxies} {
-		if err != nil && len(trusted) == 0 {
-			break
+	err = x.asCaller(func(trusted []netip.Prefix) error {
+		conn, err := dialLocal(trusted)(ctx, "tcp", addr)
+		if err != nil {
+			return err
 		}
-		var conn net.Conn
-		if conn, err = dialLocal(trusted)(ctx, "tcp", addr); err != nil {
-			continue
-		}
+		defer conn.Close()
 		if deadline, ok := ctx.Deadline(); ok {
 			_ = conn.SetDeadline(deadline)
 		}
@@ -248,12 +248,12 @@ func (x *examination) publicHostKey(ctx context.Context, addr string) (shown str
 				return errors.New("the key was seen")
 			},
 		})
-		_ = conn.Close()
 		if shown != "" {
-			return shown, nil
+			return nil
 		}
-	}
-	return "", err
+		return err
+	})
+	return shown, err
 }
 
 func checkBaseURL(cfg Config) relay.Finding {

@@ -218,9 +218,9 @@ func (c *program) auditCommand() *cobra.Command {
 		if *since == "" {
 			return o.store.Audit(ctx, o.who, *n)
 		}
-		from, err := sinceTime(*since, time.Now())
-		if err != nil {
-			return nil, cli.Usage("--since: %v", err)
+		from, ok := record.ParseTime(*since)
+		if !ok {
+			return nil, cli.Usage("--since: %s", record.ExpectedTime)
 		}
 		most := math.MaxInt
 		if cmd.Flags().Changed("number") {
@@ -231,18 +231,6 @@ func (c *program) auditCommand() *cobra.Command {
 	}, record.OfAudit, func(a record.AuditEntry) []string {
 		return []string{when(a.At.Time), a.Actor, a.Action, a.Target, a.Detail}
 	})
-}
-
-// sinceTime reads a time, or a duration before now.
-func sinceTime(text string, now time.Time) (time.Time, error) {
-	if d, err := relay.ParseDuration(text); err == nil {
-		return now.Add(-d), nil
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time such as 2026-11-21T14:30:00Z, and no duration such as 24h", text)
-	}
-	return t, nil
 }
 
 func (c *program) backupCommand() *cobra.Command {

@@ -95,27 +95,37 @@ type sessionOf struct {
 func (c *program) sessionCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "list the logins to the dashboard"}
 	user := list.Flags().String("user", "", "only those of one account")
-	names := map[int64]string{}
-	listing(c, list, "ID\tUSER\tSINCE\tLAST USED\tEXPIRES\tFROM\tBROWSER", func(ctx context.Context, o *operator) ([]relay.Session, error) {
-		accounts, err := o.store.Accounts(ctx, o.who)
-		if err != nil {
-			return nil, err
-		}
-		for _, a := range accounts {
-			names[a.ID] = a.Name
-		}
-		if *user != "" && !slices.ContainsFunc(accounts, func(a relay.Account) bool { return a.Name == *user }) {
-			return nil, explainNotFound(relay.ErrNotFound, noAccount, *user)
-		}
-		sessions, err := o.store.Sessions(ctx, o.who)
-		return slices.DeleteFunc(sessions, func(s relay.Session) bool { return *user != "" && names[s.Account] != *user }), err
-	}, func(s relay.Session) sessionOf {
-		return sessionOf{record.OfSession(s, relay.System()), names[s.Account]}
-	}, func(s sessionOf) []string {
+	listing(c, list, "ID\tUSER\tSINCE\tLAST USED\tEXPIRES\tFROM\tBROWSER", func(ctx context.Context, o *operator) ([]sessionOf, error) {
+		return sessionsOf(ctx, o, *user)
+	}, func(s sessionOf) sessionOf { return s }, func(s sessionOf) []string {
 		return []string{s.ID, s.User, when(s.CreatedAt.Time), whenOr(s.LastUsedAt), whenOr(s.ExpiresAt), cmp.Or(s.RemoteAddr, "-"), cmp.Or(s.UserAgent, "-")}
 	})
 	remove := c.changing(&cobra.Command{Use: "rm ID", Short: "end a login to the dashboard", Args: cli.Takes("ID", 1, 1)},
 		"there is no login %s; `relayd session list` shows them", "login %s ended",
 		func(ctx context.Context, o *operator, id string) error { return o.store.RemoveSession(ctx, o.who, id) })
 	return group("session", "logins to the dashboard of everybody: list, rm", list, remove)
+}
+
+// sessionsOf lists the logins of an account, "" = of everybody.
+func sessionsOf(ctx context.Context, o *operator, user string) (list []sessionOf, err error) {
+	if user != "" {
+		if _, err := o.accountOf(ctx, user); err != nil {
+			return nil, err
+		}
+	}
+	accounts, err := o.store.Accounts(ctx, o.who)
+	if err != nil {
+		return nil, err
+	}
+	names := map[int64]string{}
+	for _, a := range accounts {
+		names[a.ID] = a.Name
+	}
+	sessions, err := o.store.Sessions(ctx, o.who)
+	for _, s := range sessions {
+		if name := names[s.Account]; user == "" || name == user {
+			list = append(list, sessionOf{record.OfSession(s, o.who), name})
+		}
+	}
+	return list, err
 }
