@@ -91,6 +91,22 @@ func (u failingEvents) Event(ctx context.Context, who relay.Actor, id relay.ID, 
 	return u.events.Event(ctx, who, id, most)
 }
 
+// busyAliases is a store that is too busy to list aliases.
+type busyAliases struct{ accounts }
+
+func (busyAliases) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) {
+	return nil, relay.Overloaded("this took too long, because the relay is busy")
+}
+
+// TestBusyPageIsTriedAgain: a page that came too late says so, and leads to itself.
+func TestBusyPageIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t, func(o *dashboard.Options) { o.Accounts = busyAliases{o.Accounts} })
+	for _, path := range []string{"/", "/account"} {
+		contains(t, path, r.get(path, 503), "this took too long", `href="`+path+`">Try again`)
+	}
+}
+
 var errStoreDown = relay.Errorf(relay.CodeStoreUnavailable, "the database does not answer")
 
 // TestOutageInTheMiddleOfAPage: the session was found, what comes after it was not.

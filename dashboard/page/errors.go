@@ -25,16 +25,18 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	if e.Code == relay.CodeLoginTooOld {
 		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge)) // of the form that was refused
 	}
-	body := errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail)
+	retry := "" // what to try again; a form is not
+	if status == http.StatusServiceUnavailable && r.Method == http.MethodGet {
+		retry = LocalPath(url.QueryEscape(r.URL.RequestURI()))
+	}
+	body := errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail, retry)
 	switch {
 	case e.Code == relay.CodeLoginTooOld:
 		body = loginAgainPage(e.Detail, p.LoginCommand())
 	case Partial(r):
 		body = errorFragment(status, e.Detail)
-	case e.Code == relay.CodeStoreUnavailable && r.Method == http.MethodGet:
-		body = outagePage(e.Detail, LocalPath(url.QueryEscape(r.URL.RequestURI())))
-	case e.Code == relay.CodeStoreUnavailable: // something was to be changed
-		body = outagePage(e.Detail, "/")
+	case e.Code == relay.CodeStoreUnavailable:
+		body = outagePage(e.Detail, cmp.Or(retry, "/"))
 	}
 	return WithStatus{body, status}
 }
