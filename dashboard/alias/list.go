@@ -61,7 +61,7 @@ type Row struct {
 	Link    string
 	Tick    bool // with a box
 	page.Pill
-	Note      string // beside the status, "" = nothing; see stateNote
+	Note      string // beside the status, "" = nothing; see StateNote
 	EventType string
 }
 

@@ -59,15 +59,15 @@ func (p Pages) addQueueProgress(ctx context.Context, who relay.Actor, a *Head, r
 	if !a.Online || a.WaitingCount() == 0 {
 		return
 	}
-	page, err := p.Events.Events(ctx, who, relay.Filter{
+	found, err := p.Events.Events(ctx, who, relay.Filter{
 		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond, // of the time of a page, whose list follows
 	})
 	if err != nil {
 		p.Log.Warn("deliveries not read", "alias", a.Name, "error", err)
 		return
 	}
-	for i := range page.Events {
-		a.Sending = append(a.Sending, p.Row(&page.Events[i]))
+	for i := range found.Events {
+		a.Sending = append(a.Sending, p.Row(&found.Events[i]))
 	}
 }
 
@@ -92,13 +92,13 @@ func (p Pages) confirmRelease(_ http.ResponseWriter, r *http.Request, who relay.
 	if err != nil {
 		return nil, err
 	}
-	page, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: streamRows})
+	found, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: streamRows})
 	if err != nil {
 		return nil, err
 	}
 	var newest time.Time
-	if i := slices.IndexFunc(page.Events, func(e relay.Event) bool { return e.AttemptCount == 1 }); i >= 0 {
-		newest = page.Events[i].ReceivedAt
+	if i := slices.IndexFunc(found.Events, func(e relay.Event) bool { return e.AttemptCount == 1 }); i >= 0 {
+		newest = found.Events[i].ReceivedAt
 	}
 	return releasePage(head, newest), nil
 }

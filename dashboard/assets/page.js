@@ -1,5 +1,5 @@
-// What every page shares: announcements, times, folds, copying, and the replacement of
-// parts of a page. Every page works without these scripts.
+// What the other scripts and every page need: announcements, times, folds, and forms that are sent
+// once. Every page works without these scripts.
 "use strict";
 const $ = (selector, from = document) => from.querySelector(selector);
 const $$ = (selector, from = document) => [...from.querySelectorAll(selector)];
@@ -27,7 +27,7 @@ function store(key, value) {
 // time zone of the browser; the title has the exact local time.
 const localISO = at => new Date(at - at.getTimezoneOffset() * 6e4).toISOString().replace("T", " ");
 const outsideUTC = new Date().getTimezoneOffset() !== 0;
-function relativeText(at) { // says the same as relativeText in form.go
+function relativeText(at) { // says the same as RelativeText in page/time.go
 	const seconds = Math.floor(Math.abs(Date.now() - at) / 1000);
 	const units = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [60 * 86400, 86400, "d"]];
 	const unit = units.find(([limit]) => seconds < limit);

@@ -146,7 +146,7 @@ func (p *Pages) LastChange(r *http.Request, who relay.Actor, action, target, wor
 	return ""
 }
 
-// lastChanges is how many entries of the audit log lastChange looks at.
+// lastChanges is how many entries of the audit log LastChange looks at.
 const lastChanges = 200
 
 // ErrStale ends the change of a form of which a field was changed meanwhile.

@@ -68,7 +68,7 @@ func notice(text, reread string) templ.Component {
 	})
 }
 
-// OnceInput tells one rendering of a form that acts from the next; see once.
+// OnceInput tells one rendering of a form that acts from the next; see OnceField.
 func OnceInput() templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
 		templ_7745c5c3_W, ctx := templ_7745c5c3_Input.Writer, templ_7745c5c3_Input.Context

@@ -22,7 +22,7 @@ import (
 // a reload or an impatient second click, acts once: the second time gets the answer of the first.
 const OnceField = "once"
 
-// NewOnce returns the value of onceField for one rendering of a form.
+// NewOnce returns the value of OnceField for one rendering of a form.
 func NewOnce() string { return rand.Text() }
 
 const (
@@ -37,7 +37,7 @@ const (
 type formAnswer struct {
 	Location string `json:"location,omitempty"` // of a redirect
 	HTML     []byte `json:"html,omitempty"`
-	Secret   string `json:"secret,omitempty"` // what the form made, see madeByForm
+	Secret   string `json:"secret,omitempty"` // what the form made, see MadeByForm
 }
 
 type madeKey struct{}
