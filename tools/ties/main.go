@@ -1,52 +1,42 @@
 // Command ties prints how much the files of a package depend on each other, as figures to compare
 // before and after a change of shape. Test files are left out, and generated ones count for ties only.
 //
-//	cd tools && go run ./ties [-list] [-order a.go,b.go,…] ../store ../delivery/...
+//	cd tools && go run ./ties [-list] ../store ../delivery/...
 //
 // A file has an arrow to another one when it uses an identifier that is declared there: a function, a
 // type, a method, a field, a variable or a constant of the package. Two files with an arrow between
 // them, in whatever direction, are a tie. In an order of the files, where each should use only those
-// after it, an arrow to an earlier file is against the layers. Without -order the program looks for an
-// order with few such arrows, so that the figure is about what no order can mend.
+// after it, an arrow to an earlier file is against the layers. The program looks for an order with few
+// such arrows, so that the figure is about what no order can mend.
 package main
 
 import (
 	"flag"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"text/tabwriter"
 )
 
 func main() {
-	order := flag.String("order", "", "names of files, separated by commas, from the highest layer to the lowest; for one package")
 	list := flag.Bool("list", false, "also print the order, the arrows against it, and what was counted one by one")
 	flag.Parse()
-	if err := run(flag.Args(), *order, *list); err != nil {
+	if err := run(flag.Args(), *list); err != nil {
 		fmt.Fprintln(os.Stderr, "ties:", err)
 		os.Exit(1)
 	}
 }
 
-func run(patterns []string, order string, list bool) error {
+func run(patterns []string, list bool) error {
 	packages, err := load(patterns)
 	if err != nil {
 		return err
-	}
-	if order != "" && len(packages) != 1 {
-		return fmt.Errorf("-order is for one package, and there are %d", len(packages))
 	}
 	out := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, "package\tfiles\tlines\tties\tof\tarrows\tagainst\tlargest struct\tfields\twritten by\tfunctions\tover 40\tover 60")
 	var details []string
 	for _, p := range packages {
 		files := layered(p.files, p.arrows)
-		if order != "" {
-			if files, err = given(order, p.files); err != nil {
-				return err
-			}
-		}
 		against := upward(files, p.arrows)
 		n := len(p.files)
 		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%d\t%d\t%d\t%s\t%d\t%d\t%d\t%d\t%d\n", p.path, p.program, p.lines, ties(p.arrows), n*(n-1)/2, len(p.arrows),
@@ -60,17 +50,6 @@ func run(patterns []string, order string, list bool) error {
 	}
 	fmt.Print(strings.Join(details, ""))
 	return nil
-}
-
-// given returns the files in the order of a list of names.
-func given(order string, files []string) ([]string, error) {
-	names := strings.Split(order, ",")
-	for _, f := range files {
-		if !slices.Contains(names, f) {
-			return nil, fmt.Errorf("%s is not in the order", f)
-		}
-	}
-	return names, nil
 }
 
 // detail returns what was counted for a package, one by one.
