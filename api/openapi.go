@@ -12,9 +12,8 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"relay/record"
-
 	"relay/cookie"
+	"relay/record"
 )
 
 // newHuma makes the typed layer: no schema links in bodies, no documentation pages,

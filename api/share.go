@@ -120,7 +120,7 @@ type sharedOutput struct {
 	Body     *record.SharedEvent
 }
 
-// grants are what the API and the dashboard make and use alike.
+// grants returns what API and dashboard create and use shares, tokens and invitations with.
 func (s *server) grants() grant.Grants {
 	return grant.Grants{Accounts: s.Accounts, Events: s.Events, Limits: s.Limits}
 }

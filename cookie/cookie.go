@@ -1,4 +1,4 @@
-// Package cookie finds the session of a request in its cookies. API and dashboard share it.
+// Package cookie finds the session of a request in its cookies, for the API and the dashboard.
 package cookie
 
 import (
@@ -38,7 +38,7 @@ func Secrets(s relay.Site, r *http.Request) []string {
 	return secrets
 }
 
-// Actor returns whose session the secrets of a request are. Secrets of ended or
+// Actor returns the actor of the session whose secret a request carries. Secrets of ended or
 // unknown sessions are ignored, so that a page that can add a cookie cannot log anybody out;
 // so are those that owner refuses as too many guesses, if another one is a session. The error
 // is ErrNotFound if none is a session, and has the code unauthorized if they are sessions of

@@ -1,6 +1,6 @@
-// Package grant makes what lets somebody else in: shares, tokens and invitations, and the replay of
-// a shared event. The API and the dashboard read the request and show the outcome; the rules, what
-// is counted and in which order are here, once.
+// Package grant creates shares, tokens and invitations, and replays shared events. The API and the
+// dashboard read the request and show the outcome; the checks, the limits and their order are here.
+// A request that these checks refuse does not count against a limit.
 package grant
 
 import (
@@ -12,18 +12,18 @@ import (
 	"relay/record"
 )
 
-// InviteLifetime is how long an invitation is good for.
+// InviteLifetime is how long an invitation is valid.
 const InviteLifetime = 3 * 24 * time.Hour
 
 // MaxTokenName is how long the name of a token may be, in characters.
 const MaxTokenName = 100
 
-// maxLifetime bounds how long a share or a token is good for.
+// maxLifetime bounds how long a share or a token is valid.
 const maxLifetime = 100 * 365 * 24 * time.Hour
 
-// Limits count what is made and used. The errors are *relay.Error with code rate-limited.
+// Limits count what is created and used. The errors are *relay.Error with code rate-limited.
 type Limits interface {
-	// Create counts a login, link, share, token or key that an account makes.
+	// Create counts a login, link, share, token or key that an account creates.
 	Create(who relay.Actor) error
 	// ShareReplay counts a replay by a share, by its id.
 	ShareReplay(share string) error
@@ -32,14 +32,15 @@ type Limits interface {
 	LookUpSecret(remote, secret string, look func() error) error
 }
 
-// Grants are for what they are made of. They hold no state and are safe for concurrent use.
+// Grants creates and uses grants. It holds no state and is safe for concurrent use.
 type Grants struct {
 	Accounts relay.Accounts
 	Events   relay.Events
 	Limits   Limits
 }
 
-// Expiry is when something ends whose lifetime is a text such as 12h or 7d; ok = the text is one.
+// Expiry returns when a lifetime that begins now ends. lifetime is a text such as 12h or 7d; ok is false
+// if it is not one.
 func Expiry(lifetime string) (at time.Time, ok bool) {
 	d, err := relay.ParseDuration(lifetime)
 	if err != nil || d <= 0 || d > maxLifetime {
@@ -48,7 +49,7 @@ func Expiry(lifetime string) (at time.Time, ok bool) {
 	return time.Now().Add(d), true
 }
 
-// Replayable refuses early, before anything is counted; nil = the event can be sent again.
+// Replayable returns why an event cannot be replayed, nil if it can. It is called before a limit is counted.
 func Replayable(e *relay.Event) *relay.Error {
 	if e.Blocker == "" {
 		return nil
@@ -65,11 +66,9 @@ type ShareRequest struct {
 	ExpiresAt    time.Time // zero = never
 }
 
-// CreateShare makes a share; its secret is told this once. A share that could do nothing is refused.
+// CreateShare creates a share; only this call returns its secret. A share that allows neither a replay nor
+// a view is refused.
 func (g Grants) CreateShare(ctx context.Context, who relay.Actor, want ShareRequest) (share relay.Share, secret string, err error) {
-	if err := g.Limits.Create(who); err != nil {
-		return share, "", err
-	}
 	e, err := g.Events.Request(ctx, who, want.Event, 0)
 	if err != nil {
 		return share, "", err
@@ -78,10 +77,13 @@ func (g Grants) CreateShare(ctx context.Context, who relay.Actor, want ShareRequ
 		refused.Detail += `; a share with "view":true can still show it`
 		return share, "", refused
 	}
+	if err := g.Limits.Create(who); err != nil {
+		return share, "", err
+	}
 	return g.Accounts.CreateShare(ctx, who, want.Event, relay.Share{View: want.View, OneUse: want.OneUse, ExpiresAt: want.ExpiresAt})
 }
 
-// Held is a share that somebody holds.
+// Held is a share, as the holder of its secret has it.
 type Held struct {
 	Actor  relay.Actor
 	Share  relay.Share
@@ -89,15 +91,15 @@ type Held struct {
 	Event  *relay.Event // with what the holder may see
 }
 
-// HeldRequest shows the secret of a share.
+// HeldRequest asks for a share by its secret.
 type HeldRequest struct {
-	Remote  string // host:port that shows it
+	Remote  string // host:port of the holder
 	Secret  string
 	MaxBody int // bytes of each body to read, if the share shows bodies
 }
 
-// CurrentShare looks a share up; looking counts no use. ErrNotFound for unknown, expired and revoked
-// alike.
+// CurrentShare looks a share up, which counts as no use. The error is ErrNotFound for an unknown, an
+// expired and a revoked share alike.
 func (g Grants) CurrentShare(ctx context.Context, want HeldRequest) (held Held, err error) {
 	held.Secret = want.Secret
 	err = g.Limits.LookUpSecret(want.Remote, want.Secret, func() (err error) {
@@ -114,8 +116,8 @@ func (g Grants) CurrentShare(ctx context.Context, want HeldRequest) (held Held, 
 	return held, err
 }
 
-// ReplayShared replays a shared event: it is counted against the limit first, then the share is used,
-// and the use is given back where no replay was begun.
+// ReplayShared replays a shared event. It counts the replay against the limit, then uses the share, and
+// gives the use back if no replay was begun.
 func (g Grants) ReplayShared(ctx context.Context, held Held, replay func(context.Context, relay.Actor, relay.ID) (*relay.Event, int, error)) (*relay.Event, int, error) {
 	if refused := Replayable(held.Event); refused != nil {
 		return nil, 0, refused
@@ -136,13 +138,13 @@ func (g Grants) ReplayShared(ctx context.Context, held Held, replay func(context
 // TokenRequest asks for a token of the actor's account.
 type TokenRequest struct {
 	Name      string
-	Scopes    []string // none = those of the actor
-	Alias     string   // "" = all of them
-	ExpiresAt time.Time
-	Renew     bool // the lifetime counts from the last use of the token
+	Scopes    []string  // none = those of the actor
+	Alias     string    // "" = all of them
+	ExpiresAt time.Time // zero = never
+	Renew     bool      // the lifetime counts from the last use of the token
 }
 
-// CreateToken makes a token; its secret is told this once.
+// CreateToken creates a token; only this call returns its secret.
 func (g Grants) CreateToken(ctx context.Context, who relay.Actor, want TokenRequest) (token relay.Token, secret string, err error) {
 	t := relay.Token{
 		Account: who.Account, AccountName: who.AccountName, Name: want.Name, Scopes: who.Scopes, Alias: want.Alias, ExpiresAt: want.ExpiresAt,
@@ -172,7 +174,7 @@ func (g Grants) CreateToken(ctx context.Context, who relay.Actor, want TokenRequ
 	return g.Accounts.CreateToken(ctx, who, t)
 }
 
-// invalid is a mistake in one field of a request.
+// invalid returns the error for one field of a request.
 func invalid(field, message string) error {
 	return &relay.Error{
 		Code: relay.CodeValidationFailed, Detail: "body." + field + ": " + message,
@@ -180,8 +182,8 @@ func invalid(field, message string) error {
 	}
 }
 
-// CreateInvite makes a link by which one person may add a key to an account; its secret is told this
-// once. ErrNotFound where there is no such account.
+// CreateInvite creates a link by which one person may add a key to an account; only this call returns its
+// secret. The error is ErrNotFound if there is no such account.
 func (g Grants) CreateInvite(ctx context.Context, who relay.Actor, user string) (secret string, expires time.Time, err error) {
 	if err := g.Limits.Create(who); err != nil {
 		return "", expires, err

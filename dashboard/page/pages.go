@@ -125,7 +125,7 @@ func (p *Pages) nowhere() http.Handler {
 	})
 }
 
-// Grants are what the pages and the API make and use alike.
+// Grants returns what API and dashboard create and use shares, tokens and invitations with.
 func (p *Pages) Grants() grant.Grants {
 	return grant.Grants{Accounts: p.Accounts, Events: p.Events, Limits: p.Limits}
 }
