@@ -2,7 +2,6 @@ package record
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -246,10 +245,4 @@ func SafeJSON(p []byte) string {
 		}
 	}
 	return b.String()
-}
-
-// MarshalSafe encodes a value as JSON that is safe to print.
-func MarshalSafe(v any) (string, error) {
-	p, err := json.Marshal(v)
-	return SafeJSON(p), err
 }

@@ -60,7 +60,7 @@ func TestWorstBytes(t *testing.T) {
 		{"line", target, func(p []byte) { _ = EventLine(&Of(worstEvent("", string(p), "a/b", nil), site, now).Summary).String() }},
 		{"safe text", most, func(p []byte) { SafeText(string(p)) }},
 		{"safe text, cut", most, func(p []byte) { SafeTextMax(string(p), 4096) }},
-		{"safe JSON", most, func(p []byte) { _, _ = MarshalSafe(string(p)) }},
+		{"safe JSON", most, func(p []byte) { text, _ := json.Marshal(string(p)); SafeJSON(text) }},
 		{"curl", most / 4, func(p []byte) { CURL(ofBody("text/plain", p), site) }},
 		{"curl of header lines", head, func(p []byte) { CURL(worstEvent(string(p), "/"+string(p), "a/b", nil), site) }},
 		{"Go", most, func(p []byte) { _, _ = Export(ofBody("a/b", p), "go", site, "1", now, MaxJSON) }},
