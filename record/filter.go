@@ -52,7 +52,7 @@ var filters = []FilterName{
 	{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Replayed }},
 	{Name: "pinned", Doc: "true: the event is pinned; false: it is not", Values: []string{"true", "false"}, Strict: true, Example: "pinned:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Pinned }},
 	{Name: "label", Doc: "label that a person gave the event; a * at its end stands for any rest", Example: "label:bug-17", field: func(f *relay.Filter) any { return &f.Label }},
-	{Name: "json", Doc: "field of the decoded JSON body of the request and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1", field: func(f *relay.Filter) any { return &f.JSON }},
+	{Name: "json", Doc: "field of the request body (JSON, JSON lines, a form or multipart) and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1", field: func(f *relay.Filter) any { return &f.JSON }},
 	{Name: "since", Doc: "first arrival, this moment included: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", Example: "since:24h", field: func(f *relay.Filter) any { return &f.Since }},
 	{Name: "until", Doc: "first arrival, this moment not included: a time or a duration before now", Example: "until:1h", field: func(f *relay.Filter) any { return &f.Until }},
 	{Name: "q", Doc: "text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; may be repeated", Repeat: true, Example: `"exact text"`, field: func(f *relay.Filter) any { return &f.Texts }},
@@ -100,7 +100,7 @@ func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 }
 
 // ParseFilterWords reads a filter as it is typed: words such as status:5xx, type:invoice.*,
-// data.object.id=pi_1 for a field of the JSON body, and text, in double quotes to respect
+// data.object.id=pi_1 for a field of the body, and text, in double quotes to respect
 // letter case. Values may be in double quotes too, to contain spaces. A backslash before a
 // double quote, a backslash or, outside double quotes, a space stands for that character.
 func ParseFilterWords(text string) (relay.Filter, error) {
@@ -190,7 +190,7 @@ func (w *filterWord) filter() (name, value string, err error) {
 	known := findFilter(name) != nil
 	switch {
 	case w.text[w.mark] == '=' && known:
-		return "", "", filterError(name, fmt.Sprintf("write %s:%s for the filter, or json:%s for a field of the JSON body", name, value, w.text), w.raw)
+		return "", "", filterError(name, fmt.Sprintf("write %s:%s for the filter, or json:%s for a field of the body", name, value, w.text), w.raw)
 	case w.text[w.mark] == '=':
 		return "json", w.text, nil
 	case known && value == "":
