@@ -88,6 +88,7 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Header: "X-Square-HmacSha256-Signature", Signed: "{url}{b}", Form: Base64, Oracle: library}},
 	},
 	{
+		// Its eventId does not name a delivery: it belongs to one of the events, and need not be unique.
 		Name: "hubspot", Mark: "x-hubspot-signature-v3", BodyEvent: "subscriptionType", Batch: true,
 		Schemes: []Scheme{{
 			Header: "X-HubSpot-Signature-v3", TimeHeader: "X-HubSpot-Request-Timestamp", Unit: Millis,
