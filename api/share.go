@@ -11,7 +11,6 @@ import (
 	"relay"
 	"relay/grant"
 	"relay/record"
-	"relay/record/body"
 )
 
 // defaultShareLifetime is how long a share is good for when nobody says.
@@ -76,12 +75,10 @@ func (s *server) addShareRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		done, err := body.Turn(ctx, int(c.event.HeldBytes()))
+		shown, err := record.OfShared(ctx, c.event, c.held.Share, states[0].State == relay.TunnelOnline)
 		if err != nil {
 			return nil, err
 		}
-		defer done()
-		shown := record.OfShared(c.event, c.held.Share, states[0].State == relay.TunnelOnline)
 		return &sharedOutput{Referrer: "no-referrer", Robots: "noindex", Body: shown}, nil
 	})
 }

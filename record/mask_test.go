@@ -11,6 +11,14 @@ import (
 	"relay/record"
 )
 
+// sharedOf is record.OfShared of an event that can be read.
+func sharedOf(t *testing.T, e *relay.Event, s relay.Share, online bool) *record.SharedEvent {
+	t.Helper()
+	shown, err := record.OfShared(t.Context(), e, s, online)
+	must(t, err)
+	return shown
+}
+
 // sharedView gives what a share that allows viewing shows of a request.
 func sharedView(t *testing.T, line, contentType, body string) (shown *record.SharedEvent, all string) {
 	t.Helper()
@@ -18,7 +26,7 @@ func sharedView(t *testing.T, line, contentType, body string) (shown *record.Sha
 	e.Target = []byte(line)
 	e.Request.Head = []byte("POST " + line + " HTTP/1.1\r\nHost: stripe-dev.example.com\r\nContent-Type: " + contentType + "\r\n\r\n")
 	e.Request.Body = relay.Body{Data: []byte(body), Size: int64(len(body)), Stored: int64(len(body)), State: relay.BodyComplete}
-	shown = record.OfShared(e, relay.Share{View: true}, true)
+	shown = sharedOf(t, e, relay.Share{View: true}, true)
 	text, err := json.Marshal(shown)
 	if err != nil {
 		t.Fatal(err)
@@ -89,7 +97,7 @@ func TestSharedViewMasksTheWholeEvent(t *testing.T) {
 	e.Target = []byte("/hook/" + url.PathEscape(secret) + "?next=https%3A%2F%2Fsvc%3Ap4ssword9%40h%2F&x=1")
 	e.Request = message("POST / HTTP/1.1\r\n", "x-functions-key: "+secret+"\r\nX-Echo: a "+secret, `{"n":1,"at":"stripe-dev.example.com","q":"p4ssword9"}`)
 	e.Attempts = []relay.Attempt{{N: 1, HasResponse: true, Status: 200, Response: message("HTTP/1.1 200 OK\r\n", "Content-Encoding: gzip\r\nLocation: /x/"+url.PathEscape(secret), packed)}}
-	shown := record.OfShared(e, relay.Share{View: true}, true)
+	shown := sharedOf(t, e, relay.Share{View: true}, true)
 	text, err := json.Marshal(shown)
 	must(t, err)
 	for _, s := range []string{"k3pt", "p4ssword9", "stripe-dev"} {
@@ -147,7 +155,7 @@ func FuzzSharedViewMasks(f *testing.F) {
 		}
 		e := replayed(t)
 		e.Request.Body = relay.Body{Data: []byte(body), Size: int64(len(body)), Stored: int64(len(body)), State: relay.BodyComplete}
-		shown := record.OfShared(e, relay.Share{View: true}, true).Request.Body
+		shown := sharedOf(t, e, relay.Share{View: true}, true).Request.Body
 		if shown.Encoding == record.EncodingUTF8 && strings.ContainsAny(strings.TrimSpace(body)+" ", "{[") && !json.Valid([]byte(strings.TrimPrefix(shown.Data, "\ufeff"))) {
 			t.Errorf("%q is shown as %q, which is no JSON", body, shown.Data)
 		}

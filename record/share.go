@@ -46,9 +46,15 @@ func ReadShared(ctx context.Context, from EventSource, who relay.Actor, id relay
 	return e, nil
 }
 
-// OfShared gives what a share shows of its event, which ReadShared has read.
-func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
+// OfShared gives what a share shows of its event, which ReadShared has read. Before it reads large bodies it
+// waits for a turn, as body.Turn does; the error is that of the context.
+func OfShared(ctx context.Context, e *relay.Event, s relay.Share, online bool) (*SharedEvent, error) {
 	full := Of(e, relay.Site{}, time.Time{})
+	done, err := body.Turn(ctx, textSize(full))
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	v := newSharedView(e, full)
 	v.mask()
 	v.m.Learned()
@@ -73,7 +79,25 @@ func OfShared(e *relay.Event, s relay.Share, online bool) *SharedEvent {
 	if s.View {
 		out.Request, out.Response = v.request, v.response
 	}
-	return out
+	return out, nil
+}
+
+// textSize is how many bytes the texts of the bodies have at most. A body with a content coding may become
+// MaxBody, however short it is.
+func textSize(e *Event) (n int) {
+	add := func(b *Body, headers []Header) {
+		switch {
+		case headerValue(headers, "content-encoding") != "" && b.Data != "":
+			n += MaxBody
+		default:
+			n += len(b.Data)
+		}
+	}
+	add(e.Request.Body, e.Request.Headers)
+	if e.Response != nil {
+		add(e.Response.Body, e.Response.Headers)
+	}
+	return n
 }
 
 // sharedView is an event as the holder of a share may see it.
@@ -81,8 +105,8 @@ type sharedView struct {
 	full     *Event
 	host     string // of the alias; "" where that says nothing
 	m        *mask.Masker
-	sent     *body.Reading
-	answered *body.Reading
+	sent     *body.Reading // nil where its content coding could not be undone
+	answered *body.Reading // the same
 	request  *Message
 	response *Response
 }
@@ -97,23 +121,16 @@ func newSharedView(e *relay.Event, full *Event) *sharedView {
 	return v
 }
 
-// readBody is the reading of a body with its label.
+// readBody reads a body; nil where its content coding could not be undone.
 func readBody(b *Body, headers []Header) *body.Reading {
-	var codings []string
-	for _, h := range headers {
-		if strings.EqualFold(h.Name(), "content-encoding") {
-			codings = append(codings, h.Value())
-		}
-	}
-	raw, err := b.Bytes()
-	r := body.Read(body.NewLabel(headerValue(headers, "content-type"), codings...), raw, b.Truncated, MaxBody)
-	if err != nil || len(r.Codings) < len(r.Label.Codings) { // it is packed, whatever its bytes look like
-		r = &body.Reading{Label: r.Label, Form: body.Binary, Text: []byte("it is packed")}
+	r, err := b.Read(headers)
+	if err != nil || len(r.Codings) < len(r.Label.Codings) {
+		return nil
 	}
 	return r
 }
 
-// mask makes request and response anew, and returns the target.
+// mask makes masked copies of request and response, and returns the masked target.
 func (v *sharedView) mask() (path string) {
 	path = v.m.Target(v.full.Path)
 	request := *v.full.Request
@@ -132,13 +149,17 @@ func (v *sharedView) mask() (path string) {
 	return path
 }
 
-// body is a body as it is read, without its secrets. Its SHA-256 is left out where the bytes are others:
-// short secrets can be guessed from it.
+// body returns the text of a body without its secrets. It leaves out the SHA-256 if the text differs from
+// the stored bytes: short secrets can be guessed from it.
 func (v *sharedView) body(b *Body, r *body.Reading) *Body {
 	if b.Data == "" {
 		return b
 	}
 	out := *b
+	if r == nil { // its secrets are not known
+		out.Encoding, out.Data, out.Truncated, out.SHA256 = EncodingBase64, "", true, ""
+		return &out
+	}
 	text, changed, whole := v.m.Body(r)
 	out.Encoding, out.Data, out.Truncated = EncodingUTF8, text, b.Truncated || !whole
 	if r.Form == body.Binary {

@@ -49,10 +49,10 @@ func TestWorstBytes(t *testing.T) {
 		most int // bytes that it ever gets
 		f    func(p []byte)
 	}{
-		{"share of a body", most / 4, func(p []byte) { OfShared(ofBody("text/plain", p), share, true) }},
-		{"share of a target", target, func(p []byte) { OfShared(worstEvent("", "/?"+string(p), "a/b", nil), share, true) }},
-		{"share of header lines", head, func(p []byte) { OfShared(worstEvent(string(p), "/", "a/b", nil), share, true) }},
-		{"share of a media type", head, func(p []byte) { OfShared(ofBody(string(p), []byte("a=b")), share, true) }},
+		{"share of a body", most / 4, func(p []byte) { _, _ = OfShared(t.Context(), ofBody("text/plain", p), share, true) }},
+		{"share of a target", target, func(p []byte) { _, _ = OfShared(t.Context(), worstEvent("", "/?"+string(p), "a/b", nil), share, true) }},
+		{"share of header lines", head, func(p []byte) { _, _ = OfShared(t.Context(), worstEvent(string(p), "/", "a/b", nil), share, true) }},
+		{"share of a media type", head, func(p []byte) { _, _ = OfShared(t.Context(), ofBody(string(p), []byte("a=b")), share, true) }},
 		{"record", most, func(p []byte) { Of(ofBody("application/json", p), site, now) }},
 		{"record of header lines", head, func(p []byte) { Of(worstEvent(string(p), "/", "a/b", nil), site, now) }},
 		{"text of a body", most / 4, func(p []byte) { EventText(Of(ofBody("text/plain", p), site, now)) }},

@@ -74,7 +74,11 @@ func (p pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(record.OfShared(e, want, head.Online))), nil
+	shown, err := record.OfShared(r.Context(), e, want, head.Online)
+	if err != nil {
+		return nil, err
+	}
+	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(shown)), nil
 }
 
 // shareName is what the owner knows the event by, as far as it is not in the view of the share.
@@ -153,7 +157,11 @@ func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compon
 	if err != nil {
 		return nil, err
 	}
-	v := sharedOf(record.OfShared(e, held.Share, states[0].State == relay.TunnelOnline))
+	shown, err := record.OfShared(r.Context(), e, held.Share, states[0].State == relay.TunnelOnline)
+	if err != nil {
+		return nil, err
+	}
+	v := sharedOf(shown)
 	v.Action = page.SharePath(r.PathValue("token"), "replay")
 	if v.Result, err = p.resultOf(r.Context(), held.Actor, e, r.URL.Query().Get("attempt")); err != nil {
 		return nil, err
@@ -211,7 +219,11 @@ func (p pages) replayShared(w http.ResponseWriter, r *http.Request, held grant.H
 	}
 	if held.Share.OneUse { // its address shows nothing any more
 		held.Share.View = false
-		return sharedPage(sharedView{SharedEvent: record.OfShared(held.Event, held.Share, false), Spent: true, Result: replayed.Attempt(n)}), nil
+		shown, err := record.OfShared(r.Context(), held.Event, held.Share, false)
+		if err != nil {
+			return nil, err
+		}
+		return sharedPage(sharedView{SharedEvent: shown, Spent: true, Result: replayed.Attempt(n)}), nil
 	}
 	return page.SeeOther(w, r, nil, page.SharePath(held.Secret)+"?attempt="+strconv.Itoa(n)+"#result")
 }
