@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	reading "relay/record/body"
 	"relay/wire"
 )
 
@@ -66,7 +67,7 @@ func (c *curl) pipe(p []byte) {
 	for first := true; len(p) > 0; first = false {
 		piece := p
 		if len(p) > pipedPiece {
-			piece = wholeRunes(p[:pipedPiece])
+			piece = reading.WholeRunes(p[:pipedPiece])
 		}
 		p = p[len(piece):]
 		if !first {

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	udiff "github.com/aymanbagabas/go-udiff"
+
+	reading "relay/record/body"
 )
 
 const (
@@ -144,7 +146,7 @@ func cutText(s string) string {
 	if len(s) <= diffLine {
 		return s
 	}
-	return string(wholeRunes([]byte(s[:diffLine]))) + "…"
+	return string(reading.WholeRunes([]byte(s[:diffLine]))) + "…"
 }
 
 // markPair marks the words that differ between two lines. Of long lines that begin alike,

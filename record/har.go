@@ -87,9 +87,8 @@ func harRequest(e *relay.Event, site relay.Site) object {
 // ignore the text; so a body that is called a form, as curl calls all that it sends, and is none, or has
 // more fields than maxHARFields, stands here as plain text. Its header line has the media type as it was sent.
 func harPosted(text, kind string) object {
-	name, _, _ := strings.Cut(kind, ";")
 	params := []harPair{}
-	if strings.EqualFold(strings.TrimSpace(name), "application/x-www-form-urlencoded") {
+	if body.NewLabel(kind).IsForm() {
 		if strings.Count(text, "&") < maxHARFields && body.LooksLikeForm([]byte(text)) {
 			params = harFields(text)
 		} else {

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
 	"relay"
 	reading "relay/record/body"
@@ -199,22 +198,8 @@ func bodyOf(b *relay.Body) *Body {
 		return out
 	}
 	if cut {
-		data = wholeRunes(data)
+		data = reading.WholeRunes(data)
 	}
 	out.Encoding, out.Data = EncodingUTF8, string(data)
 	return out
-}
-
-// wholeRunes cuts an unfinished rune off the end of p.
-func wholeRunes(p []byte) []byte {
-	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
-		tail := p[len(p)-i:]
-		if utf8.RuneStart(tail[0]) {
-			if !utf8.FullRune(tail) {
-				return p[:len(p)-i]
-			}
-			break
-		}
-	}
-	return p
 }

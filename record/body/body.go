@@ -113,7 +113,7 @@ func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 		return out
 	}
 	if out.Text = text; out.Cut {
-		out.Text = wholeRunes(text)
+		out.Text = WholeRunes(text)
 	}
 	r.form(out, p[mark:])
 	return out
@@ -122,7 +122,7 @@ func (r *reader) read(l Label, p []byte, cut bool, depth int) *Reading {
 // form finds the form of a text. raw are its bytes before they were decoded.
 func (r *reader) form(out *Reading, raw []byte) {
 	l, text := out.Label, out.Text
-	json := startsJSON(text)
+	json := StartsJSON(text)
 	switch {
 	case len(bytes.TrimSpace(text)) == 0:
 		out.Form = Text
@@ -154,11 +154,10 @@ func (r *reader) form(out *Reading, raw []byte) {
 			out.Faults = append(out.Faults, *f)
 		}
 	default:
-		if out.Form = Text; !out.Cut || notUTF8(text) < len(text)-utf8.UTFMax {
-			if at := notUTF8(text); at >= 0 {
-				line, column := placeOf(text, at)
-				out.fault(at, fmt.Sprintf("Line %d, column %d (byte %d) is not UTF-8", line, column, at))
-			}
+		out.Form = Text
+		if at := notUTF8(text); at >= 0 && (!out.Cut || at < len(text)-utf8.UTFMax) {
+			line, column := placeOf(text, at)
+			out.fault(at, fmt.Sprintf("Line %d, column %d (byte %d) is not UTF-8", line, column, at))
 		}
 	}
 }
@@ -204,7 +203,7 @@ func (r *Reading) tryLines() bool {
 		return false
 	}
 	for _, d := range list {
-		if !startsJSON(r.Text[d.Start:d.End]) {
+		if !StartsJSON(r.Text[d.Start:d.End]) {
 			return false
 		}
 	}
@@ -246,7 +245,7 @@ func (r *Reading) How() string {
 // quote puts what a stranger wrote into a sentence.
 func quote(s string) string {
 	if len(s) > 60 {
-		s = string(wholeRunes([]byte(s[:60]))) + "…"
+		s = string(WholeRunes([]byte(s[:60]))) + "…"
 	}
 	for _, c := range []byte(s) {
 		if c <= ' ' || c >= 0x7f || c == '"' {

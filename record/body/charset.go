@@ -44,7 +44,7 @@ func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 		return "utf-16le", 0, "" // as RFC 4627 told the encodings of JSON apart
 	case named == "" && len(start) >= 4 && start[0] == 0 && start[2] == 0 && strings.IndexByte("{[\"<", start[1]) >= 0:
 		return "utf-16be", 0, ""
-	case named == "" && l.Kind == "text/html" && !utf8.Valid(wholeRunes(start)):
+	case named == "" && l.Kind == "text/html" && !utf8.Valid(WholeRunes(start)):
 		_, name, _ = charset.DetermineEncoding(start, "")
 		return utf8Is(name), 0, ""
 	case named == "":
@@ -96,13 +96,13 @@ func inUTF8(name string, p []byte, most int) (text []byte, broken, cut bool) {
 	}
 	out, err := e.NewDecoder().Bytes(p)
 	if len(out) > most {
-		out, cut = wholeRunes(out[:most]), true
+		out, cut = WholeRunes(out[:most]), true
 	}
 	return out, err != nil || bytes.Contains(out, []byte("\ufffd")), cut
 }
 
-// wholeRunes cuts an unfinished rune off the end of p.
-func wholeRunes(p []byte) []byte {
+// WholeRunes cuts an unfinished rune off the end of p.
+func WholeRunes(p []byte) []byte {
 	for i := 1; i < utf8.UTFMax && i <= len(p); i++ {
 		tail := p[len(p)-i:]
 		if utf8.RuneStart(tail[0]) {
@@ -119,7 +119,7 @@ func wholeRunes(p []byte) []byte {
 // character may be incomplete.
 func IsText(p []byte, cut bool) bool {
 	if cut {
-		p = wholeRunes(p)
+		p = WholeRunes(p)
 	}
 	return utf8.Valid(p) && bytes.IndexByte(p, 0) < 0
 }

@@ -65,8 +65,8 @@ func notUTF8(p []byte) int {
 	return at
 }
 
-// startsJSON reports whether a text begins as an object or an array does.
-func startsJSON(p []byte) bool {
+// StartsJSON reports whether a text begins as an object or an array does.
+func StartsJSON(p []byte) bool {
 	p = bytes.TrimLeft(p[:min(len(p), 1<<10)], " \t\r\n")
 	return len(p) > 0 && (p[0] == '{' || p[0] == '[')
 }
@@ -74,7 +74,7 @@ func startsJSON(p []byte) bool {
 // isDocument reports whether a text is a JSON object or array.
 func isDocument(p []byte) bool {
 	end := bytes.TrimRight(p, " \t\r\n")
-	return startsJSON(p) && (end[len(end)-1] == '}' || end[len(end)-1] == ']') && json.Valid(p) && utf8.Valid(p)
+	return StartsJSON(p) && (end[len(end)-1] == '}' || end[len(end)-1] == ']') && json.Valid(p) && utf8.Valid(p)
 }
 
 // recordSeparator stands before each value of a JSON text sequence (RFC 7464).

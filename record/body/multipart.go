@@ -73,11 +73,11 @@ func (r *reader) multipart(out *Reading, p []byte, depth int) bool {
 	d, ok := nextDelimiter(p, 0, dash)
 	if out.Label.Boundary == "" || !ok {
 		line, _, _ := bytes.Cut(p[:min(len(p), 256)], []byte("\n"))
-		if dash = bytes.TrimRight(line, "\r \t"); len(dash) < 3 || !bytes.HasPrefix(dash, []byte("--")) {
-			out.fault(-1, "no part of a multipart body was found")
-			return false
+		dash = bytes.TrimRight(line, "\r \t")
+		if ok = len(dash) > 2 && bytes.HasPrefix(dash, []byte("--")); ok {
+			d, ok = nextDelimiter(p, 0, dash)
 		}
-		if d, ok = nextDelimiter(p, 0, dash); !ok {
+		if !ok {
 			out.fault(-1, "no part of a multipart body was found")
 			return false
 		}

@@ -32,7 +32,7 @@ func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 // whole.
 func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	form := r.Form
-	if form == body.JSON && !startsJSON(r.Text) {
+	if form == body.JSON && !body.StartsJSON(r.Text) {
 		form = body.Text // it is only called JSON
 	}
 	switch form {
@@ -163,7 +163,7 @@ func (m *Masker) form(out *edits, s []byte, base int) {
 	for i := 0; i < len(s); {
 		end := i + indexOf(s[i:], "&;#")
 		name, value, given := bytes.Cut(s[i:end], []byte("="))
-		plainName := unescapeForm(name)
+		plainName := body.Unescape(name)
 		at := i + len(name) + 1
 		if given {
 			m.known(out, name, base+i)
@@ -174,10 +174,10 @@ func (m *Masker) form(out *edits, s []byte, base int) {
 		case len(value) == 0:
 		case m.secretField(plainName), bytes.EqualFold(plainName, []byte("code")) && (oauth || looksLikeCode(value)):
 			end = i + indexOf(s[i:], "&")
-			m.learn(unescapeForm(s[at:end]))
+			m.learn(body.Unescape(s[at:end]))
 			out.add(base+at, base+end, Masked)
 		case secretAddress(plainName):
-			m.learn(unescapeForm(value))
+			m.learn(body.Unescape(value))
 			out.add(base+at, base+end, Masked)
 		default:
 			m.formValue(out, value, base+at)
@@ -188,8 +188,8 @@ func (m *Masker) form(out *edits, s []byte, base int) {
 
 // formValue reads the value of a field: JSON, or any text.
 func (m *Masker) formValue(out *edits, value []byte, base int) {
-	if startsJSON(unescapeForm(value[:min(len(value), 3*maxName)])) {
-		if plain := unescapeForm(value); json.Valid(plain) {
+	if body.StartsJSON(body.Unescape(value[:min(len(value), 3*maxName)])) {
+		if plain := body.Unescape(value); json.Valid(plain) {
 			if masked, changed := m.masked(plain, (*Masker).json); changed {
 				out.add(base, base+len(value), url.QueryEscape(string(masked)))
 			}
@@ -197,15 +197,4 @@ func (m *Masker) formValue(out *edits, value []byte, base int) {
 		}
 	}
 	m.text(out, value, base)
-}
-
-// unescapeForm reads an escaped name or value; one that is malformed stays as it is.
-func unescapeForm(s []byte) []byte {
-	if bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '+') < 0 {
-		return s
-	}
-	if plain, err := url.QueryUnescape(string(s)); err == nil {
-		return []byte(plain)
-	}
-	return s
 }

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strings"
+
+	"relay/record/body"
 )
 
 // maxDepth is how deep JSON may be, as for encoding/json.
@@ -230,7 +232,7 @@ func (j *jsonScan) text(from, to int, ended bool) {
 	inside := j.s[from+1 : to]
 	if ended {
 		inside = inside[:len(inside)-1]
-		if startsJSON(inside) {
+		if body.StartsJSON(inside) {
 			if plain := unquoted(inside); json.Valid(plain) {
 				if masked, changed := j.m.masked(plain, (*Masker).json); changed {
 					quoted, _ := json.Marshal(string(masked))
@@ -241,11 +243,6 @@ func (j *jsonScan) text(from, to int, ended bool) {
 		}
 	}
 	j.m.text(j.out, inside, j.base+from+1)
-}
-
-func startsJSON(text []byte) bool {
-	text = bytes.TrimLeft(text[:min(len(text), maxName)], " \t\r\n")
-	return len(text) > 0 && (text[0] == '{' || text[0] == '[')
 }
 
 // unquoted is the inside of a string of JSON without its escapes.

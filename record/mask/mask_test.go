@@ -93,10 +93,11 @@ func TestSecretsByTheirPlace(t *testing.T) {
 		`{"code":"4/0AX4XfWh1","grant_type":"x"}`:                                                                                    `{"code":"4/0AX4XfWh1","grant_type":"x"}`,
 		`{"code":"4a0AX4XfWhabcdefgh","error":{"code":"card_declined"}}`:                                                             `{"code": "[masked]","error":{"code":"card_declined"}}`,
 		"grant_type=authorization_code&code=abc&country=DE":                                                                          "grant_type=authorization_code&code=[masked]&country=DE",
-		"// v1\n{\"password\":\"S\", \"n\": 1}":                                                                                      "// v1\n{\"password\":\"[masked]\", \"n\": 1}",
-		"user: ann\npassword: S x\nport: 80\n":                                                                                       "user: ann\npassword: [masked]\nport: 80\n",
-		"see https://a.b/cb?state=x&code=abc and more":                                                                               "see https://a.b/cb?state=x&code=[masked] and more",
-		"<a><password>S</password><b key='S'/><c>x</c></a>":                                                                          "<a><password>[masked]</password><b key='[masked]'/><c>x</c></a>",
+		"pass%77ord%zz=S&n=1":                               "pass%77ord%zz=[masked]&n=1",
+		"// v1\n{\"password\":\"S\", \"n\": 1}":             "// v1\n{\"password\":\"[masked]\", \"n\": 1}",
+		"user: ann\npassword: S x\nport: 80\n":              "user: ann\npassword: [masked]\nport: 80\n",
+		"see https://a.b/cb?state=x&code=abc and more":      "see https://a.b/cb?state=x&code=[masked] and more",
+		"<a><password>S</password><b key='S'/><c>x</c></a>": "<a><password>[masked]</password><b key='[masked]'/><c>x</c></a>",
 	} {
 		if shown, _ := seen(t, "", text); shown != want {
 			t.Errorf("%s\nis shown as\n%s\nwant\n%s", text, shown, want)
