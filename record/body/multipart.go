@@ -19,6 +19,7 @@ const (
 type Part struct {
 	Name, File string // of Content-Disposition
 	Raw        []byte // its content as it was sent
+	At         int    // where Raw begins in the text of the multipart body
 	*Reading          // of its content; its faults include those of the header of the part
 }
 
@@ -86,6 +87,11 @@ func (r *reader) multipart(out *Reading, p []byte, depth int) bool {
 	if preamble := bytes.TrimSpace(p[:d.before]); len(preamble) > 0 {
 		out.fault(0, fmt.Sprintf("%d bytes before the first part are not shown", len(preamble)))
 	}
+	add := func(from, to int, cut bool) {
+		part := r.part(p[from:to], cut, depth)
+		part.At = to - len(part.Raw) // the header comes before it
+		out.Parts = append(out.Parts, part)
+	}
 	for !d.closes {
 		if r.parts++; r.parts > maxParts {
 			out.fault(-1, fmt.Sprintf("only the first %d parts were read", maxParts))
@@ -93,13 +99,13 @@ func (r *reader) multipart(out *Reading, p []byte, depth int) bool {
 		}
 		from := d.after
 		if d, ok = nextDelimiter(p, from, dash); !ok {
-			out.Parts = append(out.Parts, r.part(p[from:], true, depth))
+			add(from, len(p), true)
 			if !r.cut {
 				out.fault(len(p), "the last part has no end")
 			}
 			return true
 		}
-		out.Parts = append(out.Parts, r.part(p[from:max(from, d.before)], false, depth))
+		add(from, max(from, d.before), false)
 	}
 	if epilogue := bytes.TrimSpace(p[d.after:]); len(epilogue) > 0 {
 		out.fault(d.after, fmt.Sprintf("%d bytes behind the last part are not shown", len(epilogue)))

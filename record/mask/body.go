@@ -12,9 +12,9 @@ import (
 	"relay/record/body"
 )
 
-// Body returns the text of a body without its secrets; whole is false where some of it is left out,
-// because it could not be read and so its secrets are not known. Of a binary body the text is its bytes,
-// where nothing in them could be a secret.
+// Body returns the text of a body without its secrets. whole is false if some of it is left out because it
+// could not be read, so that its secrets are not known. The text of a binary body is its bytes, or empty if
+// these may contain a secret.
 func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	switch {
 	case m.overflow, r.Form == body.Binary && !m.isHarmless(r.Text):
@@ -28,12 +28,12 @@ func (m *Masker) Body(r *body.Reading) (text string, changed, whole bool) {
 	return strings.ToValidUTF8(string(masked), "\ufffd"), changed, whole
 }
 
-// reading hides the secrets of a body whose text begins at base, and tells whether it could be read
-// whole.
+// reading hides the secrets of a body whose text begins at base, and reports whether all of it could be
+// read.
 func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	form := r.Form
 	if form == body.JSON && !body.StartsJSON(r.Text) {
-		form = body.Text // it is only called JSON
+		form = body.Text // only its label says JSON
 	}
 	switch form {
 	case body.Empty:
@@ -69,8 +69,8 @@ func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	return true
 }
 
-// isHarmless tells whether bytes are a picture, sound or film, or have no text in them, and no secret
-// that is known.
+// isHarmless reports whether bytes contain no known secret, and are an image, audio or video or contain no
+// text.
 func (m *Masker) isHarmless(p []byte) bool {
 	var out edits
 	if m.known(&out, p, 0); len(out.list) > 0 {
@@ -92,7 +92,7 @@ func (m *Masker) isHarmless(p []byte) bool {
 	return true
 }
 
-// lines reads JSON values that follow each other. One with a fault is read as text.
+// lines hides the secrets of JSON lines. It reads a line with a fault as text.
 func (m *Masker) lines(out *edits, r *body.Reading, base int) (whole bool) {
 	done := 0
 	for _, d := range r.Documents {
@@ -119,10 +119,7 @@ func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 		if len(part.Raw) == 0 {
 			continue
 		}
-		at := cap(r.Text) - cap(part.Raw) // it is a piece of the text
-		if at < done || at+len(part.Raw) > len(r.Text) {
-			continue
-		}
+		at := part.At
 		m.text(out, r.Text[done:at], base+done)
 		switch done = at + len(part.Raw); {
 		case m.secretField([]byte(part.Name)):
@@ -132,7 +129,7 @@ func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 			}
 		case bytes.Equal(part.Text, part.Raw):
 			whole = m.reading(out, part.Reading, base+at) && whole
-		default: // it has a coding or charset of its own: it is shown without
+		default: // it has a coding or charset of its own, and is shown decoded
 			var inner edits
 			whole = m.reading(&inner, part.Reading, 0) && whole
 			plain, _ := inner.apply(part.Text)
@@ -148,16 +145,16 @@ func (m *Masker) multipart(out *edits, r *body.Reading, base int) (whole bool) {
 	return whole
 }
 
-// maxRest is how much may follow the last part of a multipart body that was read: more of it are parts
-// that were not.
+// maxRest is how many bytes may follow the last part that was read of a multipart body. If there are more,
+// they hold parts that were not read.
 const maxRest = 1 << 10
 
-// oauthFields are names of fields beside which code is one to log in with.
+// oauthFields are names of fields. In a form with one of them, code is a secret.
 var oauthFields = []string{"grant_type", "client_id", "redirect_uri", "code_verifier", "state"}
 
-// form hides the secret values of a query or of a URL-encoded form, also inside JSON that is the value
-// of a field. Everything else keeps its spelling. A secret value may contain ; and # and ends with &,
-// but elsewhere these separate fields too.
+// form hides the secret values of a query or of a URL-encoded form, also in a field whose value is JSON.
+// Everything else keeps its spelling. A secret value ends only at &, because it may contain ; and #; these
+// end all other values too.
 func (m *Masker) form(out *edits, s []byte, base int) {
 	oauth := slices.ContainsFunc(oauthFields, func(name string) bool { return bytes.Contains(s, []byte(name+"=")) })
 	for i := 0; i < len(s); {

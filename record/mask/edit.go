@@ -11,12 +11,13 @@ type edit struct {
 	with     string
 }
 
-// edits are what is replaced in one text.
+// edits are the replacements in one text.
 type edits struct{ list []edit }
 
 func (e *edits) add(from, to int, with string) { e.list = append(e.list, edit{from, to, with}) }
 
-// apply makes the edits. Of two that overlap the one that begins first is made, over the piece of both.
+// apply makes the edits. Of two that overlap it makes the one that begins first, and replaces the text of
+// both with it.
 func (e *edits) apply(s []byte) (edited []byte, changed bool) {
 	if len(e.list) == 0 {
 		return s, false

@@ -5,26 +5,26 @@ import (
 	"strings"
 )
 
-// Bounds of what is searched for.
+// Bounds of the secrets that are searched for.
 const (
-	minSecret  = 4         // bytes of a secret that is masked where it stands alone
+	minSecret  = 4         // bytes of a secret that is masked as a whole word
 	minWithin  = 8         // bytes of a secret that is masked also within a longer word
 	minDigits  = 6         // bytes of a secret that is a number
-	maxPattern = 256       // bytes of a secret that are searched for; what follows them up to a delimiter is masked too
+	maxPattern = 256       // bytes of a secret that are searched for; the text up to the next delimiter is masked too
 	maxSecrets = 128 << 10 // bytes of all secrets of an event
 	maxCoded   = 16 << 10  // bytes of the secrets that are searched for in base64
 )
 
-// finder finds many secrets in a text in time in proportion to its length, however many there are: the
+// finder finds many secrets in a text, in time proportional to the length of the text alone: it is the
 // automaton of Aho and Corasick, "Efficient string matching" (1975).
 type finder struct {
 	root  [256]int32
 	edges map[uint32]int32 // node<<8 | byte
 	fail  []int32
-	found []match // of each node: the longest secret that ends there
+	found []match // by node: the longest secret that ends there
 }
 
-// match is what a node of the automaton has found.
+// match is the secret that a node of the automaton has found.
 type match struct {
 	length int32 // of the secret, in normal form; 0 = none
 	kind   matchKind
@@ -34,7 +34,7 @@ type matchKind uint8
 
 const (
 	matchWithin matchKind = iota // anywhere
-	matchAlone                   // not within a longer word
+	matchAlone                   // only as a whole word
 	matchStart                   // the beginning of a secret that is longer than maxPattern
 	matchCoded                   // in base64
 )
@@ -43,7 +43,7 @@ func newFinder() *finder {
 	return &finder{edges: map[uint32]int32{}, fail: []int32{0}, found: []match{{}}}
 }
 
-// fold makes the two alphabets of base64 one, and a plus the space that it is in forms.
+// fold makes the two alphabets of base64 equal, and a plus equal to the space that it means in forms.
 func fold(c byte) byte {
 	switch c {
 	case '+', '-':
@@ -72,8 +72,8 @@ func (f *finder) add(pattern []byte, kind matchKind) {
 	}
 }
 
-// build completes the automaton after the last pattern. Edges go to nodes of higher number, but those
-// of one depth may have any: they are visited by depth.
+// build completes the automaton after the last pattern. It visits the nodes by depth, because the failure
+// link of a node leads to a node of less depth.
 func (f *finder) build() {
 	children := make([][]uint32, len(f.found))
 	for edge := range f.edges {
@@ -98,7 +98,7 @@ func (f *finder) build() {
 	}
 }
 
-// next is the state after a byte.
+// next returns the state after a byte.
 func (f *finder) next(node int32, c byte) int32 {
 	for node != 0 {
 		if next, ok := f.edges[uint32(node)<<8|uint32(c)]; ok {
@@ -109,7 +109,7 @@ func (f *finder) next(node int32, c byte) int32 {
 	return f.root[c]
 }
 
-// find passes each secret in a text to take, as a range of bytes of its normal form.
+// find calls take with each secret in a text, as a range of bytes of the normal form.
 func (f *finder) find(n *normal, take func(from, to int)) {
 	node := int32(0)
 	for i := 0; i < len(n.p); i++ {
@@ -151,8 +151,8 @@ func isBase64(c byte) bool {
 	return c < 0x80 && isWord(c) || c == '+' || c == '/' || c == '-' || c == '_' || c == '='
 }
 
-// codedForms are what a secret is in base64, in whichever place of a longer text it stands: the digits
-// that belong to it alone.
+// codedForms returns the forms of a secret in the base64 of a longer text, one for each of the three
+// alignments: the digits that no neighbouring byte changes.
 func codedForms(secret string) (forms []string) {
 	for before := range 3 {
 		coded := base64.RawStdEncoding.EncodeToString([]byte("\x00\x00"[:min(before, 2)] + secret))

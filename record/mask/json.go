@@ -13,9 +13,9 @@ const maxDepth = 10_000
 
 const maskedJSON = `"` + Masked + `"`
 
-// json hides in JSON values that follow each other, from base on in the whole text, the values of secret
-// fields, objects and arrays included, and what text hides in strings. It reads up to the end, wherever
-// that is: of a secret value that has no end nothing is left.
+// json hides secrets in one or more JSON values that begin at base: the values of secret fields, objects and
+// arrays included, and in other strings the secrets that text finds. The values may be cut: of a secret value
+// that has no end nothing is shown.
 func (m *Masker) json(out *edits, s []byte, base int) {
 	j := jsonScan{m: m, out: out, s: s, base: base}
 	for i := 0; i < len(s); {
@@ -29,14 +29,14 @@ func (m *Masker) json(out *edits, s []byte, base int) {
 	}
 }
 
-// jsonScan reads JSON token by token. It does not mind what is no JSON.
+// jsonScan reads JSON token by token. It passes over text that is no JSON.
 type jsonScan struct {
 	m      *Masker
 	out    *edits
 	s      []byte
 	base   int
 	open   []container
-	hidden int // how many are open from the value of a secret field on; 0 = none
+	hidden int // the depth of the container that is the value of a secret field; 0 = none
 }
 
 // container is an object or array that is open.
@@ -46,10 +46,9 @@ type container struct {
 	name    []byte // of the member that is read, raw
 	nameEnd int
 	items   int  // of an array
-	named   bool // it says by a name or key that its value is a secret
-	valueAt int  // where that value begins and ends; 0 = there is none
-	valueTo int
-	from    int // where it begins
+	named   bool // its member name or key says that its member value is a secret
+	valueAt int  // where that value begins, 0 = there is none
+	valueTo int  // where it ends
 }
 
 // top is the innermost container, nil at the top.
@@ -75,7 +74,7 @@ func (j *jsonScan) token(i int) int {
 		if j.hidden == 0 && j.secretValue() {
 			j.hidden = len(j.open) + 1
 		}
-		j.open = append(j.open, container{object: c == '{', isName: c == '{', from: i})
+		j.open = append(j.open, container{object: c == '{', isName: c == '{'})
 		return i + 1
 	case '}', ']':
 		if len(j.open) > 0 {
@@ -118,7 +117,7 @@ func stringEnd(s []byte, i int) (to int, ended bool) {
 	return len(s), false
 }
 
-// secretValue tells whether the value that begins now is that of a secret field.
+// secretValue reports whether the value that begins now is that of a secret field.
 func (j *jsonScan) secretValue() bool {
 	t := j.top()
 	return t != nil && t.object && j.m.secretField(unquoted(t.name))
@@ -183,7 +182,7 @@ func (j *jsonScan) value(from, to int, ended bool) {
 	j.text(from, to, ended)
 }
 
-// member reads the value of a member of an object and tells whether nothing is left to do.
+// member reads the value of a member of an object and reports whether nothing is left to do.
 func (j *jsonScan) member(t *container, from, to int, ended bool) bool {
 	raw, isString := j.s[from:to], j.s[from] == '"'
 	name := unquoted(t.name)
@@ -215,7 +214,7 @@ func (j *jsonScan) member(t *container, from, to int, ended bool) bool {
 	return false
 }
 
-// isNameOf tells whether a member of an object may name another member of it, as in
+// isNameOf reports whether a member of an object may name another member of it, as in
 // {"name":"password","value":"…"}.
 func isNameOf(name []byte) bool {
 	switch string(name) {
@@ -245,7 +244,7 @@ func (j *jsonScan) text(from, to int, ended bool) {
 	j.m.text(j.out, inside, j.base+from+1)
 }
 
-// unquoted is the inside of a string of JSON without its escapes.
+// unquoted resolves the escapes in the inside of a JSON string.
 func unquoted(inside []byte) []byte {
 	if bytes.IndexByte(inside, '\\') < 0 {
 		return inside

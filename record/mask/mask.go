@@ -1,6 +1,6 @@
-// Package mask hides what is secret in an event that is shown to strangers: values with the name of a
-// secret in header lines, addresses and bodies, and each of these values wherever else it stands, in
-// whichever coding. It reads what strangers sent, in time in proportion to it.
+// Package mask hides the secrets of an event that strangers may see: the values of header lines, query
+// parameters and body fields whose names say that they are secrets, and every other occurrence of these
+// values, in any coding. Its time is proportional to the size of the event, whatever strangers sent.
 package mask
 
 import (
@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Masked stands for a value that may not be seen.
+// Masked replaces a secret.
 const Masked = "[masked]"
 
-// Masker hides the secrets of one event. At first it learns them: all of the event is given to it, and
-// the results are not to be shown. After Learned it hides them wherever they stand.
+// Masker hides the secrets of one event. It first learns them: pass all of the event to it, and discard the
+// results. After Learned it hides the secrets wherever they occur: pass all of the event to it again.
 type Masker struct {
 	learning bool
 	secrets  map[string]bool // in normal form
@@ -22,15 +22,16 @@ type Masker struct {
 	coded    int             // bytes of those that are searched for in base64
 	overflow bool            // there were more than maxSecrets bytes
 	patterns *finder
-	finder   *finder // patterns, once they are complete; nil where there is none
-	buffer   normal  // of the text that is read
-	fields   map[string]bool
+	finder   *finder         // patterns, once they are complete; nil if there are none
+	buffer   normal          // its space is used for one text after the other
+	fields   map[string]bool // results of secretField by name
 }
 
-// maxFields is how many names are remembered.
+// maxFields is how many names fields has at most.
 const maxFields = 1024
 
-// secretField is secretField, which remembers names: most stand many times in a body.
+// secretField returns what the function secretField returns, and keeps it: most names occur many times in
+// a body.
 func (m *Masker) secretField(name []byte) bool {
 	if len(name) < 3 {
 		return false
@@ -44,8 +45,8 @@ func (m *Masker) secretField(name []byte) bool {
 	return secret
 }
 
-// New returns a Masker that learns. host is the host that was asked for, by which the owner could be
-// recognised; "" = it is not known.
+// New returns a Masker that learns. host is the host of the request, which is hidden because it could tell
+// who the owner is; "" = not known.
 func New(host string) *Masker {
 	m := &Masker{learning: true, secrets: map[string]bool{}, patterns: newFinder(), fields: map[string]bool{}}
 	if strings.Contains(host, ".") {
@@ -97,7 +98,7 @@ func (m *Masker) learnNormal(p, value []byte) {
 	}
 }
 
-// isCommon tells whether a value stands in too many places to be a secret there.
+// isCommon reports whether a value is so common that most places where it occurs are not secret.
 func isCommon(p []byte) bool {
 	digits, letters := 0, 0
 	for _, c := range p {
@@ -116,10 +117,10 @@ var commonValues = []string{
 	"test", "http", "https", "application/json", "localhost", "example.com", "user", "admin",
 }
 
-// isKnown tells whether a number is a secret.
+// isKnown reports whether a number is a secret.
 func (m *Masker) isKnown(number []byte) bool { return m.finder != nil && m.secrets[string(number)] }
 
-// known hides what is a secret elsewhere, and nothing else.
+// known hides the learned secrets in a text, and nothing else.
 func (m *Masker) known(out *edits, s []byte, base int) {
 	if m.finder == nil || len(s) < minSecret {
 		return
@@ -131,14 +132,14 @@ func (m *Masker) known(out *edits, s []byte, base int) {
 	})
 }
 
-// masked returns a text as read hides its secrets.
+// masked returns a text without the secrets that read finds in it.
 func (m *Masker) masked(s []byte, read func(m *Masker, out *edits, s []byte, base int)) (masked []byte, changed bool) {
 	var out edits
 	read(m, &out, s, 0)
 	return out.apply(s)
 }
 
-// Text hides what looks like a secret in a text of no known form, such as the value of a header line.
+// Text hides secrets in a text of unknown form, such as the value of a header line.
 func (m *Masker) Text(s string) string {
 	masked, _ := m.masked([]byte(s), (*Masker).text)
 	return string(masked)
@@ -157,8 +158,8 @@ func (m *Masker) Target(target string) string {
 	return string(masked)
 }
 
-// Header returns the value of a header line without its secrets; changed is false where it has none.
-// A line that names the host of the owner is hidden whole.
+// Header returns the value of a header line without its secrets; changed is false if it has none. The value
+// is hidden whole if it contains host, which could tell who the owner is.
 func (m *Masker) Header(name, value, host string) (masked string, changed bool) {
 	switch {
 	case secretHeader(name):

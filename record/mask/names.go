@@ -20,13 +20,13 @@ var secretFields = []string{"auth", "pwd", "pass", "pin", "otp", "key", "sig", "
 // secretEnds are words at the end of the name of a field.
 var secretEnds = []string{"key", "sig", "auth", "pwd", "pass", "pin", "otp", "cvc", "cvv", "ssn", "csrf", "xsrf", "code"}
 
-// openKeys are words before key in names of what is no secret.
+// openKeys are words before key in names of keys that are no secrets.
 var openKeys = []string{
 	"public", "primary", "foreign", "partition", "sort", "object", "idempotency", "lookup", "cache", "translation", "row", "group", "dedup",
 	"deduplication", "issue", "project",
 }
 
-// codeKinds are words before code in names of what somebody logs in or acts with.
+// codeKinds are words before code in names of codes by which a person logs in or confirms an action.
 var codeKinds = []string{
 	"auth", "validation", "verification", "device", "user", "security", "confirmation", "otp", "access", "login", "reset", "recovery",
 	"backup", "invite", "invitation", "pass", "mfa", "sms", "activation", "time",
@@ -44,8 +44,8 @@ var secretHeaders = []string{
 // ownerHeaders are those among them that name the host of the owner.
 var ownerHeaders = secretHeaders[:6]
 
-// addressWords are words in names of fields whose value is an address that is itself a secret: who has
-// it may confirm, answer or write.
+// addressWords are words in names of fields whose value is an address that is itself a secret: everybody
+// who has it may confirm, answer or write.
 var addressWords = []string{
 	"subscribe", "unsubscribe", "validation", "validate", "confirm", "confirmation", "verify", "verification", "response", "reset", "invite",
 	"invitation", "magic", "presigned", "signed", "upload", "webhook", "hook", "resume", "activation", "activate", "login", "optout",
@@ -96,14 +96,14 @@ func words(name []byte) []string {
 	return list
 }
 
-// strongName tells whether a name says clearly that its value is a secret.
+// strongName reports whether a name says clearly that its value is a secret.
 func strongName(name []byte) bool {
 	var space [maxName]byte
 	plain := plainName(name, &space)
 	return slices.ContainsFunc(secretParts, func(part []byte) bool { return bytes.Contains(plain, part) })
 }
 
-// secretField tells whether the value of a query, form or JSON field looks secret. Of a name
+// secretField reports whether the value of a query, form or JSON field looks secret. Of a name
 // such as card[cvc] or user.pass the last part counts too.
 func secretField(name []byte) bool {
 	if len(name) < 3 || len(name) > maxName {
@@ -131,7 +131,7 @@ func secretField(name []byte) bool {
 
 const shortestPart, longestField = len("jwt"), len("session")
 
-// endsAsSecret tells whether the last word of a name is one of secretEnds.
+// endsAsSecret reports whether the last word of a name is one of secretEnds.
 func endsAsSecret(name []byte) bool {
 	list := words(name)
 	if len(list) < 2 {
@@ -147,7 +147,7 @@ func endsAsSecret(name []byte) bool {
 	return slices.Contains(secretEnds, last)
 }
 
-// secretAddress tells whether the value of a field is an address that is itself a secret.
+// secretAddress reports whether the value of a field is an address that is itself a secret.
 func secretAddress(name []byte) bool {
 	name = name[:min(len(name), maxName)]
 	if len(name) < 6 || !endsAsAddress(name) {
@@ -166,7 +166,7 @@ func endsAsAddress(name []byte) bool {
 	return false
 }
 
-// secretHeader tells whether the value of a header line is a secret, or names the host of the owner.
+// secretHeader reports whether the value of a header line is a secret, or names the host of the owner.
 func secretHeader(name string) bool {
 	var space [maxName]byte
 	return strongName([]byte(name)) || slices.Contains(secretHeaders, string(plainName([]byte(name), &space))) ||
@@ -178,7 +178,7 @@ func ownerHeader(name string) bool {
 	return slices.Contains(ownerHeaders, string(plainName([]byte(name), &space)))
 }
 
-// looksLikeCode tells whether the value of a field that is called code is one to log in with, and no
+// looksLikeCode reports whether the value of a field that is called code is one to log in with, and no
 // number of an error or name of a country.
 func looksLikeCode(value []byte) bool {
 	var letters, digits bool

@@ -6,9 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// normal is a text without the codings that addresses, JSON and XML have for characters, so that a
-// secret is found in whichever of them it stands. A byte of it stands for a piece of the text, and is
-// never longer than that.
+// normal is a text whose percent codes, JSON escapes and XML entities are resolved, so that a secret is
+// found in each of these codings. It is never longer than the text.
 type normal struct {
 	s  []byte // the text
 	p  []byte
@@ -57,7 +56,7 @@ func normalise(s []byte, n *normal) *normal {
 	return n
 }
 
-// escaped tells whether a byte was written as a percent code.
+// escaped reports whether a byte was written as a percent code.
 func (n *normal) escaped(i int) bool { return n.s[n.at[i]] == '%' && n.at[i+1] > n.at[i]+1 }
 
 // percent reads %41 and, as an address within an address has it, %2541.
@@ -149,5 +148,5 @@ func entity(s []byte, i int) (v byte, end int, ok bool) {
 	}
 }
 
-// piece returns where the piece of the text begins and ends that some bytes stand for.
+// piece returns the range of the text that a range of bytes of the normal form stands for.
 func (n *normal) piece(from, to int) (start, end int) { return int(n.at[from]), int(n.at[to]) }

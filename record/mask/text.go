@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// text hides in the piece of a text from base on what looks like a secret there: in addresses user
-// information and secret values of the query, values behind names such as password, and what is a
-// secret elsewhere in the event.
+// text hides secrets in a text that begins at base: in addresses user information and secret values of the
+// query, values that follow a name such as password, and the learned secrets.
 func (m *Masker) text(out *edits, s []byte, base int) {
 	if len(s) < minSecret || m.finder == nil && bytes.IndexByte(s, '=') < 0 && bytes.IndexByte(s, ':') < 0 && bytes.IndexByte(s, '%') < 0 && bytes.IndexByte(s, '>') < 0 {
 		return
@@ -148,7 +147,7 @@ func closing(p []byte, from int) int {
 	return len(p)
 }
 
-// isCode tells whether the value of a field that is called code is one to log in with: it looks so, or
+// isCode reports whether the value of a field that is called code is one to log in with: it looks so, or
 // stands among fields of OAuth, or in the address of a function.
 func (t *textScan) isCode(name []byte, from int) bool {
 	if !strings.EqualFold(string(name), "code") {
@@ -172,7 +171,7 @@ func (t *textScan) isCode(name []byte, from int) bool {
 }
 
 // keptHosts are services whose addresses are secrets, by the end of the host and the start of the path:
-// who has one may write there.
+// everybody who has one may write there.
 var keptHosts = []struct{ host, path string }{
 	{"hooks.slack.com", "/"},
 	{"discord.com", "/api/webhooks/"},
