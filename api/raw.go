@@ -146,10 +146,6 @@ func (s *server) sendBytes(w http.ResponseWriter, r *http.Request, c *requestInf
 	return nil
 }
 
-// How many times the bytes of an event are held at most while it is exported: as a record, its form before
-// it was indented, and what both are made of; as a program or a command, where a byte is up to four, twice.
-const recordCopies, programCopies = 4, 10
-
 func (s *server) addExportRoute() {
 	formats := make([]any, 0, len(record.ExportFormats))
 	for _, f := range record.ExportFormats {
@@ -167,14 +163,11 @@ func (s *server) addExportRoute() {
 		}}},
 	}.on("GET /events/{id}/export", "export-event", "Export an event as a curl command, HAR, JSON, or a test that sends the exact bytes", 409),
 		func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-			format, copies := r.URL.Query().Get("format"), int64(programCopies)
-			if format == "har" || format == "json" {
-				copies = recordCopies
-			}
-			if err := c.answer.Hold(copies * c.event.HeldBytes()); err != nil {
+			format, most := r.URL.Query().Get("format"), s.mostJSON()/2
+			if err := c.answer.Hold(record.ExportWeight(c.event, format, most)); err != nil {
 				return err
 			}
-			out, err := record.Export(c.event, format, s.Site, s.Version, time.Now(), s.mostJSON()/2)
+			out, err := record.Export(c.event, format, s.Site, s.Version, time.Now(), most)
 			if err != nil {
 				return err
 			}

@@ -62,6 +62,23 @@ func Export(e *relay.Event, format string, site relay.Site, creator string, now 
 	return out, nil
 }
 
+// How many times Export holds the bytes of an event at most: for har and json as the event, its record, and
+// the file before and after it is indented. A program or a command has up to four bytes for each, twice.
+const recordCopies, programCopies = 4, 10
+
+// ExportWeight is about how many bytes are held while Export runs.
+func ExportWeight(e *relay.Event, format string, most int64) int64 {
+	n := e.HeldBytes()
+	isCoded := func(a relay.Attempt) bool { return len(body.LabelOf(a.Response.Head).Codings) > 0 }
+	switch {
+	case format == "har" && slices.ContainsFunc(e.Attempts, isCoded):
+		return recordCopies * (n + min(most, maxHARUnpacked))
+	case format == "har" || format == "json":
+		return recordCopies * n
+	}
+	return programCopies * n
+}
+
 // ExportRefusal returns why an event cannot be exported in one of ExportFormats, nil if it can. All forms
 // but json send the request again: one that could not send exactly what came is refused, and the detail
 // names those that can. Of a body that is not at hand as a whole, the beginning decides. Errors:

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"relay"
 	"relay/record"
@@ -152,6 +153,28 @@ func TestHAR(t *testing.T) {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("har lacks %s: %s", want, text)
 		}
+	}
+}
+
+// TestExportWeightCoversTheFile: responses of a few KiB became an archive of 12 MiB, and a reservation of a few
+// KiB was made for it.
+func TestExportWeightCoversTheFile(t *testing.T) {
+	t.Parallel()
+	e := captured(t, "GET / HTTP/1.1\r\nHost: a.b\r\n\r\n", "")
+	packed := gzipped(t, strings.Repeat("\x01", 100<<10))
+	for n := range 20 {
+		e.Attempts = append(e.Attempts, relay.Attempt{
+			N: n + 1, Kind: relay.KindReplay, State: relay.StateDelivered, HasResponse: true, Status: 200,
+			Response: relay.Message{
+				Head: []byte("HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\n\r\n"),
+				Body: relay.Body{Data: packed, Size: int64(len(packed)), Stored: int64(len(packed)), State: relay.BodyComplete},
+			},
+		})
+	}
+	file, err := record.Export(e, "har", relay.Site{AliasDomain: "example.com"}, "1", time.Now(), record.MaxJSON)
+	must(t, err)
+	if weight := record.ExportWeight(e, "har", record.MaxJSON); weight < 2*int64(len(file.Body)) || len(file.Body) > 5<<20 {
+		t.Errorf("%d bytes are reserved for a file of %d", weight, len(file.Body))
 	}
 }
 

@@ -20,7 +20,7 @@ const maxHARRequests = 16 << 20
 // maxHARFields bounds the fields of a form in an archive.
 const maxHARFields = 10_000
 
-// maxHARUnpacked bounds the bytes that the content codings of responses are undone to in one archive.
+// maxHARUnpacked bounds the bytes that decoded responses have as JSON in one archive.
 const maxHARUnpacked = 4 << 20
 
 // object is a JSON object.
@@ -118,7 +118,7 @@ func harUnescape(s string) string {
 }
 
 // harResponse returns the response of an attempt, read from m; its status is 0 when there was none.
-// left is as of harContent.
+// left is as for harContent.
 func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	r := object{
 		"status": 0, "statusText": "", "httpVersion": "HTTP/1.1", "cookies": []harPair{}, "headers": []harPair{}, "redirectURL": "",
@@ -135,16 +135,17 @@ func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	return r
 }
 
-// harContent is the body of a response, without its content codings and charset where these can be undone:
-// as text, or in base64. left is how many bytes may still be unpacked.
+// harContent is the body of a response, as text or in base64. Its content codings and charset are undone if
+// all of it can be decoded, and takes no more than the bytes left as JSON.
 func harContent(s *Response, m *relay.Message, left *int64) object {
 	out := object{"mimeType": cmp.Or(headerValue(s.Headers, "content-type"), "application/octet-stream"), "size": s.Body.Size, "text": s.Body.Data}
 	b := s.Body
 	if label := body.LabelOf(m.Head); !b.Truncated && (len(label.Codings) > 0 || label.Charset != "") && int64(len(m.Body.Data)) == m.Body.Size {
 		r := body.Read(label, m.Body.Data, false, int(min(MaxBody, *left)))
-		if !r.Cut && len(r.Codings) == len(label.Codings) && len(r.Faults) == 0 {
-			*left -= int64(len(r.Text))
-			b = bodyOf(&relay.Body{Data: r.Text, Size: int64(len(r.Text))})
+		plain := bodyOf(&relay.Body{Data: r.Text, Size: int64(len(r.Text))})
+		if size := jsonSize(plain.Data); !r.Cut && len(r.Codings) == len(label.Codings) && len(r.Faults) == 0 && size <= *left {
+			*left -= size
+			b = plain
 			out["size"], out["compression"], out["text"] = b.Size, b.Size-s.Body.Size, b.Data
 		}
 	}
