@@ -40,7 +40,7 @@ type API struct {
 	Hold func(n int64) error
 	held int64
 
-	ahead atomic.Int64 // of the relay's clock, in nanoseconds; see Now
+	ahead atomic.Int64 // how far the relay's clock is ahead of ours, in nanoseconds; see Now
 
 	// TokenHint is the hint for a refused token; "" means the default one.
 	TokenHint string
@@ -147,8 +147,8 @@ func (a *API) Request(ctx context.Context, method, path string, body []byte, aft
 	return nil, a.answerError(resp)
 }
 
-// noteClock notes how far the clock of the relay is ahead, where that is more than the second in which it
-// is told and the way here.
+// noteClock stores how far the relay's clock is ahead of ours. It ignores up to 5 s: the Date header has
+// whole seconds, and the response took time to arrive.
 func (a *API) noteClock(resp *http.Response) {
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
@@ -161,7 +161,7 @@ func (a *API) noteClock(resp *http.Response) {
 	}
 }
 
-// Now returns the time by the clock of the relay, to within some seconds, as its last answer told.
+// Now returns the time on the relay's clock, to within 5 s, according to its last response.
 func (a *API) Now() time.Time { return time.Now().Add(time.Duration(a.ahead.Load())) }
 
 // unreachable returns the error of a request without an answer, or with half of one.

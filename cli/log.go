@@ -21,7 +21,7 @@ type attemptKey struct {
 	number int
 }
 
-// Has reports whether an attempt of an event was taken.
+// Has reports whether Take has taken an attempt of an event.
 func (l *RequestLog) Has(event string, number int) bool { return l.taken[attemptKey{event, number}] }
 
 // Take takes an item, and returns an attempt that has ended, with its event, as much of both as

@@ -2,13 +2,13 @@ package cli
 
 import "relay/record"
 
-// Disconnect is the last of the lines that a tunnel begins with.
+// Disconnect is the last of the lines that are shown when a tunnel opens.
 const Disconnect = "Press Ctrl+C to disconnect"
 
-// ConnectedLine is the first line of a tunnel; host is that of the base URL.
+// ConnectedLine is the first of these lines; host is that of the base URL.
 func ConnectedLine(host string) string { return "Connected to relay " + host }
 
-// OnlineLines are the lines of a tunnel about an alias.
+// OnlineLines are the lines about an alias of the tunnel.
 func OnlineLines(alias, url, target string) []string {
 	return []string{"Alias " + alias + " is online", "Public URL    " + url, "Local target  " + target}
 }
@@ -18,7 +18,7 @@ func Queued(events int) string {
 	return record.Count(events, "event", "events") + " queued while offline"
 }
 
-// QueuedLine says how to deliver them, behind the lines that a tunnel begins with.
+// QueuedLine is Queued with how to deliver these events.
 func QueuedLine(alias string, events int) string {
 	return Queued(events) + "; press R or run: relay replay-queued " + alias
 }

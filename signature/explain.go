@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// Bounds of an explanation: bytes of a body that is tried in other forms, bytes of a form that is
-// indented, and digests.
+// Bounds of an explanation: bytes of a body that is tried in other forms, bytes of an indented form, and
+// digests that are computed.
 const (
 	maxBody  = 1 << 20
 	maxForm  = 4 * maxBody
@@ -256,8 +256,8 @@ func (t *trial) bodies(secrets []Secret) bool {
 	return false
 }
 
-// bodyForms are the forms in which a body often was before somebody rewrote it. compact is the
-// body as compact JSON, empty where it is none. Each is empty where the body has no such form.
+// bodyForms are forms that a body often had before somebody rewrote it. compact is the body as compact
+// JSON, empty if it is no JSON. of returns nothing if the body has no such form.
 var bodyForms = []struct {
 	name string
 	of   func(body, compact []byte) []byte
@@ -276,8 +276,8 @@ var bodyForms = []struct {
 
 func unixLines(body []byte) []byte { return bytes.ReplaceAll(body, []byte("\r\n"), []byte("\n")) }
 
-// indented writes compact JSON on many lines; nil where that takes more than maxForm: each line
-// of deep arrays begins with thousands of spaces.
+// indented writes compact JSON on many lines, or returns nil if that takes more than maxForm bytes: each
+// line of deep arrays begins with thousands of spaces.
 func indented(compact []byte, unit string) []byte {
 	size, depth, quoted := 0, 0, false
 	for i := 0; i < len(compact); i++ {

@@ -1,7 +1,7 @@
-// Package body is the one reading of a body, which views, search, filters, the event type,
-// comparisons, masks, copies and exports use: content coding, byte order mark and charset are
-// undone, then the form is found. It reads what strangers send: its output and its time are in
-// proportion to the bounds that are given to it. Bytes as stored are never changed.
+// Package body reads bodies for views, search, filters, event types, comparisons, masks, copies and
+// exports: it undoes content coding, byte order mark and charset, and then finds the form. Bodies come
+// from strangers: the output and the time of a reading are proportional to the bounds that its caller
+// gives. Stored bytes are never changed.
 package body
 
 import (
@@ -34,7 +34,7 @@ var formNames = [...]string{"empty", "JSON", "JSON lines", "form", "multipart", 
 // String names the form for people.
 func (f Form) String() string { return formNames[f] }
 
-// Reading is what a body says.
+// Reading is the result of reading a body.
 type Reading struct {
 	Label   Label
 	Form    Form
@@ -43,7 +43,7 @@ type Reading struct {
 	Charset string   // that Text was decoded from, "" = UTF-8
 	Mark    bool     // it began with a byte order mark
 	Cut     bool     // Text is not all of it
-	Faults  []Fault  // what could not be read, which hides nothing else
+	Faults  []Fault  // the other fields hold everything that could be read in spite of them
 
 	Documents []Document // of JSON lines
 	Fields    []Field    // of a form
@@ -77,7 +77,7 @@ func Read(l Label, p []byte, cut bool, most int) *Reading {
 	return out
 }
 
-// reader reads one body.
+// reader holds the state of one Read.
 type reader struct {
 	cut   bool
 	parts int // read so far, of all multipart bodies within each other
@@ -218,7 +218,7 @@ func (r *Reading) tryLines() bool {
 	return true
 }
 
-// FaultText has all faults in one line, "" = there is none.
+// FaultText returns all faults in one line, "" if there are none.
 func (r *Reading) FaultText() string {
 	list := make([]string, 0, len(r.Faults))
 	for _, f := range r.Faults {
@@ -227,7 +227,7 @@ func (r *Reading) FaultText() string {
 	return strings.Join(list, "; ")
 }
 
-// How tells in one sentence without its full stop how Text was made of the bytes; "" = it is these.
+// How says how Text was made of the stored bytes, as a sentence without its full stop; "" = they are equal.
 func (r *Reading) How() string {
 	var steps []string
 	if len(r.Codings) > 0 {
@@ -242,7 +242,7 @@ func (r *Reading) How() string {
 	return strings.Join(steps, ", ")
 }
 
-// quote puts what a stranger wrote into a sentence.
+// quote returns a stranger's text as a word of a sentence.
 func quote(s string) string {
 	if len(s) > 60 {
 		s = string(WholeRunes([]byte(s[:60]))) + "…"

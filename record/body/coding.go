@@ -50,9 +50,9 @@ func (c *codedReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// uncode undoes the content codings of a label, the last one first. Each gives at most most bytes,
-// and the ones before the last a little more, so that the time is in proportion to most. What
-// cannot be undone stays, with a sentence that says why.
+// uncode undoes the content codings of a label, the last one first. The output of the last decoder is at
+// most most bytes and that of the others little more, so that the time is proportional to most. A coding
+// that cannot be undone stays, and fault says why.
 func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []string, fault string) {
 	if len(codings) > maxCodings {
 		return src, nil, fmt.Sprintf("it has %d content codings, and no more than %d are undone here", len(codings), maxCodings)
@@ -73,8 +73,8 @@ func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []
 	return r, undone, ""
 }
 
-// open opens one coding. decoder is nil where the data does not begin as the coding does; nothing
-// was taken from in then.
+// open opens one coding. decoder is nil if the data does not begin as the coding does; in that case nothing
+// was read from in.
 func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 	probe, _ := in.Peek(probeBytes)
 	marked := func(mark string) bool { return bytes.HasPrefix(probe, []byte(mark)) }

@@ -10,7 +10,7 @@ import (
 	"unicode/utf8"
 )
 
-// Fault is what could not be read of a body.
+// Fault is the place and the reason of something that could not be read in a body.
 type Fault struct {
 	At   int    // byte of the text at which it is, -1 = there is no such place
 	Text string // one sentence without its full stop, for people; it may hold what a stranger sent
@@ -80,9 +80,9 @@ func isDocument(p []byte) bool {
 // recordSeparator stands before each value of a JSON text sequence (RFC 7464).
 const recordSeparator = 0x1e
 
-// jsonLines divides a text into JSON values that follow each other: values of any form as long as
-// they are JSON, and from the first on that is none, lines. faults is how many of these are not
-// JSON, apart from the last one of a text that was cut.
+// jsonLines divides a text into JSON values that follow each other, however many lines each has. Where one
+// is not JSON, it divides the rest into lines. faults is how many of these lines are not JSON; the last line
+// of a text that was cut does not count.
 func jsonLines(p []byte, cut bool) (list []Document, faults int) {
 	separated := bytes.IndexByte(p, recordSeparator) >= 0
 	at := 0

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/text/transform"
 )
 
-// Large is how many bytes a body has whose reading takes a turn: while two are read, others wait.
+// Large is the size from which the reading of a body takes a turn: two are read at a time, others wait.
 const Large = 256 << 10
 
-// turns has a place for each large reading under way: one may use some hundred MiB.
+// turns holds an entry for each large reading in progress: one may use some hundred MiB.
 var turns = make(chan struct{}, 2)
 
-// Turn waits until a reading of n bytes may begin. Of at most Large bytes none waits. done gives the
-// turn back. The error is that of the context.
+// Turn waits until a reading of n bytes may begin. A reading of at most Large bytes never waits. done gives
+// the turn back. The error is that of the context.
 func Turn(ctx context.Context, n int) (done func(), err error) {
 	if n <= Large {
 		return func() {}, nil
@@ -29,8 +29,8 @@ func Turn(ctx context.Context, n int) (done func(), err error) {
 }
 
 // Open returns the text of a body, without content coding and in UTF-8, as a stream that ends after
-// most bytes. start is its beginning, which tells its form. What cannot be undone comes as it
-// is. An error that is none of src says that coded data is damaged or ends early.
+// most bytes. start is its beginning, which tells its form. A coding that
+// cannot be undone stays. An error that does not come from src says that coded data is damaged or ends early.
 func Open(l Label, src io.Reader, most int64) (text io.Reader, start []byte) {
 	r := src
 	if len(l.Codings) > 0 {
