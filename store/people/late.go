@@ -182,10 +182,13 @@ func (s *Store) writeLate(ctx context.Context, keys []lateKey) error {
 	}
 	for i, key := range keys {
 		l.put(key, func(newer lateWrite) lateWrite {
-			if newer != nil {
-				return newer
+			if newer == nil {
+				return writes[i]
 			}
-			return writes[i]
+			if change, ok := newer.(*refusedChange); ok {
+				change.follow(writes[i].(*refusedChange))
+			}
+			return newer
 		})
 	}
 	return err

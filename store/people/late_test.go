@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"fmt"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -140,5 +141,42 @@ func TestCallBegunWhileTheNodeRejoins(t *testing.T) {
 	}
 	if _, _, err := s.BeginIdempotent(ctx, who, "k", "POST /a"); relay.AsError(err) == nil || relay.AsError(err).Code != relay.CodeConflict {
 		t.Errorf("the same call begins again: %v", err)
+	}
+}
+
+// While the write of earlier refusals fails, because the database is away, further forwards are refused. They neither bring
+// back the refusals that an allowed forward has ended, nor replace those that could not be written.
+func TestRefusedForwardWhileAWriteFails(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	s := openPeople(t)
+	a, err := s.CreateAccount(ctx, relay.System(), "alice", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	refuse := func(bind, code string) {
+		s.NoteRefusedForward(a.ID, relay.RefusedForward{Bind: bind, Code: code})
+	}
+	refuse("allowed", "old")
+	s.WriteLate(ctx)
+	s.NoteAllowedForward(a.ID, "allowed")
+	refuse("refused", "same")
+	refuse("refused", "other")
+	present := s.db.Away
+	s.db.Away = func() error {
+		refuse("allowed", "new")
+		refuse("refused", "same")
+		return sql.ErrConnDone
+	}
+	s.WriteLate(ctx)
+	s.db.Away = present
+	s.WriteLate(ctx)
+	list, err := s.RefusedForwards(ctx, a.ID)
+	got := map[string]int{}
+	for _, x := range list {
+		got[x.Bind+" "+x.Code] = x.Times
+	}
+	if want := map[string]int{"allowed new": 1, "refused same": 2, "refused other": 1}; err != nil || !maps.Equal(got, want) {
+		t.Errorf("%v, %v", got, err)
 	}
 }

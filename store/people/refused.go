@@ -68,6 +68,21 @@ func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.Ref
 		WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, db.Micros(s.db.Now().Add(-RefusedLife)), maxRefusedPerAccount)
 }
 
+// follow adds to a change an earlier one that could not be written.
+func (change *refusedChange) follow(earlier *refusedChange) {
+	if change.allowed {
+		return
+	}
+	change.allowed = earlier.allowed
+	for code, x := range earlier.refused {
+		if newer, known := change.refused[code]; known {
+			newer.Times += x.Times
+			x = newer
+		}
+		change.refused[code] = x
+	}
+}
+
 func (change *refusedChange) write(c *db.Tx) error {
 	old := db.Micros(c.Now().Add(-RefusedLife))
 	if change.allowed {
