@@ -191,7 +191,7 @@ type Share struct {
 	ExpiresAt time.Time // zero = never
 	Uses      int
 
-	Alias, Owner string // name of the alias of the event, and of the account that owns it; filled in by AllShares only
+	Alias, Owner string // name of the alias of the event, and of the account that owns it
 }
 
 // Session is a dashboard login.

@@ -9,19 +9,19 @@ import (
 	"relay/store/people"
 )
 
-// shareRow is a share with the alias of its event.
+// shareRow is a share with the ids of the alias of its event, and of the owner of that.
 type shareRow struct {
 	relay.Share
-	AliasID, Owner int64
-	Alias          string
+	AliasID, OwnerID int64
 }
 
-const shareQuery = `SELECT sh.id, sh.event_id, sh.view, sh.one_use, sh.created_at, sh.expires_at, sh.uses, sh.alias_id, al.name, al.owner_id
-	FROM shares sh JOIN aliases al ON al.id = sh.alias_id WHERE `
+const shareQuery = `SELECT sh.id, sh.event_id, sh.view, sh.one_use, sh.created_at, sh.expires_at, sh.uses, al.name, ac.name, sh.alias_id, al.owner_id
+	FROM shares sh JOIN aliases al ON al.id = sh.alias_id JOIN accounts ac ON ac.id = al.owner_id WHERE `
 
 func shareFields(r *shareRow) []any {
 	return []any{
-		&r.ID, &r.Event, &r.View, &r.OneUse, (*db.Time)(&r.CreatedAt), (*db.Time)(&r.ExpiresAt), &r.Uses, &r.AliasID, &r.Alias, &r.Owner,
+		&r.ID, &r.Event, &r.View, &r.OneUse, (*db.Time)(&r.CreatedAt), (*db.Time)(&r.ExpiresAt), &r.Uses, &r.Alias, &r.Owner,
+		&r.AliasID, &r.OwnerID,
 	}
 }
 
@@ -93,12 +93,29 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 			return err
 		}
 		rows, err := db.RowsOf(q, shareFields, shareQuery+`sh.event_id = ? ORDER BY sh.created_at, sh.id`, id)
-		for _, r := range rows {
-			list = append(list, r.Share)
-		}
+		list = sharesOf(rows)
 		return err
 	})
 	return list, err
+}
+
+// AllShares lists the shares of everybody, for the operator: those of one alias and of one account
+// where these are not "". The newest come first.
+func (s *Store) AllShares(ctx context.Context, who relay.Actor, alias, owner string) ([]relay.Share, error) {
+	if who.Kind != relay.ActorSystem {
+		return nil, relay.Errorf(relay.CodeForbidden, "only the operator sees the shares of everybody")
+	}
+	rows, err := db.ReadRows(ctx, s.db, "read shares", shareFields, shareQuery+`(sh.expires_at = 0 OR sh.expires_at > ?)
+		AND (? = '' OR al.name = ?) AND (? = '' OR ac.name = ?) ORDER BY sh.created_at DESC, sh.id DESC`, db.Micros(s.db.Now()), alias, alias, owner, owner)
+	return sharesOf(rows), err
+}
+
+func sharesOf(rows []shareRow) []relay.Share {
+	list := make([]relay.Share, len(rows))
+	for i, r := range rows {
+		list[i] = r.Share
+	}
+	return list
 }
 
 // RemoveShare revokes one share of an event.
@@ -141,15 +158,15 @@ func (s *Store) ShareActor(ctx context.Context, secret string, use bool) (relay.
 			if row, err = db.RowOf(c.Query, shareFields, shareQuery+`sh.id = ?`, row.ID); err != nil {
 				return err
 			}
-			who := relay.Actor{Kind: relay.ActorShare, Name: row.ID, Account: row.Owner}
-			return people.Audit(c, who, row.Owner, "share.use", row.ID, row.Event.String())
+			who := relay.Actor{Kind: relay.ActorShare, Name: row.ID, Account: row.OwnerID}
+			return people.Audit(c, who, row.OwnerID, "share.use", row.ID, row.Event.String())
 		})
 	}
 	if err != nil {
 		return relay.Actor{}, relay.Share{}, err
 	}
 	return relay.Actor{
-		Account: row.Owner, Kind: relay.ActorShare, Name: row.ID, Scopes: relay.ScopeEventsRead | relay.ScopeEventsReplay,
+		Account: row.OwnerID, Kind: relay.ActorShare, Name: row.ID, Scopes: relay.ScopeEventsRead | relay.ScopeEventsReplay,
 		Alias: row.AliasID, AliasName: row.Alias, Credential: row.ID, ExpiresAt: row.ExpiresAt, Shared: row.Event,
 	}, row.Share, nil
 }
