@@ -142,9 +142,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.db.Away, s.db.Finish = s.away, s.finish
 	s.clusterStore = cluster.New(s.db, cluster.Options{
 		Log: o.Log, DataDir: o.DataDir, NodeName: o.NodeName, Version: o.Version, CorrectClock: o.Now == nil || o.CorrectNow, Origin: people.NewSecret(""),
-		SpoolSteps: func() int64 { return s.spool.Waiting.Load() }, Heard: s.heardStorage, Lost: func(newest int64) { s.storage.hearFrom(newest) }, Go: s.wait.Go,
+		SpoolSteps: s.spool.Waiting.Load, Heard: s.heardStorage, Lost: s.storage.hearFrom, Go: s.wait.Go,
 	})
-	s.eventStore = events.New(s.db, o.Log, func() events.Parts { return s.spool }, o.MaxShareAge)
+	s.eventStore = events.New(s.db, o.Log, s.spool, o.MaxShareAge)
 	s.peopleStore = people.New(s.db, people.Options{
 		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
 	})

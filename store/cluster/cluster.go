@@ -76,9 +76,6 @@ func (s *Store) RevisionsWritten() <-chan struct{} { return s.notices.poll }
 // ProcessName names this process in revisions.
 func (s *Store) ProcessName() string { return s.opt.Origin }
 
-// LeaveNodes removes this node and what is attached to it.
-func (s *Store) LeaveNodes() error { return db.UnlessAway(s.leave()) }
-
 // CloseNode passes on what still waits to be published, and closes the connection of the beat.
 func (s *Store) CloseNode() error {
 	s.outbox.close()

@@ -425,21 +425,21 @@ func (s *Store) OnDrain(f func(on bool)) {
 	m.drain = f
 }
 
-// leave removes this node, and the tunnels that are still attached to it.
-func (s *Store) leave() error {
+// LeaveNodes removes this node, and the tunnels that are still attached to it.
+func (s *Store) LeaveNodes() error {
 	id := s.NodeID()
 	if id == "" || s.db.Away() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), beatTimeout)
 	defer cancel()
-	return s.db.Update(ctx, "leave the nodes", func(c *db.Tx) error {
+	return db.UnlessAway(s.db.Update(ctx, "leave the nodes", func(c *db.Tx) error {
 		NoteSeen(c)
 		c.Do(`SELECT id FROM nodes WHERE id = ?`+c.Dialect.ForUpdate(), id)
 		_, err := dropTunnels(c, `node_id = ?`, id)
 		c.Do(`DELETE FROM nodes WHERE id = ?`, id)
 		return err
-	})
+	}))
 }
 
 // errNotRenewed refuses a claim of a node that may have been called dead.

@@ -108,7 +108,7 @@ func readInline(q db.Query, id relay.ID, rows map[int]*payload, most int64) erro
 // actor in. Parts that wait in the spool are read from there, so that a request that was
 // stored first can be forwarded while Postgres is unreachable.
 func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byte, err error) {
-	if part := s.parts().Part(id, n, i); part != nil {
+	if part := s.parts.Part(id, n, i); part != nil {
 		return part, nil
 	}
 	err = s.db.View(ctx, "read body part", func(q db.Query) error {
@@ -127,7 +127,7 @@ func (s *Store) BodyPart(ctx context.Context, id relay.ID, n, i int) (part []byt
 // follow. A part may still become unreadable afterwards, if the spool is drained and Postgres
 // becomes unreachable again before the part is read: then the request ends incomplete.
 func (s *Store) CheckParts(ctx context.Context, id relay.ID, n, parts int) error {
-	missing := s.parts().MissingParts(id, n, parts)
+	missing := s.parts.MissingParts(id, n, parts)
 	if len(missing) == 0 {
 		return nil
 	}

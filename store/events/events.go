@@ -26,13 +26,13 @@ type Store struct {
 	log        *slog.Logger
 	heavyReads *heavyReads
 	ids        idSource
-	parts      func() Parts
+	parts      Parts
 
 	maxShareAge time.Duration
 }
 
 // New keeps events in a database. waiting are the parts of bodies that are not in it yet.
 // maxShareAge is the longest life of a share that is created; 0 = no bound.
-func New(db *db.DB, log *slog.Logger, waiting func() Parts, maxShareAge time.Duration) *Store {
+func New(db *db.DB, log *slog.Logger, waiting Parts, maxShareAge time.Duration) *Store {
 	return &Store{db: db, log: log, heavyReads: newHeavyReads(db.Readers()), parts: waiting, maxShareAge: maxShareAge}
 }
