@@ -155,7 +155,7 @@ func flatten(list []*eventSteps) (steps []*step) {
 func (c *committer) failAll(steps []*step, cause error) {
 	refusal := c.s.db.Fault("write event", cause)
 	c.mu.Lock()
-	c.lost, c.refusal = cause, refusal
+	c.away, c.refusal = cause, refusal
 	var failed []*step
 	for _, list := range [][]*step{steps, c.chunks.steps, c.rows.steps} {
 		for _, st := range list {
@@ -205,14 +205,14 @@ func (c *committer) probe(ctx context.Context) {
 			time.Now().UTC().Format(time.RFC3339Nano))
 		return nil
 	})
-	lost := c.down()
-	stores := err == nil && !(c.s.db.DiskFull(lost) && c.s.db.Disk.Exhausted())
+	why := c.whyAway()
+	stores := err == nil && !(c.s.db.DiskFull(why) && c.s.db.Disk.Exhausted())
 	if !stores && !c.s.shouldSpool(err) { // where the disk is not the reason any more, the spool can take events
-		c.logThrottled(lost)
+		c.logThrottled(why)
 		return
 	}
 	c.mu.Lock()
-	c.lost, c.refusal = nil, nil
+	c.away, c.refusal = nil, nil
 	c.mu.Unlock()
 	if stores && c.logged {
 		c.s.log.Info("events can be stored again")

@@ -57,8 +57,8 @@ type committer struct {
 	busy    int  // steps in the current transaction
 	seq     uint64
 	closing bool
-	lost    error // why the database cannot be used; steps fail at once while it is set
-	refusal error // what callers get while lost is set
+	away    error // why the database cannot be used; steps fail at once while it is set
+	refusal error // what callers get while away is set
 	wake    chan struct{}
 
 	// Only the goroutine of the committer uses these.
@@ -107,7 +107,7 @@ func (c *committer) add(st *step) error {
 	case c.closing:
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the relay is stopping"))
 		return nil
-	case c.lost != nil:
+	case c.away != nil:
 		return c.refusal
 	}
 	c.seq++
@@ -224,12 +224,12 @@ func (c *committer) run(ctx context.Context) {
 			continue
 		}
 		c.mu.Lock()
-		done, lost := c.closing && len(c.rows.steps)+len(c.chunks.steps) == 0, c.lost != nil
+		done, away := c.closing && len(c.rows.steps)+len(c.chunks.steps) == 0, c.away != nil
 		c.mu.Unlock()
 		switch {
 		case done:
 			return
-		case lost:
+		case away:
 			c.probe(ctx)
 		default:
 			<-c.wake
@@ -237,11 +237,11 @@ func (c *committer) run(ctx context.Context) {
 	}
 }
 
-// down returns why events cannot be stored now; nil when they can.
-func (c *committer) down() error {
+// whyAway returns why events cannot be stored now; nil when they can.
+func (c *committer) whyAway() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lost
+	return c.away
 }
 
 func (c *committer) length() int {

@@ -190,7 +190,7 @@ func TestLoseStalled(t *testing.T) {
 			}
 		}
 		time.Sleep(time.Minute) // no timer fires for what was resolved
-		c.lost = nil
+		c.away = nil
 		if part, row := c.give(spool.Chunk, 1, 1), c.give(spool.Accept, 2, 100); part.waiter != nil || row.waiter != nil {
 			t.Error("no room, but nothing waits")
 		}

@@ -165,8 +165,8 @@ func TestLose(t *testing.T) {
 			t.Errorf("step %d: %v", st.ID[0], st.ticket.Err())
 		}
 	}
-	if c.down() == nil {
-		t.Error("not down")
+	if c.whyAway() == nil {
+		t.Error("not away")
 	}
 }
 

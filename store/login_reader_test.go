@@ -127,7 +127,7 @@ func TestRefusedStepReturnsItsClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.committer.mu.Lock()
-	s.committer.lost, s.committer.refusal = errDatabaseDown, errCatchingUp
+	s.committer.away, s.committer.refusal = errAway, errCatchingUp
 	s.committer.mu.Unlock()
 	st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{tried: true, oldest: events.AttemptRow{EventID: s.NewID(), N: 1}}}
 	if err := wait(s.enqueueStep(st)); !errors.Is(err, errCatchingUp) {

@@ -131,7 +131,7 @@ func (s *Store) runLoop(ctx context.Context, l *loop) {
 		case <-timer.C:
 		}
 		done, err := s.runRound(ctx, l, woken)
-		if err != nil && ctx.Err() == nil && !failing && !s.spool.Down.Load() {
+		if err != nil && ctx.Err() == nil && !failing && !s.spool.Away.Load() {
 			s.log.Warn("work of the store cannot be done now; it is tried again", "work", l.name, "err", err)
 		}
 		failing = err != nil

@@ -75,7 +75,7 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	counter("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.", s.meter.retried.Load)
 	gauge("up", "1 while new events can be stored, in the database or in the spool.", flag(func() bool {
 		c := s.running()
-		return c != nil && c.down() == nil && s.db.Disk.Low() == nil && !s.spool.IntakeClosed.Load()
+		return c != nil && c.whyAway() == nil && s.db.Disk.Low() == nil && !s.spool.IntakeClosed.Load()
 	}))
 	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.Undrained.Load()) })
 	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.Limit) })

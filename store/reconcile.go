@@ -42,7 +42,7 @@ func (s *Store) dropClaim(st *step) {
 // be stored, or by an answer of the database that was lost. It does nothing while steps wait in
 // the spool, which may be their ends.
 func (s *Store) reconcile(ctx context.Context, before time.Time) error {
-	if s.underWay == nil || s.spool.Active.Load() || s.committer.down() != nil {
+	if s.underWay == nil || s.spool.Active.Load() || s.committer.whyAway() != nil {
 		return nil
 	}
 	node, former := s.Claimant()

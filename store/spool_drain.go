@@ -39,8 +39,8 @@ type writeTarget struct {
 // claimants are the ids under which the node has claimed what it ends.
 func (t *writeTarget) claimants() []string { return append(strings.Fields(t.former), t.node) }
 
-// errDatabaseDown fails operations at once while the database is known not to answer.
-var errDatabaseDown = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
+// errAway fails operations at once while the database is known not to answer.
+var errAway = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
 
 var errCatchingUp = &relay.Error{
 	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
@@ -49,8 +49,8 @@ var errCatchingUp = &relay.Error{
 
 // away returns an error while the database is known not to answer.
 func (s *Store) away() error {
-	if s.spool.Down.Load() {
-		return errDatabaseDown
+	if s.spool.Away.Load() {
+		return errAway
 	}
 	return nil
 }
@@ -114,7 +114,7 @@ func (s *Store) drainLast() {
 		return
 	}
 	deadline := time.Now().Add(closeDrain)
-	for left, moved := s.spool.Undrained.Load(), time.Now(); s.spool.Active.Load() && !s.spool.Down.Load() && time.Now().Before(deadline); {
+	for left, moved := s.spool.Undrained.Load(), time.Now(); s.spool.Active.Load() && !s.spool.Away.Load() && time.Now().Before(deadline); {
 		<-time.After(drainPause)
 		if now := s.spool.Undrained.Load(); now < left {
 			left, moved = now, time.Now()
@@ -129,7 +129,7 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 	d := newDrainer(s, p)
 	for ctx.Err() == nil {
 		done, err := d.round(ctx)
-		p.Down.Store(err != nil && !done)
+		p.Away.Store(err != nil && !done)
 		switch {
 		case done:
 			var changes []relay.Change

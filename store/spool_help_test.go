@@ -25,7 +25,7 @@ func mustPut(t testing.TB, p *spool.Spool, steps []*step) {
 	for _, st := range steps {
 		kept = append(kept, &st.Step)
 	}
-	if _, _, err := p.Put(kept, errDatabaseDown); err != nil {
+	if _, _, err := p.Put(kept, errAway); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -220,7 +220,7 @@ func (s *Store) close() error {
 		s.committer.close()
 	}
 	s.drainLast()
-	if s.committer != nil && s.committer.down() == nil && !s.spool.Active.Load() {
+	if s.committer != nil && s.committer.whyAway() == nil && !s.spool.Active.Load() {
 		s.WriteLate(context.Background())
 	}
 	if s.stop != nil {
@@ -262,7 +262,7 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 // health returns nil when the database takes new events: it answers a query within 2 s.
 func (s *Store) health(ctx context.Context) error {
 	if c := s.running(); c != nil {
-		if err := c.down(); err != nil {
+		if err := c.whyAway(); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 	}

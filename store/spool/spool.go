@@ -55,7 +55,7 @@ type Options struct {
 // State is what can be read of a spool at any time, without a wait for its disk.
 type State struct {
 	Active       atomic.Bool  // something is in it: steps have to be appended to it
-	Down         atomic.Bool  // the database did not answer the last time; who drains the spool sets it
+	Away         atomic.Bool  // the database did not answer the last time; set by the loop that drains the spool
 	IntakeClosed atomic.Bool  // new events are refused
 	Undrained    atomic.Int64 // bytes of steps that are not in the database yet
 	Waiting      atomic.Int64 // number of these steps
@@ -425,7 +425,7 @@ func (p *Spool) MarkEmpty() (empty bool, err error) {
 // that are faster than the database would keep the spool from ever becoming empty.
 func (p *Spool) Throttle(bytes int64) {
 	goal, late := p.Drained.Load()+throttleRatio*bytes, time.Now().Add(throttleLimit)
-	for p.Active.Load() && !p.Down.Load() && !p.IntakeClosed.Load() && p.Drained.Load() < goal && time.Now().Before(late) {
+	for p.Active.Load() && !p.Away.Load() && !p.IntakeClosed.Load() && p.Drained.Load() < goal && time.Now().Before(late) {
 		time.Sleep(throttlePause)
 	}
 }
