@@ -101,8 +101,8 @@ func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (rel
 }
 
 // releaseSome releases the oldest inbound events of an alias that arrived until a time, and
-// returns how many. It changes only the queue: who reads a queued attempt takes released
-// from there, and what ends the waiting copies it to the attempt.
+// returns how many. It changes only the queue: released of a queued attempt is read from
+// there, and copied to the attempt when that leaves the queue.
 func releaseSome(c *db.Tx, alias, until int64) (int, error) {
 	var rows []events.AttemptRow
 	if err := c.All(&rows, `UPDATE queue SET released = 1 WHERE (event_id, n) IN (SELECT event_id, n FROM queue

@@ -14,7 +14,7 @@ type Clock struct {
 	Wall func() time.Time
 	base time.Time // start of the process, with the monotonic clock
 
-	// offset is the clock of Postgres minus that of this process, in nanoseconds. It is
+	// Offset is the clock of Postgres minus that of this process, in nanoseconds. It is
 	// added to all times, so that the queues that several nodes fill stay in order.
 	Offset atomic.Int64
 

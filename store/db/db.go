@@ -43,14 +43,14 @@ type DB struct {
 	Dialect   Dialect
 	Write     *sqlx.DB
 	Read      *sqlx.DB
-	readLogin *sqlx.DB // for credentials: long reads of events must not keep a login waiting; Postgres: the same as read
-	Slow      *sqlx.DB // Postgres: for migrations and statements that may take long, without a pooler; SQLite: the same as write
-	Journal   *sqlx.DB // connection of the committer; on SQLite the same as write
-	viaPooler bool     // write, read and journal use a pooler
+	readLogin *sqlx.DB // for credentials: long reads of events must not keep a login waiting; Postgres: the same as Read
+	Slow      *sqlx.DB // Postgres: for migrations and statements that may take long, without a pooler; SQLite: the same as Write
+	Journal   *sqlx.DB // connection of the committer; on SQLite the same as Write
+	viaPooler bool     // Write, Read and Journal use a pooler
 
-	// away returns why the database is known not to answer; nil while it may. finish runs in each
-	// update before its commit. What it returns is called after the commit, and gives a channel that
-	// is closed once the changes are published. Set them before the first operation.
+	// Away returns why the database is known not to answer; nil while it may. Finish runs in each
+	// update before its commit. The function that it returns is called after the commit, and gives a
+	// channel that is closed once the changes are published. Set both before the first operation.
 	Away   func() error
 	Finish func(*Tx) (committed func() <-chan struct{}, err error)
 

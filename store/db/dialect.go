@@ -16,7 +16,7 @@ type Dialect interface {
 	// SeveralNodes reports whether several processes may serve one database. Where they may not,
 	// there is also only one connection that writes, so rows need not be locked.
 	SeveralNodes() bool
-	// remote reports whether the database is reached over a network: then a transaction may be
+	// Remote reports whether the database is reached over a network: then a transaction may be
 	// left without an answer, and the next one may succeed.
 	Remote() bool
 	// ForUpdate is the suffix of a query that locks its rows, ForShare that of one that only

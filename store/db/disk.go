@@ -35,7 +35,7 @@ const FullDisk = 16 << 20
 // minFreeSlack is the least free space for new events, also where min-free is off.
 const minFreeSlack = 1 << 20
 
-const diskInterval = 900 * time.Millisecond // refresh is called each second
+const diskInterval = 900 * time.Millisecond // Refresh is called each second
 
 // Refresh reads the free space and logs when it becomes too little or enough again.
 func (d *disk) Refresh() {

@@ -33,6 +33,7 @@ const (
 // Postgres is the dialect of Postgres.
 type Postgres struct{}
 
+// PostgresMicros is the DatabaseTime of Postgres.
 const PostgresMicros = `(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000)::bigint`
 
 func (Postgres) name() string         { return "postgres" }
@@ -119,8 +120,8 @@ func (Postgres) examinePages(Query) relay.Finding {
 	return OKFinding("postgres looks after its pages itself")
 }
 
-// openPostgres opens the pool, and with the direct URL a handle for the serve lock and one
-// for migrations.
+// openPostgres opens the pool, the connection of the committer, and by the direct URL a handle for
+// statements that may take long.
 func (s *DB) openPostgres(ctx context.Context) error {
 	s.Dialect = Postgres{}
 	dsn, err := postgresDSN(s.opt.URL, connectTimeout)

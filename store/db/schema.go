@@ -90,7 +90,7 @@ func (s *DB) up(ctx context.Context, p *goose.Provider) (applied bool, err error
 		if SQLState(err) != "55P03" || time.Since(began) > migrationWait { // lock_not_available
 			return applied, err
 		}
-		s.log.Warn("a migration waits for a table that another session uses, such as a backup; it is tried again", "every", migrationPause, "error", err)
+		s.log.Warn("a migration waits for a table that another session uses, such as a backup; it is tried again", "every", migrationPause, "err", err)
 		if Pause(ctx, migrationPause) != nil {
 			return applied, err
 		}

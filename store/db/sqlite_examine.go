@@ -40,7 +40,7 @@ func (SQLite) examineDisk(s *DB) relay.Finding {
 // cannot restart its write-ahead log, which therefore grows.
 const pagesLimit = 30 * time.Second
 
-// ExaminePages checks every page of a SQLite file. A damaged page is otherwise noticed only by
+// examinePages checks every page of a SQLite file. A damaged page is otherwise noticed only by
 // a query that reads it, and later writes can spread the damage.
 func (SQLite) examinePages(q Query) relay.Finding {
 	var cancel context.CancelFunc

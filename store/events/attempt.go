@@ -175,8 +175,8 @@ func readAttempts(q db.Query, e *relay.Event, numbers []int) ([]relay.Attempt, e
 }
 
 // Attempts reads attempts of an event that the actor may see, the newest first. One attempt
-// without its body does not wait for a turn: who made a replay reads its attempt so, and an error
-// would say that it was not made.
+// without its body does not wait for a turn: the answer to a replay is read this way, and an error
+// would say that the replay was not made.
 func (s *Store) Attempts(ctx context.Context, who relay.Actor, id relay.ID, page relay.AttemptPage) (attempts []relay.Attempt, err error) {
 	if page.Limit > 1 || page.MaxBody > 0 {
 		release, err := s.heavyReads.acquire(ctx, who)

@@ -66,7 +66,7 @@ func readHeads(q db.Query, id relay.ID, to map[int]*payload) error {
 	return err
 }
 
-// readBodies reads as much of the bodies as messages has noted.
+// readBodies reads as much of the bodies as readMessages has noted.
 func readBodies(q db.Query, id relay.ID, list []*payload) error {
 	inline := map[int]*payload{}
 	most := int64(0)

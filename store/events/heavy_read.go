@@ -16,8 +16,8 @@ const heavyWait = 4 * time.Second
 // heavyReads bounds how many reads of events, lists and figures run at a time, in all and for an
 // account. There are few connections for reads, four on SQLite: a login needs one of them, and
 // an account that reads much must not keep others from reading. The holders of shares are
-// one account together. Those who wait are let in in the order of their turns: an account that
-// has many waiting is one turn behind another with each of them.
+// one account together. Reads that wait begin in the order of their turns: each further one
+// of an account has a later turn, so that an account with many does not delay the first of another.
 type heavyReads struct {
 	most, perAccount int
 
@@ -113,7 +113,7 @@ func (h *heavyReads) leave(r *heavyRead) {
 	h.admit()
 }
 
-// admit lets in those who may begin. The caller holds mu.
+// admit begins the reads that wait and may begin. The caller holds mu.
 func (h *heavyReads) admit() {
 	for i := 0; i < len(h.waiting) && h.running < h.most; {
 		r := h.waiting[i]

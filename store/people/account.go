@@ -85,7 +85,7 @@ func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string)
 		if err != nil {
 			return err
 		}
-		// First the account: who adds a key or a member meanwhile holds it, or waits and finds it removed.
+		// First the account: an operation that adds a key or a member meanwhile holds it, or waits and finds it removed.
 		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET removed_at = ?, admin = 0 WHERE id = ? AND removed_at = 0`, db.Micros(c.Now()), a.ID); err != nil {
 			return err
 		}

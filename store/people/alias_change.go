@@ -62,7 +62,7 @@ func checkSettings(set *relay.Settings) error {
 }
 
 // TransferAlias gives an alias to another account: by its owner, by the operator,
-// and by an admin when its owner was removed. Members stay, the old owner is none.
+// and by an admin when its owner was removed. Members keep access; the old owner loses it.
 func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err = s.db.UpdateIf(ctx, may, "transfer alias", func(c *db.Tx) error {
@@ -141,7 +141,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 			return err
 		}
 		now := s.db.Now()
-		c.LockText("alias name", a.Name)                     // who asks for the name meanwhile waits and finds it kept
+		c.LockText("alias name", a.Name)                     // an account that asks for the name meanwhile waits and finds it kept
 		c.Do(`DELETE FROM tunnels WHERE alias_id = ?`, a.ID) // before aliases: the order of locks
 		if a, err = ownAliasForUpdate(c, who, name); err != nil {
 			return err

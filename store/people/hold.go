@@ -5,13 +5,13 @@ import (
 	"relay/store/db"
 )
 
-// Who reads a row to decide what to write locks the row first, and reads it again once it has the
-// lock: otherwise two operations at once decide by the same old state, and one of them undoes
-// the other. SQLite has one writer and needs none of this; on Postgres each function below takes the lock and
+// An operation that decides by a row what to write locks the row first, and then reads it again:
+// otherwise two operations at once decide by the same old state, and one of them undoes the other.
+// SQLite has one writer and needs none of this; on Postgres each function below takes the lock and
 // then reads. Rows are locked in one order everywhere: nodes, accounts, tunnels, aliases, events,
 // attempts, queue.
 
-// LockAlias locks an alias: its settings and owner, and who else may use it, stay as they are.
+// LockAlias locks an alias: its settings, owner and members stay as they are.
 func LockAlias(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM aliases WHERE id = ?`, id)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // IdempotencyLife is how long the answer of a call is kept.
-const IdempotencyLife = 24 * time.Hour // how long an answer is kept
+const IdempotencyLife = 24 * time.Hour
 
 // callEnd is the answer of a call; status 0 = none, the call may be made again.
 type callEnd struct {

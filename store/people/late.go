@@ -41,14 +41,14 @@ type lateFunc func(*db.Tx) error
 func (f lateFunc) write(c *db.Tx) error { return f(c) }
 
 const (
-	lateBatch    = 200    // writes in one transaction
-	lateInterval = 10_000 // keys for which the time of the last write is remembered
+	lateBatch = 200    // writes in one transaction
+	lateKeys  = 10_000 // for which putOnce remembers the time of the last write
 )
 
 // lateWrites holds late writes until they are written, which happens each second. A bounded number
 // waits, and what does not fit is lost. Safe for concurrent use.
 type lateWrites struct {
-	writing sync.Mutex // held by who writes some of them
+	writing sync.Mutex // held while some of them are written
 
 	mu      sync.Mutex
 	waiting map[lateKey]lateWrite
@@ -88,7 +88,7 @@ func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc)
 	if last, known := l.last[of]; known && now.Sub(last) < interval {
 		return
 	}
-	if l.last == nil || len(l.last) >= lateInterval {
+	if l.last == nil || len(l.last) >= lateKeys {
 		l.last = map[lateKey]time.Time{}
 	}
 	l.last[of] = now
