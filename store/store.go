@@ -141,7 +141,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	})
 	s.db.Away, s.db.Finish = s.away, s.finish
 	s.clusterStore = cluster.New(s.db, cluster.Options{
-		Log: o.Log, DataDir: o.DataDir, NodeName: o.NodeName, Version: o.Version, CorrectClock: o.Now == nil || o.CorrectNow, Origin: people.NewSecret(""),
+		Log: o.Log, DataDir: o.DataDir, NodeName: o.NodeName, Version: o.Version, CorrectClock: o.Now == nil || o.CorrectNow,
 		SpoolSteps: s.spool.Waiting.Load, Heard: s.heardStorage, Lost: s.storage.hearFrom, Go: s.wait.Go,
 	})
 	s.eventStore = events.New(s.db, o.Log, s.spool, o.MaxShareAge)

@@ -111,9 +111,9 @@ func (s *Store) writeRevisions(c *db.Tx) (written RevisionMark, err error) {
 			event = n.Event
 		}
 		if c.Err == nil {
-			written.at, written.origin = db.Micros(s.db.Now()), s.opt.Origin
+			written.at, written.origin = db.Micros(s.db.Now()), s.origin
 			c.Err = c.Row(`INSERT INTO revisions (at, origin, kind, alias_id, event_id, n, account_id, credential) VALUES (?, ?, ?, ?, ?, ?, ?, ?) RETURNING id`,
-				written.at, s.opt.Origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential).Scan(&written.ID)
+				written.at, s.origin, string(n.Kind), n.Alias, event, n.N, n.Account, n.Credential).Scan(&written.ID)
 		}
 	}
 	return written, c.Err
@@ -189,7 +189,7 @@ func (s *Store) PollRevisions(ctx context.Context, last RevisionMark) RevisionMa
 				r.Event = *r.event
 			}
 			switch {
-			case r.origin == s.opt.Origin:
+			case r.origin == s.origin:
 			case s.opt.Heard(r.Kind, r.ID, r.Credential):
 			default:
 				foreign = append(foreign, r.Change)

@@ -11,6 +11,7 @@ import (
 
 	"relay"
 	"relay/store/db"
+	"relay/store/people"
 )
 
 // Options say how the node is called and what it has to know of the rest of the store.
@@ -22,8 +23,6 @@ type Options struct {
 	NodeName, Version string
 	// CorrectClock corrects the clock by that of Postgres.
 	CorrectClock bool
-	// Origin names this process in revisions.
-	Origin string
 	// SpoolSteps is how many steps wait in the spool of this node.
 	SpoolSteps func() int64
 	// Heard gets a revision of another process that only the store itself has to know; it reports
@@ -39,6 +38,7 @@ type Store struct {
 	db            *db.DB
 	log           *slog.Logger
 	opt           Options
+	origin        string                       // names this process in revisions
 	written       atomic.Pointer[RevisionMark] // the newest one that this process has written; nil = none
 	membership    membership
 	leases        leases
@@ -51,7 +51,7 @@ type Store struct {
 
 // New makes the process known to itself; it joins the nodes by Join.
 func New(db *db.DB, o Options) *Store {
-	s := &Store{db: db, log: o.Log, opt: o}
+	s := &Store{db: db, log: o.Log, opt: o, origin: people.NewSecret("")}
 	s.outbox.start()
 	s.notices.init()
 	return s
@@ -74,7 +74,7 @@ func (s *Store) SetFeed(publish func([]relay.Change)) { s.outbox.serve(publish) 
 func (s *Store) RevisionsWritten() <-chan struct{} { return s.notices.poll }
 
 // ProcessName names this process in revisions.
-func (s *Store) ProcessName() string { return s.opt.Origin }
+func (s *Store) ProcessName() string { return s.origin }
 
 // CloseNode passes on what still waits to be published, and closes the connection of the beat.
 func (s *Store) CloseNode() error {

@@ -125,7 +125,7 @@ func parseChange(word string) (c relay.Change, ok bool) {
 
 // tellNodes tells the other nodes of changes that were committed here.
 func (s *Store) tellNodes(changes []relay.Change) {
-	if s.db.Dialect.SeveralNodes() && s.HasOtherNodes() {
+	if s.HasOtherNodes() {
 		s.notices.tell(changes)
 	}
 }
