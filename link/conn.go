@@ -227,7 +227,9 @@ type Request struct {
 func NewRequest(req *ssh.Request) *Request {
 	own := *req
 	req.WantReply = false
-	return &Request{Type: own.Type, Payload: own.Payload, WantReply: own.WantReply, req: &own}
+	r := &Request{Type: own.Type, Payload: own.Payload, WantReply: own.WantReply, req: &own}
+	own.Payload = nil // so that a caller who drops r.Payload frees it
+	return r
 }
 
 // Reply answers the request, if it wants that. The first call counts. It may wait for the socket.
