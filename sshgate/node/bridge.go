@@ -48,7 +48,7 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if b.came <= m.Sent {
-			b.ended = m.Sent
+			b.ended = max(b.ended, m.Sent) // that of an earlier request may come after it
 			b.unuse()
 		}
 	}

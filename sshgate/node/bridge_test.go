@@ -1,0 +1,42 @@
+package node
+
+import (
+	"testing"
+
+	"relay"
+	"relay/link"
+)
+
+// slots is a tunnel that counts the slots in use.
+type slots struct {
+	Tunnel
+	used int
+}
+
+func (s *slots) Acquire(<-chan struct{}) (release func(), err *relay.Error) {
+	s.used++
+	return func() { s.used-- }, nil
+}
+
+// TestParkedOutOfOrder: the other node sends each parked@relay from a goroutine of its own. If that of a
+// request came after that of the next one, the bytes of the next one took a slot that nothing gave back
+// before the end of the channel.
+func TestParkedOutOfOrder(t *testing.T) {
+	t.Parallel()
+	tunnel := &slots{}
+	b := &bridge{tunnel: tunnel, remote: &link.Channel{}}
+	parkedAt := func(sent uint64) {
+		b.request(nil, &link.Request{Type: parkedRequest, Payload: link.Marshal(parked{sent})})
+	}
+	if !b.use(100) || tunnel.used != 1 {
+		t.Fatalf("a request uses %d slots", tunnel.used)
+	}
+	parkedAt(150)
+	parkedAt(100)
+	if !b.use(50) || tunnel.used != 0 {
+		t.Errorf("a request that has ended uses %d slots", tunnel.used)
+	}
+	if !b.use(1) || tunnel.used != 1 {
+		t.Errorf("the next request uses %d slots", tunnel.used)
+	}
+}
