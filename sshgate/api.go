@@ -22,9 +22,9 @@ const apiSubsystem = "relay-api"
 const apiInput, apiOutput = 4 << 10, 8 << 10
 
 // serveAPI serves the API on the channel of the session until the peer closes the channel
-// or the session is to end. net/http needs a connection with deadlines, which an SSH channel
-// does not have, so it gets one end of a pipe, and two goroutines copy between the other end
-// and the channel.
+// or the session is to end. net/http gets one end of a pipe, and two goroutines copy between the
+// other end and the channel: readInput has read the first bytes of the channel already, and
+// copyToAPI does not hand its EOF on.
 func (s *session) serveAPI() int {
 	theirs, srv, served := s.startAPI()
 	written := make(chan struct{})
@@ -130,19 +130,7 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 // the channel.
 func (s *session) copyFromAPI(from net.Conn) {
 	defer from.Close()
-	buf := make([]byte, apiOutput)
-	for {
-		n, err := from.Read(buf)
-		if err != nil {
-			return
-		}
-		stalled := time.AfterFunc(s.c.srv.o.StallTimeout, func() { s.Stop(cli.ExitFailure) })
-		_, err = s.ch.Write(buf[:n])
-		stalled.Stop()
-		if err != nil {
-			return
-		}
-	}
+	_, _ = io.CopyBuffer(commandOutput{s, s.ch}, from, make([]byte, apiOutput))
 }
 
 // timedBody is a request body that removes the read deadline of the connection at its end.
