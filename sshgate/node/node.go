@@ -81,7 +81,6 @@ const (
 // of the struct fields.
 const (
 	tunnelChannel    = "relay-tunnel@relay" // channel: one connection to the local server of a tunnel
-	aliveRequest     = "ping@relay"         // global, want_reply
 	wakeRequest      = "wake-queue@relay"   // global
 	takenOverRequest = "taken-over@relay"   // global
 	endRequest       = "end@relay"          // channel, owner to ingress: what comes after the last byte

@@ -117,7 +117,7 @@ func (n *Links) request(req *link.Request) {
 			t.TakenOver(record.SafeTextMax(taken.Reason, 200))
 		}
 	}
-	_ = req.Reply(req.Type == aliveRequest, nil)
+	_ = req.Reply(false, nil) // also an answer to a ping
 }
 
 // tunnel returns a tunnel of this node; nil = there is none of this id.
