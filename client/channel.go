@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"relay/link"
-
 	"relay"
+	"relay/link"
 )
 
 // maxChannels is how many channels of one connection may be open at the same time.

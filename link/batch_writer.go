@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// BatchWriter makes fewer system calls of many small writes. An SSH connection carries
+// batchWriter makes fewer system calls of many small writes. An SSH connection carries
 // many channels and writes each packet by itself; with 16 requests at a time on it, a
-// BatchWriter saves a tenth of the CPU of the client and a twentieth of the server's.
+// batchWriter saves a tenth of the CPU of the client and a twentieth of the server's.
 //
 // Write copies and returns, and a goroutine, which lives only while there is something to
 // write, writes what has come meanwhile. So the error of a write is returned by a later
 // one, as it is by x/crypto anyway. The methods may be called concurrently.
-type BatchWriter struct {
+type batchWriter struct {
 	w io.WriteCloser
 
 	mu      sync.Mutex
@@ -35,15 +35,15 @@ var batchBuffers = sync.Pool{New: func() any { return new([batchSize]byte) }}
 // flushTime is how long what was written before Close may take to leave.
 const flushTime = 200 * time.Millisecond
 
-// NewBatchWriter returns a BatchWriter that writes to w.
-func NewBatchWriter(w io.WriteCloser) *BatchWriter {
-	b := &BatchWriter{w: w}
+// newBatchWriter returns a batchWriter that writes to w.
+func newBatchWriter(w io.WriteCloser) *batchWriter {
+	b := &batchWriter{w: w}
 	b.changed.L = &b.mu
 	return b
 }
 
 // Write takes all of p or nothing. It waits while too much is waiting already.
-func (b *BatchWriter) Write(p []byte) (int, error) {
+func (b *batchWriter) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.err == nil && len(b.out) > 0 && len(b.out)+len(p) > batchSize {
@@ -63,7 +63,7 @@ func (b *BatchWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func (b *BatchWriter) flush() {
+func (b *batchWriter) flush() {
 	runtime.Gosched() // goroutines that are ready to run may write too
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -91,7 +91,7 @@ func (b *BatchWriter) flush() {
 
 // Close closes w once what was written before has left, at the latest after flushTime. It
 // does not wait for that; Wait does.
-func (b *BatchWriter) Close() error {
+func (b *batchWriter) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.err = net.ErrClosed
@@ -104,7 +104,7 @@ func (b *BatchWriter) Close() error {
 }
 
 // Wait waits after Close until w is closed.
-func (b *BatchWriter) Wait() {
+func (b *batchWriter) Wait() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for b.writing {

@@ -1,4 +1,4 @@
-package link_test
+package link
 
 import (
 	"bytes"
@@ -9,8 +9,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"relay/link"
 )
 
 // slowWriter takes a write when it is told to.
@@ -55,7 +53,7 @@ func write(t *testing.T, w io.Writer, text string) {
 func TestBatchWriterJoinsWrites(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()
-	b := link.NewBatchWriter(w)
+	b := newBatchWriter(w)
 	write(t, b, "first ")
 	if got := <-w.began; string(got) != "first " {
 		t.Fatalf("%q was written", got)
@@ -81,7 +79,7 @@ func TestBatchWriterIsBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		w := newSlowWriter()
-		b := link.NewBatchWriter(w)
+		b := newBatchWriter(w)
 		piece := strings.Repeat("x", 32<<10)
 		write(t, b, piece)
 		<-w.began
@@ -118,7 +116,7 @@ func TestBatchWriterCloses(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				w := newSlowWriter()
-				b := link.NewBatchWriter(w)
+				b := newBatchWriter(w)
 				write(t, b, "goodbye")
 				_ = b.Close()
 				if _, err := io.WriteString(b, "late"); !errors.Is(err, net.ErrClosed) {
@@ -145,7 +143,7 @@ func TestBatchWriterCloses(t *testing.T) {
 func TestBatchWriterReportsErrors(t *testing.T) {
 	t.Parallel()
 	w := newSlowWriter()
-	b := link.NewBatchWriter(w)
+	b := newBatchWriter(w)
 	write(t, b, "lost")
 	<-w.began
 	write(t, b, "lost too")

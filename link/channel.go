@@ -17,17 +17,17 @@ import (
 // ErrLost is the error of a connection that has ended, and of its channels.
 var ErrLost = errors.New("the connection was lost")
 
-// EOFMeans is what the end of a channel means of which its peer has said nothing else.
+// EOFMeans is the meaning of an EOF on a channel whose peer has not said how it ends.
 type EOFMeans uint8
 
-// The meanings of an end without a word.
+// The meanings of such an EOF.
 const (
 	// EOFEnds: the peer has ended its side.
 	EOFEnds EOFMeans = iota
-	// EOFUnlessLost: the peer has ended its side, unless the whole connection is ending: one that
-	// dies ends its channels just as a peer does.
+	// EOFUnlessLost: the peer has ended its side, unless the whole connection is ending: x/crypto
+	// then ends its channels as a peer does.
 	EOFUnlessLost
-	// EOFLost: the connection is ending. The peer says of each other end how it came.
+	// EOFLost: the connection is ending. Before any other end the peer says how the channel ends.
 	EOFLost
 )
 
@@ -97,9 +97,7 @@ func (c *Conn) newChannel(ch ssh.Channel, reqs <-chan *ssh.Request, o ChannelOpt
 	if counted {
 		c.channels.opened()
 	}
-	if !c.Go("channel requests", func() { h.requests(reqs) }) {
-		go h.requests(reqs) // the connection has just ended, and with it reqs
-	}
+	c.take("channel requests", func() { h.requests(reqs) })
 	if o.Guarded {
 		c.Go("channel guard", func() { c.guard(&h.ch, h.ended) })
 	}
@@ -127,7 +125,7 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 
 // request serves one request. A panic ends the connection, and what follows is taken all the same.
 func (h *Channel) request(r *Request) {
-	defer h.conn.recovered("channel request")
+	defer h.conn.Recovered("channel request")
 	if h.o.Request != nil {
 		h.o.Request(h, r)
 	}
@@ -265,7 +263,7 @@ func (h *Channel) Close() error {
 		h.reads.close()
 		h.writes.deadline.stop()
 		h.conn.work.Go(func() { // it waits where the socket is stuck
-			defer h.conn.recovered("channel close")
+			defer h.conn.Recovered("channel close")
 			_ = h.ch.Close()
 			// What the peer sends all the same must not wait here for its CLOSE. The window is
 			// not opened again.

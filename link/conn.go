@@ -124,7 +124,7 @@ func (c *Conn) Go(where string, f func()) bool {
 	}
 	c.work.Go(func() {
 		defer c.calls.done()
-		defer c.recovered(where)
+		defer c.Recovered(where)
 		f()
 	})
 	return true
@@ -136,27 +136,21 @@ func (c *Conn) Run(where string, f func()) bool {
 		return false
 	}
 	defer c.calls.done()
-	defer c.recovered(where)
+	defer c.Recovered(where)
 	f()
 	return true
 }
 
-// Recovered is deferred in what runs for the connection in a goroutine of somebody else: a panic
-// ends its connection and no other.
+// Recovered is deferred in each function that runs for the connection: a panic ends its connection
+// and no other.
 func (c *Conn) Recovered(where string) {
 	if v := recover(); v != nil {
 		c.panicked(where, v)
 	}
 }
 
-func (c *Conn) recovered(where string) {
-	if v := recover(); v != nil {
-		c.panicked(where, v)
-	}
-}
-
 func (c *Conn) panicked(where string, v any) {
-	c.Log().Error("panic in the ssh server", "where", where, "panic", v, "stack", string(debug.Stack()))
+	c.Log().Error("panic in an ssh connection", "where", where, "panic", v, "stack", string(debug.Stack()))
 	_ = c.Close()
 }
 
@@ -170,7 +164,7 @@ func (c *Conn) end() {
 		defer close(c.done)
 		defer c.o.Gone()
 		defer func() { time.AfterFunc(drainAfter, c.drain) }()
-		defer c.recovered("end")
+		defer c.Recovered("end")
 		c.o.Ended()
 		c.calls.wait(EndTime)
 	}()
@@ -222,8 +216,8 @@ type Request struct {
 	req *ssh.Request
 }
 
-// NewRequest takes a global request over from whoever x/crypto has given it to: the reply is no
-// longer theirs to give.
+// NewRequest takes a global request over from the code that got it of x/crypto, which can no longer
+// reply to it.
 func NewRequest(req *ssh.Request) *Request {
 	own := *req
 	req.WantReply = false
@@ -267,7 +261,7 @@ type Offer struct {
 	open ssh.NewChannel
 }
 
-// Offer wraps an open that somebody else has got from x/crypto.
+// Offer wraps an open that other code has got from x/crypto.
 func (c *Conn) Offer(open ssh.NewChannel) *Offer { return &Offer{c, open} }
 
 // Conn returns the connection of the channel.

@@ -14,7 +14,7 @@ type deadline struct {
 	closed bool          // passed is closed
 }
 
-// set sets the deadline, also for who waits already; the zero time is none.
+// set sets the deadline, also of calls that wait already; the zero time is none.
 func (d *deadline) set(at time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// guardedReads is a channel that several may read: who serves a Read, who discards what comes
-// after Close, and Conn.guard.
+// guardedReads is a channel with several readers: Channel.Read, Channel.Close, which discards
+// what still comes, and Conn.guard.
 type guardedReads struct {
 	ssh.Channel
 	// reading is held while x/crypto reads: at the end of a channel it wakes one reader only, and

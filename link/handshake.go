@@ -14,8 +14,8 @@ func (c *Conn) Connect(ctx context.Context, addr string, config *ssh.ClientConfi
 	})
 }
 
-// Accept makes the handshake of a server, and is otherwise like Connect. Who has logged in is in
-// what it returns.
+// Accept makes the handshake of a server, and is otherwise like Connect. It returns the connection of
+// x/crypto, which names the user.
 func (c *Conn) Accept(ctx context.Context, config *ssh.ServerConfig) (*ssh.ServerConn, error) {
 	var server *ssh.ServerConn
 	config.PreAuthConnCallback = c.Handshaking
@@ -79,7 +79,7 @@ func (c *Conn) takeRequests(requests <-chan *ssh.Request) {
 			continue
 		}
 		func() {
-			defer c.recovered("request")
+			defer c.Recovered("request")
 			c.o.Request(r)
 		}()
 	}

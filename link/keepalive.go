@@ -53,9 +53,6 @@ func (c *Conn) stopKeepalive() {
 	}
 }
 
-// Stale reports whether the peer is silent.
-func (c *Conn) Stale() bool { return c.pulse.stale.Load() }
-
 // WithStale calls f with the state, which does not change meanwhile.
 func (c *Conn) WithStale(f func(stale bool)) {
 	c.pulse.state.Lock()

@@ -33,7 +33,7 @@ type Socket struct {
 	reads   atomic.Int64  // how often somebody began to
 	stall   time.Duration // for a write that makes no progress; 0 = no limit
 	linger  atomic.Bool   // there is a session, which is told why it ends
-	out     *BatchWriter  // to send
+	out     *batchWriter  // to send
 
 	said  []byte // of our version: already sent, so x/crypto's is dropped
 	ahead []byte // of the peer: read by ExchangeVersions, not yet by x/crypto
@@ -49,7 +49,7 @@ const (
 func newSocket(tcp net.Conn, stall, userTimeout time.Duration) *Socket {
 	s := &Socket{Conn: tcp, start: time.Now(), stall: stall, onHeard: func() {}, onLost: func() {}, onClose: func() {}}
 	s.ack, s.unread = tune(sockets.KernelConn(tcp), userTimeout)
-	s.out = NewBatchWriter(sender{s})
+	s.out = newBatchWriter(sender{s})
 	return s
 }
 
