@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -200,6 +201,45 @@ func TestMovingRelayGetsTheNextConnectionFirst(t *testing.T) {
 		if err := run.stop(t); err != nil {
 			t.Error(err)
 		}
+		synctest.Wait()
+	})
+}
+
+// TestMoveLosesNoRequestOfTheLog: a request that came behind the notice of a move, before that was handled, was
+// not logged: the next connection asks for what follows it.
+func TestMoveLosesNoRequestOfTheLog(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, lines, _ := inMemory(t)
+		ended, streams := make(chan struct{}), 0
+		d.api.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+			streams++
+			_, _ = fmt.Fprintf(w, "id: s%d\n\n", streams)
+			_ = http.NewResponseController(w).Flush()
+			if streams == 1 {
+				<-ended
+				_, _ = io.WriteString(w, `id: s2
+event: attempt
+data: {"eventId":"evt_1","alias":"stripe-dev","event":{"id":"evt_1","alias":"stripe-dev"},"attempt":{"number":1,"kind":"original","state":"delivered"}}
+
+`)
+				_ = http.NewResponseController(w).Flush()
+			}
+			<-r.Context().Done()
+		})
+		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+		got(t, "ready", run.ready)
+		first, line := <-d.conns, <-lines
+		for len(run.messages) < cap(run.messages) { // so that the notice is not handled yet
+			run.messages <- &Message{}
+		}
+		first.notify(relay.Notice{Kind: relay.NoticeMoving})
+		synctest.Wait()
+		close(ended)
+		synctest.Wait()
+		for got(t, "the request", run.messages).Type != TypeRequest {
+		}
+		_ = line.Close()
+		_ = run.stop(t)
 		synctest.Wait()
 	})
 }

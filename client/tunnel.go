@@ -99,7 +99,12 @@ func (t *tunnel) run(ctx context.Context) error {
 		t.up.tunnel.Store(nil)
 		stop()
 		if errors.Is(err, errMoving) {
-			<-logEnded // the next connection goes on with the log
+			<-logEnded // the next connection goes on with the log, behind what has come
+			for len(t.messages) > 0 {
+				if m := <-t.messages; m != nil && (m.Type == TypeRequest || m.Type == TypeMissed) {
+					_ = t.handle(alive, m)
+				}
+			}
 			t.up.leaving.Go(func() {
 				<-lost.Done()
 				end()
