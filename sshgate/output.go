@@ -12,8 +12,8 @@ import (
 // outputPiece is how many bytes of a command's output are written at once.
 const outputPiece = 32 << 10
 
-// commandOutput writes the output of a command, or of the API. A peer that takes nothing for StallTimeout loses the
-// session; then the write returns, and with it goes what the command holds: what still waits
+// commandOutput writes the output of a command, or of the API. A peer that takes nothing for
+// StallTimeout loses the session; then the write returns, and the command ends. What still waits
 // for the peer, until the connection ends, is one piece.
 type commandOutput struct {
 	s  *session
