@@ -23,6 +23,7 @@ const (
 	pendingBytes   = 1 << 20                // of the items that wait for one viewer, but for one larger item
 	waitingChanges = 5_000                  // of all aliases
 	roundsAtOnce   = 8                      // aliases that are read and encoded at the same time
+	accountRounds  = roundsAtOnce / 2       // of these, aliases of one owner
 	unseenAliases  = 10_000                 // of which it is known that nobody saw a change
 	accountViewers = 256                    // viewers of one account
 	readTimeout    = 10 * time.Second       // for what is read together
@@ -73,9 +74,16 @@ type Feed struct {
 	count   int              // of the changes in waiting
 	unseen  map[int64]bool   // aliases with changes that nobody saw
 	tellers sync.WaitGroup
-	places  chan struct{}   // one for each alias that is read and encoded
-	ctx     context.Context // of Run; nil = it does not run
-	closed  error           // what viewers get since Close; nil = open
+	places  chan struct{}    // one for each alias that is read and encoded
+	shares  map[int64]*share // owner -> share, while a goroutine uses it
+	ctx     context.Context  // of Run; nil = it does not run
+	closed  error            // what viewers get since Close; nil = open
+}
+
+// share is the part of the places that the aliases of one owner may take.
+type share struct {
+	places  chan struct{}
+	tellers int // goroutines that use it
 }
 
 // queue has the changes of one alias that wait.
@@ -97,7 +105,7 @@ func New(o Options) *Feed {
 	boot := strconv.FormatInt(time.Now().UnixNano(), 36)
 	return &Feed{
 		Options: o, boot: boot, viewers: map[*viewer]bool{}, waiting: map[int64]*queue{}, unseen: map[int64]bool{},
-		places: make(chan struct{}, roundsAtOnce),
+		places: make(chan struct{}, roundsAtOnce), shares: map[int64]*share{},
 	}
 }
 
@@ -188,7 +196,13 @@ func (f *Feed) start(alias int64) {
 		return
 	}
 	f.tellers.Go(func() {
-		for f.tell(ctx, alias) {
+		var owner int64
+		if a := f.Alias(alias); a != nil {
+			owner = a.Owner
+		}
+		own := f.joinShare(owner)
+		defer f.leaveShare(owner)
+		for f.tell(ctx, alias, own) {
 			select {
 			case <-time.After(roundPause):
 			case <-ctx.Done():
@@ -197,15 +211,38 @@ func (f *Feed) start(alias int64) {
 	})
 }
 
-// tell tells the changes of an alias that wait, when it has a place to do so. It returns false when there
-// were none, or ctx has ended.
-func (f *Feed) tell(ctx context.Context, alias int64) bool {
-	select {
-	case f.places <- struct{}{}:
-	case <-ctx.Done():
-		return false
+// joinShare returns the places of the share of an owner, for use until leaveShare.
+func (f *Feed) joinShare(owner int64) chan struct{} {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.shares[owner]
+	if s == nil {
+		s = &share{places: make(chan struct{}, accountRounds)}
+		f.shares[owner] = s
 	}
-	defer func() { <-f.places }()
+	s.tellers++
+	return s.places
+}
+
+func (f *Feed) leaveShare(owner int64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.shares[owner].tellers--; f.shares[owner].tellers == 0 {
+		delete(f.shares, owner)
+	}
+}
+
+// tell tells the changes of an alias that wait, when it has a place among those of its owner, own, and one
+// of all. It returns false when there were none, or ctx has ended.
+func (f *Feed) tell(ctx context.Context, alias int64, own chan struct{}) bool {
+	for _, places := range []chan struct{}{own, f.places} {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		case <-ctx.Done():
+			return false
+		}
+	}
 	if ctx.Err() != nil {
 		return false
 	}
