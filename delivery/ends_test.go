@@ -218,3 +218,21 @@ func TestAnswerBegunWithNothingTaken(t *testing.T) {
 		}
 	}
 }
+
+// The rest of a request was not read if the local server had answered before it took a byte of it,
+// and the channel ended while the answer was stored: the event stayed incomplete.
+func TestWholeAnswerWithNothingTaken(t *testing.T) {
+	raw := strings.Replace(post, "Length: 5", "Length: 10", 1)
+	run(t, func(l *local) { l.Write(ok); l.hang() }, func(b *fixture) {
+		c, done := b.begin(raw)
+		time.Sleep(time.Second)
+		b.tun.set(func() { b.tun.channels[0].up.finish(io.ErrUnexpectedEOF) })
+		time.Sleep(3 * time.Second)
+		c.in.write([]byte("world"))
+		b.want("code", code(<-done), "")
+		b.want("answer", c.answer(), ok)
+		e := b.event()
+		b.want("request", words(e.State, e.Request.Body.State, string(e.Request.Body.Data)),
+			words(relay.StateDelivered, relay.BodyComplete, "helloworld"))
+	}, func(b *fixture) { b.tun.window, b.s.delay = -1, 2*time.Second })
+}

@@ -61,7 +61,7 @@ func (x *run) store() error {
 	for {
 		select {
 		case u := <-x.send.done:
-			x.join(u)
+			x.joinOn(u)
 		case <-pending(x.accept):
 			if err := x.onAccept(); err != nil {
 				return err
