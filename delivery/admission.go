@@ -113,6 +113,16 @@ func (d *Delivery) mayReject(st *registry.Alias) bool {
 	return true
 }
 
+// keepRejected reports whether one more refused request of an alias may be stored, and counts it.
+func (d *Delivery) keepRejected(alias int64) bool {
+	st := d.registry.ByID(alias)
+	if st == nil || !d.mayReject(st) {
+		return false
+	}
+	d.counters.rejected.Inc()
+	return true
+}
+
 func (d *Delivery) reject(st *registry.Alias, in *relay.Inbound, why *relay.Error) {
 	if !d.mayReject(st) {
 		return

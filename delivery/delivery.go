@@ -124,7 +124,7 @@ func New(opt Options) *Delivery {
 	d.cut, d.endCut = context.WithCancel(context.Background())
 	d.exchanges = exchange.Options{
 		Bodies: opt.Store, Budget: opt.Budget, Log: opt.Log, Cut: d.cut, Base: d.base,
-		MaxHead: opt.MaxHead, MaxBody: opt.MaxBody, MaxResponseCapture: opt.MaxResponseCapture,
+		KeepRejected: d.keepRejected, MaxHead: opt.MaxHead, MaxBody: opt.MaxBody, MaxResponseCapture: opt.MaxResponseCapture,
 	}
 	d.registry = registry.New(registry.Options{
 		Store: opt.Store, Log: opt.Log, Remote: opt.Remote, Background: d.background, Base: d.base,

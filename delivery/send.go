@@ -29,6 +29,7 @@ type job struct {
 	slot       limiter.Slot
 	hasSlot    bool
 	endUpgrade func() // gives back the place of a connection that may be upgraded; nil = none is taken
+	conn       conn   // the channel in use
 	clientSlow bool   // the client of a tunnel at another node lives, but did not answer in time
 	queueBytes int64  // reserved in the queue for the request
 }
@@ -38,13 +39,6 @@ func (d *Delivery) newJob(st *registry.Alias, alias *relay.Alias, q *exchange.Re
 	q.ResponseTimeout = d.opt.ResponseTimeout
 	if t := alias.Settings.ResponseTimeout; t != nil {
 		q.ResponseTimeout = *t
-	}
-	q.KeepRejected = func() bool {
-		if !d.mayReject(st) {
-			return false
-		}
-		d.counters.rejected.Inc()
-		return true
 	}
 	d.underWay.add(q.Ref())
 	return &job{d: d, st: st, alias: alias, q: q, caller: caller, journal: d.store}
@@ -196,7 +190,8 @@ func (j *job) open(fresh bool) (*conn, *relay.Error) {
 		return nil, relay.ErrNotSent // another node may have claimed it
 	}
 	l.Begin()
-	return &conn{Channel: l, j: j}, nil
+	j.conn = conn{Channel: l, j: j} // nothing uses one that was not taken any more
+	return &j.conn, nil
 }
 
 // conn is the channel of a request, with its slot, as an exchange uses it.

@@ -184,7 +184,7 @@ func (x *run) refuse() Result {
 			state, blocker = relay.StateRejected, relay.BlockedRejected
 		}
 	}
-	if state == relay.StateRejected && !q.KeepRejected() {
+	if state == relay.StateRejected && !q.o.KeepRejected(q.Event.AliasID) {
 		return x.made(why, false)
 	}
 	if q.bodyNotSent() {

@@ -2,6 +2,7 @@ package exchange
 
 import (
 	"bytes"
+	"slices"
 	"time"
 
 	"relay"
@@ -71,7 +72,9 @@ func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	} else {
 		o.limit()
 	}
-	o.hold(h.Raw)
+	if o.reads() {
+		o.held = slices.Clip(h.Raw) // the record has it too: an append copies it
+	}
 }
 
 // isStream reports whether the answer may go on for as long as somebody takes it: nothing of it is

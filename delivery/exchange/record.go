@@ -251,7 +251,7 @@ func (r *recording) message(head []byte, framing relay.Framing, state string) re
 	if r.sum == nil {
 		b.SHA256 = sha256.Sum256(r.data)
 	} else {
-		r.sum.Sum(b.SHA256[:0])
+		copy(b.SHA256[:], r.sum.Sum(nil)) // not into m, which would be allocated then
 	}
 	return m
 }

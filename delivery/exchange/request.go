@@ -29,8 +29,6 @@ type Request struct {
 	// Grow, if not nil, reserves room in the queue for a request of size bytes in all. It returns
 	// false if there is none.
 	Grow func(size int64) bool
-	// KeepRejected reports whether one more refused request may be stored.
-	KeepRejected func() bool
 
 	o        *Options
 	began    time.Time
