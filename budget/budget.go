@@ -14,9 +14,10 @@ import (
 // Budget had no space. The channel was closed and its unread bytes were dropped.
 var ErrOver = errors.New("no buffer space for what the peer sent")
 
-// Budget bounds the memory for bytes that wait for a peer: what peers have sent and was not read
-// yet, such as the responses of fast local servers to slow callers, and answers that were built
-// for peers who do not take them. One account may use at most a quarter. A nil Budget bounds nothing. A Budget is safe for concurrent use.
+// Budget bounds the memory for bytes that wait for a peer: those that peers have sent and nobody has
+// read yet, such as the responses of fast local servers to slow callers, and answers that were built
+// for peers who do not take them. One account may use at most a quarter. A nil Budget bounds nothing.
+// A Budget is safe for concurrent use.
 type Budget struct {
 	limit, perAccount int64
 
@@ -118,9 +119,9 @@ type Hold struct {
 	held int64
 }
 
-// Set makes it n bytes. The error is overloaded when there is no space for them; what was held
-// before stays held then. More than an account may ever hold is taken for all that it may: a
-// large answer is built while the account holds nothing else.
+// Set makes it n bytes, but at most the share of an account: a large answer is built while the account
+// holds nothing else. The error is overloaded when there is no space for them; it then keeps the bytes
+// that it held before.
 func (h *Hold) Set(n int64) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()

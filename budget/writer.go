@@ -13,7 +13,7 @@ const freeAnswer = 64 << 10
 
 // Writer writes an answer that was built in memory. While the peer does not take it, its
 // bytes count in Budget; an answer for which there is no space is refused. What cuts a peer
-// who takes nothing is the writer below. An Writer sends the head with the first byte of
+// who takes nothing is the writer below. A Writer sends the head with the first byte of
 // the body. It is used by one goroutine; Close is called at the end.
 type Writer struct {
 	http.ResponseWriter
@@ -29,8 +29,8 @@ type Writer struct {
 	held    int64 // as it was asked for
 }
 
-// Hold reserves n bytes in all until the next Hold or Close, as Set of a Hold does: for what is
-// built, and held until the answer is written.
+// Hold reserves n bytes in all until the next Hold or Close, as Set of a Hold does: for an
+// answer that is built, and kept until it is written.
 func (a *Writer) Hold(n int64) error {
 	a.hold.Budget, a.hold.Account = a.Budget, a.Account
 	if err := a.hold.Set(n); err != nil {

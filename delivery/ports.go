@@ -9,9 +9,9 @@ import (
 )
 
 // Journal is the write path of the store. Steps of one event take effect in the
-// order in which they were handed over; a Finish never resolves before its Accept
+// order of the calls; a Finish never resolves before its Accept
 // and fails if that failed. No contexts: a step that was taken runs to its end.
-// What is handed over must not be changed afterwards. All methods return at once;
+// Arguments must not be changed afterwards. All methods return at once;
 // when the store's write queue is full, the ticket waits up to 2 s (a Chunk 10 s) for room and
 // then fails with store-unavailable.
 type Journal interface {

@@ -159,7 +159,7 @@ func (x *run) failedState() string {
 	case a.final != nil && a.state == relay.ResponseTruncated:
 		return relay.StateDelivered
 	case x.q.Queued && x.end.how == endUnreadable && errors.As(x.fault.Cause, &cause) && (cause.Code == relay.CodeStoreUnavailable || cause.Code == relay.CodeOverloaded):
-		a.final = nil // the store was away or busy, no part of the request is missing: it goes out again
+		a.final = nil // the store was unavailable or busy, and no part of the request is missing: it is sent again
 		return relay.StateInterrupted
 	}
 	a.final = nil

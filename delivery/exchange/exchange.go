@@ -3,8 +3,8 @@
 // from, and an answer that nobody waits for is treated as one that a caller reads: so a replay is
 // recorded as its original would be.
 //
-// One goroutine runs the exchange and reads the answer. A second one sends what the connection
-// does not take at once of the request. What both use is in the struct signals.
+// One goroutine runs the exchange and reads the answer. A second one sends the part of the request
+// that the connection does not take at once. The struct signals holds the state that both use.
 package exchange
 
 import (
@@ -80,11 +80,11 @@ type Options struct {
 }
 
 const (
-	storeWait              = 10 * time.Second      // for a step that stands between a caller and the answer
+	storeWait              = 10 * time.Second      // for a step before which the caller gets no answer
 	partWait               = 20 * time.Second      // for a part of a body: it may wait 10 s for room in the write queue
 	earlyAnswerWait        = 10 * time.Second      // for the rest of a request that was answered early
 	acceptDelay            = 20 * time.Millisecond // ADR 0034
-	firstWait              = 20 * time.Millisecond // for the first write, before it goes on in the second goroutine
+	firstWait              = 20 * time.Millisecond // for the first write, which the second goroutine then continues
 	lastWriteWait          = 10 * time.Millisecond // for a write that is about to return
 	lostWait               = 100 * time.Millisecond
 	slowAfter              = 100 * time.Millisecond

@@ -19,8 +19,8 @@ const (
 	streamCutWait = 800 * time.Millisecond
 )
 
-// output is the way of the answer to its reader: what is held until the journal has it, and how far
-// the reader still takes it. An answer without a reader is one whose reader has left.
+// output passes the answer to its reader. It holds bytes until their event is stored, and knows how far
+// the reader still takes them. An answer without a reader is treated as one whose reader has left.
 type output struct {
 	sink   Sink // nil = nobody reads
 	reader reader

@@ -15,7 +15,7 @@ import (
 	"relay/wire"
 )
 
-// Request is one request that goes to a local server, and what is recorded of it. It belongs to the
+// Request is one request to a local server, with its record. It belongs to the
 // goroutine that made it, and while Run runs to Run.
 type Request struct {
 	Event   *relay.Event  // not changed any more once it was given to the journal
@@ -45,14 +45,14 @@ type Request struct {
 	left      bool         // the caller takes no answer any more
 }
 
-// firstPiece is what goes out in the first write.
+// firstPiece holds the bytes of the first write.
 type firstPiece struct {
 	sentHead []byte  // the head as it is sent
 	first    []byte  // sentHead, and what is there of the body
 	piece    *[]byte // the buffer of first; nil = it has none of its own
 }
 
-// acceptance says how much of the event was handed over to the journal.
+// acceptance says how much of the event was given to the journal.
 type acceptance uint8
 
 const (
@@ -144,8 +144,8 @@ func (q *Request) SetHead(head []byte) {
 	q.sentHead = head
 }
 
-// Gather reads what goes out in the first write: the head as it is sent, and of the body what is
-// there already, up to maxFirstWrite in all.
+// Gather collects the bytes of the first write: the head as it is sent, and the bytes of the body that
+// have come already, up to maxFirstWrite in all.
 func (q *Request) Gather() {
 	q.first = q.sentHead
 	switch {
@@ -322,7 +322,7 @@ func (q *Request) ReadToEnd() {
 	if q.end.how != endOpen {
 		return
 	}
-	q.freePiece() // nothing of it goes out as it came
+	q.freePiece() // its bytes are not sent as they came
 	if q.caller.Buffered() == 0 && q.bodyNotSent() {
 		q.continued = true
 		if _, err := q.caller.Write([]byte(continueLine)); err != nil {

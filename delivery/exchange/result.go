@@ -24,7 +24,7 @@ type Result struct {
 	Recorded bool
 
 	Attempt  relay.Attempt // as it was recorded
-	Ended    bool          // the attempt has ended, and was handed over
+	Ended    bool          // the attempt has ended, and its end was given to the journal
 	Status   int           // of an answer of which the caller got all, as far as is known; else 0
 	Gone     bool          // the record says that the caller did not get the whole answer
 	Left     bool          // the caller takes no answer any more
@@ -149,7 +149,7 @@ func (x *run) callerLeft() bool {
 }
 
 // noteGone stores that the caller has left if that is seen only after the end of the attempt was
-// handed over: the last bytes of an answer go out after that. Only one goroutine may look at what
+// given to the journal: the last bytes of an answer go out after that. Only one goroutine may look at what
 // was read from the caller.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {

@@ -35,7 +35,7 @@ type run struct {
 	due   deadlines
 }
 
-// steps are what was handed over to the journal.
+// steps are the steps that were given to the journal.
 type steps struct {
 	accept, finish *relay.Ticket // accept is nil again once it has resolved
 	storeBy        time.Time     // when the event has to be stored, from the final head on
@@ -57,7 +57,7 @@ type deadlines struct {
 	leftAt       time.Time // when a caller was seen to have left before the final head
 }
 
-// Ways in which transfer ends, beside a fault.
+// Errors of transfer.
 var (
 	errFault    = errors.New("the exchange has failed") // run.fault says why
 	errUntaken  = errors.New("not one byte of the request was taken")

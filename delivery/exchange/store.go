@@ -36,8 +36,8 @@ func (x *run) sendAccept() {
 
 // sendFinish asks the journal to end the attempt, and to accept the event if that was not done.
 // event is the state of the event where that differs from the state of the attempt, else empty. Both
-// steps are prepared before the first one is handed over: the committer takes what waits at once,
-// and whatever runs between the two steps gives it the time to commit the first one alone.
+// steps are prepared before the journal gets the first one: the committer takes a waiting step at
+// once, so that work between the two would make it commit the first one alone.
 func (x *run) sendFinish(state string, why *relay.Error, event string) {
 	first := !x.q.Accepted()
 	if first {
@@ -51,7 +51,7 @@ func (x *run) sendFinish(state string, why *relay.Error, event string) {
 	x.finish = x.journal.Finish(x.q.Event.ID, &a, event)
 }
 
-// store hands over the end of an answer and waits until all is stored.
+// store gives the end of an answer to the journal and waits until all is stored.
 func (x *run) store() error {
 	x.at.end = time.Now()
 	x.amendWhole()
@@ -101,7 +101,7 @@ func (x *run) onFinish() error {
 	return nil
 }
 
-// storeLate ends an exchange of which the store has said nothing in time.
+// storeLate ends an exchange whose steps the store has neither stored nor refused in time.
 func (x *run) storeLate() error {
 	x.storeErr = ErrStoreTimeout
 	if x.answer.state != "" && x.out.sink != nil { // it may be stored yet, although the caller is told that it is not
@@ -197,8 +197,7 @@ func (x *run) joinSender() {
 	}
 }
 
-// awaitSender waits for the end of the sender, and stops it when enough comes first or the drain of
-// the relay is over.
+// awaitSender waits for the end of the sender, and stops it once enough fires or the drain is over.
 func (x *run) awaitSender(enough <-chan time.Time) {
 	for x.sending {
 		select {

@@ -174,7 +174,7 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		}
-		wait := retryPause // for rights that could not be read; nobody is cut off meanwhile
+		wait := retryPause // for rights that could not be read; the viewer stays subscribed
 		if err := v.learn(ctx); err != nil {
 			v.signal()
 		} else if items, early, err := v.take(); err != nil || len(items) > 0 {

@@ -42,7 +42,7 @@ const (
 	probeAfter       = 2 * time.Second // a peer not heard of for longer is probed by a fresh channel
 	probeAfterLazy   = 2500 * time.Millisecond
 
-	openTimeout = 1900 * time.Millisecond // for the answer to a channel open; what meets a silent tunnel is queued, and stored, after at most 2 s
+	openTimeout = 1900 * time.Millisecond // for the answer to a channel open: a request for a silent tunnel is queued and stored after at most 2 s
 	closeTime   = 50 * time.Millisecond   // given to the peer to close channels before another one is opened
 
 	// RetryAfter is when a caller may try again after a refusal for want of slots.

@@ -22,7 +22,7 @@ type Channels interface {
 	// Reduce closes idle channels, and keeps fewer from now on, if the client may have no descriptor
 	// left for another one. It reports whether that has happened just now.
 	Reduce() bool
-	// Refill opens what is missing of channels that are opened ahead.
+	// Refill opens channels ahead until there are enough.
 	Refill()
 	CloseIdle()
 	Close() // for good
@@ -33,7 +33,7 @@ type Channel interface {
 	relay.Conn
 	// Way says how the request got the channel: new, reused, or opened ahead.
 	Way() string
-	// Idled reports whether the channel has waited for the request: what is wrong with it may be old.
+	// Idled reports whether the channel was idle before the request: it may have ended before that came.
 	Idled() bool
 	// Reused reports whether the channel has carried another request before.
 	Reused() bool
