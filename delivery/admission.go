@@ -67,7 +67,7 @@ func (d *Delivery) markStoreHealthy(st *registry.Alias) {
 // stored. ok is false when the caller is to get the outcome at once.
 func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	d, q := j.d, j.q
-	q.ReadToEnd()
+	q.ReadToEnd(nil)
 	if whole, why := q.Whole(); !whole {
 		return j.outcome(j.spoilt(why)), false
 	}

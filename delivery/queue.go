@@ -39,8 +39,7 @@ func (j *job) enqueue() relay.Outcome {
 			queue.GiveBack(1, j.queueBytes)
 		}
 	}()
-	q.Grow = j.growReservation
-	q.ReadToEnd()
+	q.ReadToEnd(j.growReservation)
 	if whole, why := q.Whole(); !whole {
 		return j.outcome(j.spoilt(why))
 	}

@@ -287,6 +287,16 @@ func TestQueueLimits(t *testing.T) {
 			b.want("chunked", code(out), relay.CodeQueueFull)
 		}, func(b *fixture) { b.opt.QueueBytes = 2*size + 10 })
 	})
+	// A chunked body of which all had come with its head was not counted before it was queued.
+	t.Run("chunked", func(t *testing.T) {
+		const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
+		run(t, nil, func(b *fixture) {
+			out, _ := b.send(head + "3e8\r\n" + strings.Repeat("x", 1000) + "\r\n0\r\n\r\n")
+			b.want("too large", code(out), relay.CodeQueueFull)
+			out, _ = b.send(head + "5\r\nhello\r\n0\r\n\r\n")
+			b.want("small", code(out), "202")
+		}, func(b *fixture) { b.opt.QueueBytes = int64(len(head)) + 500 })
+	})
 	t.Run("seeded", func(t *testing.T) {
 		run(t, nil, func(b *fixture) {
 			b.send(numbered(1))

@@ -26,9 +26,6 @@ type Request struct {
 	Queued          bool
 	Admitted        time.Time     // when it was given a place on its tunnel
 	ResponseTimeout time.Duration // from the whole request to the first byte of the answer; 0 = no limit
-	// Grow, if not nil, reserves room in the queue for a request of size bytes in all. It returns
-	// false if there is none.
-	Grow func(size int64) bool
 
 	o        *Options
 	began    time.Time
@@ -246,8 +243,6 @@ func (q *Request) receive(p []byte) (n int, end requestEnd) {
 		return n, requestEnd{endMalformed, relay.AsError(e)}
 	case over || limit > 0 && size > limit:
 		return n, requestEnd{endTooLarge, ErrTooLarge(limit)}
-	case !q.grow():
-		return n, requestEnd{endQueueFull, ErrQueueFull()}
 	case whole:
 		q.caller.Unread(p[n:])
 		r.end()
@@ -259,10 +254,11 @@ func (q *Request) receive(p []byte) (n int, end requestEnd) {
 	return n, end
 }
 
-// grow reserves room in the queue for what has come. Without a reservation it reads nothing of the
-// event: the request is then sent, and the goroutine that answers may be changing the event.
-func (q *Request) grow() bool {
-	return q.Grow == nil || q.Grow(int64(len(q.Event.Request.Head))+q.rec.cost())
+// reserve ends a request for which grow, if there is one, finds no room in the queue.
+func (q *Request) reserve(grow func(size int64) bool) {
+	if grow != nil && (q.end.how == endOpen || q.end.how == endWhole) && !grow(int64(len(q.Event.Request.Head))+q.rec.cost()) {
+		q.end = requestEnd{endQueueFull, ErrQueueFull()}
+	}
 }
 
 // readError translates an error of the caller's connection into the end of the request.
@@ -317,9 +313,10 @@ const continueLine = "HTTP/1.1 100 Continue\r\n\r\n"
 
 // ReadToEnd reads the request to its end when no answer of the local server will come, so that the
 // event can be stored and sent later. A caller that waits for 100 Continue gets it from the relay,
-// which is not recorded as part of the answer.
-func (q *Request) ReadToEnd() {
-	if q.end.how != endOpen {
+// which is not recorded as part of the answer. grow, if not nil, reserves room in the queue for a request
+// of size bytes in all; it returns false if there is none.
+func (q *Request) ReadToEnd(grow func(size int64) bool) {
+	if q.reserve(grow); q.end.how != endOpen {
 		return
 	}
 	q.freePiece() // its bytes are not sent as they came
@@ -337,6 +334,7 @@ func (q *Request) ReadToEnd() {
 		if n > 0 {
 			n, q.end = q.receive((*b)[:n])
 			q.raw.Write((*b)[:n])
+			q.reserve(grow)
 		}
 		if err != nil && q.end.how == endOpen {
 			q.end = readError(err)
@@ -344,9 +342,6 @@ func (q *Request) ReadToEnd() {
 	}
 	if !stop() { // it is called in any case: Cut holds the caller until then
 		q.left = true
-	}
-	if q.end.how == endWhole && !q.grow() {
-		q.end = requestEnd{endQueueFull, ErrQueueFull()}
 	}
 }
 

@@ -238,7 +238,7 @@ func (x *run) readToEnd() {
 	q := x.q
 	x.send.awaiting100.Store(false)
 	if !x.sending {
-		q.ReadToEnd()
+		q.ReadToEnd(nil)
 		x.end = q.end
 		if q.left {
 			x.out.leave(readerLeft)
