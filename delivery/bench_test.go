@@ -112,8 +112,8 @@ func BenchmarkExchange(b *testing.B) {
 func TestExchangeAllocates(t *testing.T) {
 	for name, fresh := range map[string]bool{"reused": false, "fresh": true} {
 		one := benchExchange(t, fresh)
-		if n := testing.AllocsPerRun(200, one); n > 60 {
-			t.Errorf("%s: %v allocations an exchange, want at most 60", name, n)
+		if n := testing.AllocsPerRun(200, one); n > 40 {
+			t.Errorf("%s: %v allocations an exchange, want at most 40", name, n)
 		}
 	}
 }

@@ -77,6 +77,8 @@ type Options struct {
 	// Cut ends when the drain is over: exchanges end, and no caller is waited for any more. Base ends
 	// some time later: nothing waits for the store any more.
 	Cut, Base context.Context
+
+	timers sync.Pool // of stopped *time.Timer
 }
 
 const (

@@ -104,8 +104,10 @@ func newRun(ctx context.Context, q *Request, conn Conn, journal Journal, sink Si
 	}
 	x.answer.request, x.answer.maxHead = q.Head, q.o.MaxHead
 	x.answer.rec = recording{journal: journal, id: q.Event.ID, n: q.Attempt.N, limit: q.o.MaxResponseCapture, space: space, over: q.o.Base.Done()}
-	x.timer = time.NewTimer(time.Hour)
-	x.timer.Stop()
+	if x.timer, _ = q.o.timers.Get().(*time.Timer); x.timer == nil {
+		x.timer = time.NewTimer(time.Hour)
+		x.timer.Stop()
+	}
 	if conn != nil {
 		x.at.open = time.Now()
 		x.attempt.Connection = relay.ConnectionNew
@@ -118,6 +120,7 @@ func newRun(ctx context.Context, q *Request, conn Conn, journal Journal, sink Si
 
 func (x *run) release() {
 	x.timer.Stop()
+	x.q.o.timers.Put(x.timer)
 	x.out.space.release()
 	x.answer.rec.release()
 }
