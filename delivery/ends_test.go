@@ -231,6 +231,7 @@ func TestWholeAnswerWithNothingTaken(t *testing.T) {
 		c.in.write([]byte("world"))
 		b.want("code", code(<-done), "")
 		b.want("answer", c.answer(), ok)
+		time.Sleep(3 * time.Second) // until the end of the request is stored
 		e := b.event()
 		b.want("request", words(e.State, e.Request.Body.State, string(e.Request.Body.Data)),
 			words(relay.StateDelivered, relay.BodyComplete, "helloworld"))

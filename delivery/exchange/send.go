@@ -155,7 +155,7 @@ var errWriteFailed = errors.New("the connection takes no more")
 // sendStored sends a stored body, and stops once a write has failed. Where the request expects a
 // 100 Continue, it waits a second for one, and sends nothing if the final answer comes instead.
 func (s *sender) sendStored() requestEnd {
-	if s.proceed != nil && !s.failed {
+	if s.proceed != nil {
 		select {
 		case yes := <-s.proceed:
 			if !yes {
