@@ -2,6 +2,7 @@ package delivery_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,39 @@ func TestCallerGoneInsideStream(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What was on its way when the reader of a stream left may be all of it: the record has it whole,
+// also where the end came while the exchange waited for the store.
+func TestEndOfAStreamAfterItsReader(t *testing.T) {
+	const head = "HTTP/1.1 200 OK\r\n\r\n"
+	for name, c := range map[string]struct {
+		size  int           // of the body
+		end   time.Duration // from its last byte on
+		store time.Duration
+		want  string
+	}{
+		"at once":           {11, 0, 0, relay.ResponseComplete},
+		"a moment later":    {11, 50 * time.Millisecond, 0, relay.ResponseComplete},
+		"behind the store":  {3*relay.BodyPart + 11, 0, time.Second, relay.ResponseComplete},
+		"after a long time": {11, time.Second, 0, relay.ResponseCut},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, func(l *local) {
+				l.until("hello")
+				l.Write(head)
+				time.Sleep(3 * time.Second) // until the event is stored
+				l.Write(strings.Repeat("x", c.size))
+				time.Sleep(c.end)
+			}, func(b *fixture) {
+				in, caller := b.inbound(post)
+				caller.onWrite(caller.failWrites) // from the head on
+				b.d.Capture(context.Background(), in)
+				a := b.event().Attempts[0]
+				b.want("response", words(a.State, a.ResponseState), words(relay.StateDelivered, c.want))
+			}, func(b *fixture) { b.s.delay = c.store })
+		})
 	}
 }
 

@@ -17,6 +17,11 @@ const (
 	// side, which is all that is seen of one that has left. One that still reads gets on with each
 	// byte.
 	streamCutWait = 800 * time.Millisecond
+	// lastCutWait is how long the end of a stream may still come once its reader has left: what was
+	// on its way then may be all of it.
+	lastCutWait = 100 * time.Millisecond
+	// lastReads is how much more is read of an answer that is to be cut, in pieces: only what has come.
+	lastReads = 8
 )
 
 // output passes the answer to its reader. It holds bytes until their event is stored, and knows how far
@@ -103,7 +108,7 @@ func (o *output) limit() {
 	t := o.timeout
 	switch {
 	case o.stream && o.reader >= readerLeft:
-		t = 0
+		t = lastCutWait
 	case o.stream:
 		t = streamCutWait
 	case t <= 0:

@@ -77,7 +77,7 @@ func (x *run) onTime(now time.Time) error {
 		case x.accept != nil && due(x.storeBy):
 			return x.storeLate()
 		case due(x.out.cutAt):
-			x.answer.state = relay.ResponseCut // nobody reads it, and it has reached its time limit
+			return x.cutAnswer()
 		case due(x.out.checkAt) && x.sending && x.send.blocked(x.q, now) < checkCallerEvery: // the sender reads, and learns it there
 			x.out.checkAt = now.Add(checkCallerEvery)
 		case due(x.out.checkAt):
@@ -109,6 +109,21 @@ func (x *run) onTime(now time.Time) error {
 		x.due.caller = now.Add(checkCallerEvery)
 		return x.checkCaller(now)
 	}
+	return nil
+}
+
+// cutAnswer ends an answer that nobody reads and that has reached its time limit. What has come of it
+// by then is recorded, and may be its end.
+func (x *run) cutAnswer() error {
+	for range lastReads {
+		if !closed(x.conn.Ready()) {
+			break
+		}
+		if err := x.read(); err != nil || x.answer.state != "" {
+			return err
+		}
+	}
+	x.answer.state = relay.ResponseCut
 	return nil
 }
 
