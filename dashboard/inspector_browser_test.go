@@ -64,16 +64,19 @@ func TestBrowserTheme(t *testing.T) {
 	if value[bool](b, dark) {
 		t.Fatal("dark without being asked for")
 	}
-	value[any](b, `(s => { s.value = "dark"; s.dispatchEvent(new Event("change", { bubbles: true })); })(document.querySelector("#theme"))`)
+	choose := func(theme string) {
+		b.click("[popovertarget=me]")
+		b.click(`#me button[value="` + theme + `"]`)
+	}
+	choose("dark")
 	b.until(dark)
 	b.until(`document.cookie.includes("relay_theme=dark")`) // Chromium stores a cookie behind the script's back
 	do(b, chromedp.Navigate("about:blank"))                 // the page's lock, granted now, would find its callback disabled: an error
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/")
 	b.until(dark)
-	b.until(`document.querySelector("#theme").value === "dark"`)
-	value[any](b, `document.querySelector("#theme").value = "auto"`)
-	b.click(".theme button")
+	b.until(`document.querySelector(".theme [aria-pressed=true]").value === "dark"`)
+	choose("auto")
 	b.until(`!document.documentElement.dataset.theme`)
 }
 

@@ -139,7 +139,7 @@ func TestBrowserHostileNeighbour(t *testing.T) {
 	b.open("/account")
 	b.forget() // what the browser refused the neighbour is in its console until that page is gone
 	b.open("/account")
-	if who := value[string](b, `document.querySelector(".top form span")?.textContent || "nobody"`); who != "alice" {
+	if who := value[string](b, `document.querySelector("[popovertarget=me]")?.textContent || "nobody"`); who != "alice" {
 		t.Errorf("alice is now %s", who)
 	}
 }

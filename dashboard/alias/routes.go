@@ -14,6 +14,7 @@ func Routes(shared *page.Pages) Pages {
 	p := Pages{shared}
 	p.Handle("GET /{$}", p.SignedIn(page.FormPage(p.home).Empty))
 	p.Data("GET /live", p.SignedIn(p.sidebarLive))
+	p.Data("GET /go", p.SignedIn(p.find))
 	p.Handle("POST /aliases", p.SignedIn(p.createAlias))
 	p.Handle("GET /aliases/{alias}", p.OfAlias(p.stream))
 	p.Data("GET /aliases/{alias}/live", p.OfAlias(p.live))

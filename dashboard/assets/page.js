@@ -89,6 +89,5 @@ document.addEventListener("submit", e => {
 });
 addEventListener("pageshow", () => { sentForm = null; });
 
-document.addEventListener("change", e => { if (e.target.id === "theme") e.target.form.requestSubmit(); });
 for (const fold of $$("[data-fold]")) fold.open = folds[fold.dataset.fold] ?? fold.open;
 showTimes(document);
