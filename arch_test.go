@@ -34,6 +34,7 @@ var allowedImports = map[string][]string{
 	"relay/grant":             {"relay", "relay/record"},
 	"relay/wire":              {"relay"},
 	"relay/signature":         {},
+	"relay/compose":           {"relay", "relay/wire", "relay/signature", "relay/record", "relay/record/body"},
 	"relay/record":            {"relay", "relay/wire", "relay/signature", "relay/record/body", "relay/record/mask"},
 	"relay/record/body":       {"relay/wire"},
 	"relay/record/mask":       {"relay/record/body"},

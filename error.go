@@ -106,6 +106,10 @@ const (
 	CodeMethodNotAllowed          = "method-not-allowed"
 	CodeConflict                  = "conflict"
 	CodeEventNotReplayable        = "event-not-replayable"
+	CodeAliasOffline              = "alias-offline" // a new event is sent now or not at all
+	CodeNoSigningSecret           = "no-signing-secret"
+	CodeCannotSign                = "cannot-sign"
+	CodeSecretUnavailable         = "secret-unavailable"
 	CodeUnsupportedMediaType      = "unsupported-media-type"
 	CodeValidationFailed          = "validation-failed"
 	CodeRateLimited               = "rate-limited"
@@ -142,6 +146,10 @@ var statuses = map[string]int{
 	CodeMethodNotAllowed:          405,
 	CodeConflict:                  409,
 	CodeEventNotReplayable:        409,
+	CodeAliasOffline:              409,
+	CodeNoSigningSecret:           409,
+	CodeCannotSign:                409,
+	CodeSecretUnavailable:         503,
 	CodeUnsupportedMediaType:      415,
 	CodeValidationFailed:          422,
 	CodeRateLimited:               429,

@@ -204,3 +204,6 @@ func (f Form) decode(text string) ([]byte, error) {
 		return hex.DecodeString(text)
 	}
 }
+
+// HasSignature reports whether a request has a signature of the scheme.
+func (s *Scheme) HasSignature(r *Request) bool { return s.present(r) }

@@ -1,0 +1,332 @@
+// Package compose makes new requests: from a captured one and changes, from nothing, or from the bytes of a
+// whole request. Every byte that no change names stays as it is. relayd and the client use it alike; it reads
+// nothing and sends nothing.
+package compose
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"relay"
+	"relay/wire"
+)
+
+// Request is one whole request in memory.
+type Request struct {
+	Head    []byte // as in relay.Message
+	Lines   []byte // as in relay.Message
+	Framing relay.Framing
+	Body    []byte // without its transfer coding
+
+	// Changes names what differs from the request that it was made from: method, path,
+	// header:NAME, body, or body: with a JSON pointer.
+	Changes []string
+}
+
+// Header is a header line to set.
+type Header struct{ Name, Value string }
+
+// From returns a copy of a captured request, whose body is complete and was read.
+func From(m *relay.Message, body []byte) *Request {
+	return &Request{Head: bytes.Clone(m.Head), Lines: bytes.Clone(m.Lines), Framing: m.Framing, Body: body}
+}
+
+// New returns a request that has only a Host line.
+func New(method, path, host string) (*Request, error) {
+	r := &Request{Head: []byte("GET / HTTP/1.1\r\nHost: " + host + "\r\n\r\n")}
+	if err := r.setMethod(method); err != nil {
+		return nil, err
+	}
+	if err := r.setPath(path); err != nil {
+		return nil, err
+	}
+	r.Changes = nil
+	return r, nil
+}
+
+// Parse reads the exact bytes of one request; nothing may follow it.
+func Parse(raw []byte) (*Request, error) {
+	h, n, err := wire.Request(raw, wire.Limits{})
+	if err == wire.ErrMore {
+		return nil, invalid("body", "the request ends within its head: an empty line ends it")
+	}
+	if err != nil {
+		return nil, invalid("body", relay.AsError(err).Detail)
+	}
+	r := &Request{Head: h.Raw, Framing: h.Framing}
+	b := wire.NewBody(h)
+	b.Tee = func(data, line []byte) {
+		r.Body, r.Lines = append(r.Body, data...), append(r.Lines, line...)
+	}
+	used, end, err := b.Feed(raw[n:])
+	switch {
+	case err != nil:
+		return nil, invalid("body", relay.AsError(err).Detail)
+	case !end:
+		return nil, invalid("body", "the request ends within its body")
+	case n+used < len(raw):
+		return nil, invalid("body", fmt.Sprintf("%d bytes follow the end of the request; send exactly one", len(raw)-n-used))
+	}
+	return r, nil
+}
+
+// Limits bound a request as the listener for aliases does; 0 = no bound.
+type Limits struct {
+	Head, Target int
+	Body         int64
+}
+
+// Check returns the error of a request that the listener for aliases would refuse. From New or From on every
+// change was checked by itself; what concerns several lines is checked here.
+func (r *Request) Check(l Limits) error {
+	h, _, err := wire.Request(r.Head, wire.Limits{Head: l.Head, Target: l.Target})
+	switch e := relay.AsError(err); {
+	case err == wire.ErrMore:
+		return invalid("body.headers", "the head does not end with an empty line")
+	case err != nil && e.Code == relay.CodeTargetTooLong:
+		return invalid("body.path", e.Detail)
+	case err != nil:
+		return invalid("body.headers", e.Detail)
+	case h.Framing != r.Framing:
+		return invalid("body.headers", "the lines that frame the body cannot be changed: Content-Length and Transfer-Encoding follow from the body")
+	case l.Body > 0 && int64(len(r.Body)) > l.Body:
+		return relay.Errorf(relay.CodeBodyTooLarge, "the body has %d bytes; the limit is %d", len(r.Body), l.Body)
+	}
+	return nil
+}
+
+// Method returns the method.
+func (r *Request) Method() string {
+	method, _, _ := wire.StartLine(r.Head)
+	return string(method)
+}
+
+// Path returns the target as it is shown: without scheme and authority.
+func (r *Request) Path() string {
+	_, target, _ := wire.StartLine(r.Head)
+	return string(wire.ShownTarget(target))
+}
+
+// Line returns the first value of a header line; letter case is ignored.
+func (r *Request) Line(name string) (value string, ok bool) {
+	for _, f := range wire.Fields(r.Head) {
+		if strings.EqualFold(string(f.Name), name) {
+			return string(f.Value), true
+		}
+	}
+	return "", false
+}
+
+// Message returns the request in its stored form.
+func (r *Request) Message() relay.Message {
+	n := int64(len(r.Body))
+	return relay.Message{
+		Head: r.Head, Lines: r.Lines, Framing: r.Framing,
+		Body: relay.Body{Data: r.Body, Stored: n, Size: n, SHA256: sha256.Sum256(r.Body), State: relay.BodyComplete},
+	}
+}
+
+// Wire returns the exact bytes of the request.
+func (r *Request) Wire() []byte {
+	m := r.Message()
+	var out bytes.Buffer
+	_ = wire.Rebuild(&out, &m, nil, nil) // a buffer and a body in memory do not fail
+	return out.Bytes()
+}
+
+// changed notes a change once.
+func (r *Request) changed(what string) {
+	if !slices.Contains(r.Changes, what) {
+		r.Changes = append(r.Changes, what)
+	}
+}
+
+// start returns where the start line begins and ends, without its CRLF: one empty line may stand before it.
+func (r *Request) start() (from, to int) {
+	if bytes.HasPrefix(r.Head, []byte("\r\n")) {
+		from = 2
+	}
+	return from, from + bytes.IndexByte(r.Head[from:], '\r')
+}
+
+// replace puts a text in place of some bytes of the head.
+func (r *Request) replace(from, to int, with []byte) {
+	r.Head = slices.Concat(r.Head[:from], with, r.Head[to:])
+}
+
+func (r *Request) setMethod(method string) error {
+	from, _ := r.start()
+	old := r.Method()
+	switch {
+	case method == old:
+		return nil
+	case !isToken(method) || len(method) > 64:
+		return invalid("body.method", "expected a method such as POST")
+	case method == "CONNECT":
+		return invalid("body.method", "CONNECT is not supported")
+	}
+	r.replace(from, from+len(old), []byte(method))
+	r.changed("method")
+	return nil
+}
+
+func (r *Request) setPath(path string) error {
+	from, to := r.start()
+	old := r.Path()
+	switch {
+	case path == old:
+		return nil
+	case path == "*" && r.Method() == "OPTIONS":
+	case !strings.HasPrefix(path, "/"):
+		return invalid("body.path", "expected a path that begins with /")
+	}
+	for _, c := range []byte(path) {
+		if c <= ' ' || c == 0x7f {
+			return invalid("body.path", "a path has no spaces and no control bytes; write a space as %20")
+		}
+	}
+	line := r.Head[from:to]
+	end := from + bytes.LastIndexByte(line, ' ')
+	begin := end - len(old)
+	if _, target, _ := wire.StartLine(r.Head); !bytes.HasSuffix(target, []byte(old)) { // an authority alone, shown as /
+		begin = end
+	}
+	r.replace(begin, end, []byte(path))
+	r.changed("path")
+	return nil
+}
+
+// headLine is one line of a head.
+type headLine struct {
+	name     string
+	from, to int // with its CRLF
+	value    int // where the value begins, without outer white space
+	valueEnd int
+}
+
+// lines returns the header lines of a head.
+func (r *Request) lines() []headLine {
+	var list []headLine
+	_, at := r.start()
+	for at += 2; at < len(r.Head); {
+		n := bytes.IndexByte(r.Head[at:], '\n') + 1
+		text := bytes.TrimRight(r.Head[at:at+n], "\r\n")
+		if n == 0 || len(text) == 0 {
+			break
+		}
+		name, value, _ := bytes.Cut(text, []byte{':'})
+		end := at + len(bytes.TrimRight(text, " \t"))
+		begin := at + len(text) - len(bytes.TrimLeft(value, " \t"))
+		list = append(list, headLine{string(name), at, at + n, begin, max(begin, end)})
+		at += n
+	}
+	return list
+}
+
+// framing reports whether a line says where the body ends: such lines follow from the body.
+func framing(name string) bool {
+	return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
+}
+
+// removeHeader removes all lines of a name.
+func (r *Request) removeHeader(name string) {
+	list := r.lines()
+	for _, l := range slices.Backward(list) {
+		if strings.EqualFold(l.name, name) {
+			r.replace(l.from, l.to, nil)
+			r.changed("header:" + strings.ToLower(name))
+		}
+	}
+}
+
+// setHeader gives the lines of a name new values: each in the line that has one already, the rest in new lines
+// at the end of the head. Lines without a new value are removed.
+func (r *Request) setHeader(name string, values []string) {
+	var old []headLine
+	for _, l := range r.lines() {
+		if strings.EqualFold(l.name, name) {
+			old = append(old, l)
+		}
+	}
+	what := "header:" + strings.ToLower(name)
+	for i, l := range slices.Backward(old) { // the last one first, so that the places of the others stay
+		switch {
+		case i >= len(values):
+			r.replace(l.from, l.to, nil)
+		case string(r.Head[l.value:l.valueEnd]) == values[i]:
+			continue
+		default:
+			r.replace(l.value, l.valueEnd, []byte(values[i]))
+		}
+		r.changed(what)
+	}
+	for _, v := range values[min(len(old), len(values)):] {
+		r.Head = wire.AddLines(r.Head, []byte(name+": "+v+"\r\n"))
+		r.changed(what)
+	}
+}
+
+// setBody gives the request a body, framed as the one before.
+func (r *Request) setBody(body []byte, what string) {
+	if bytes.Equal(body, r.Body) {
+		return
+	}
+	r.Body = body
+	r.changed(what)
+	switch r.Framing {
+	case relay.FramingChunked:
+		var lines []byte
+		if len(body) > 0 {
+			lines = append(strconv.AppendInt(nil, int64(len(body)), 16), "\r\n"...)
+		}
+		r.Lines = append(lines, lastChunk(r.Lines)...)
+	case relay.FramingLength:
+		for _, l := range r.lines() {
+			if strings.EqualFold(l.name, "Content-Length") {
+				r.replace(l.value, l.valueEnd, strconv.AppendInt(nil, int64(len(body)), 10))
+				break
+			}
+		}
+	default:
+		r.Framing = relay.FramingLength
+		r.Head = wire.AddLines(r.Head, fmt.Appendf(nil, "Content-Length: %d\r\n", len(body)))
+	}
+}
+
+// lastChunk returns the last chunk of chunk lines and what follows it.
+func lastChunk(lines []byte) []byte {
+	for rest := lines; len(rest) > 0; {
+		digits := bytes.TrimLeft(rest, "0")
+		if len(digits) < len(rest) && len(digits) > 0 && !isHex(digits[0]) {
+			return rest
+		}
+		end := bytes.IndexByte(rest, '\n') + 1
+		if end == 0 {
+			break
+		}
+		rest = rest[end:]
+	}
+	return []byte("0\r\n\r\n")
+}
+
+func isHex(c byte) bool { return '0' <= c && c <= '9' || 'a' <= c|0x20 && c|0x20 <= 'f' }
+
+func isToken(s string) bool {
+	for _, c := range []byte(s) {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"(),/:;<=>?@[\\]{}", c) >= 0 {
+			return false
+		}
+	}
+	return s != ""
+}
+
+func invalid(field, message string) *relay.Error {
+	return &relay.Error{
+		Code: relay.CodeValidationFailed, Detail: field + ": " + message,
+		Fields: []relay.FieldError{{Location: field, Message: message}},
+	}
+}

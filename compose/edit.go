@@ -1,0 +1,196 @@
+package compose
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"relay"
+	"relay/record/body"
+)
+
+// Edit is what to change of a request.
+type Edit struct {
+	Method string   // "" = as it is
+	Path   string   // "" = as it is
+	Header []Header // each replaces the lines of its name
+	Remove []string // names of header lines
+	Body   []byte   // nil = as it is
+	// Set replaces members of the JSON body by their paths: data.object.status, or a JSON pointer,
+	// which begins with /.
+	Set map[string]json.RawMessage
+}
+
+// Bounds of an edit.
+const (
+	maxHeaders = 200
+	maxSet     = 50
+	maxJSON    = 4 << 20 // bytes of a body in which members are set
+)
+
+// Apply makes the changes. Errors are *relay.Error with code validation-failed and the field.
+func (r *Request) Apply(e *Edit) error {
+	if err := e.check(); err != nil {
+		return err
+	}
+	if e.Method != "" {
+		if err := r.setMethod(e.Method); err != nil {
+			return err
+		}
+	}
+	if e.Path != "" {
+		if err := r.setPath(e.Path); err != nil {
+			return err
+		}
+	}
+	if e.Body != nil {
+		if _, typed := r.Line("Content-Type"); !typed && r.Framing == relay.FramingNone && len(e.Body) > 0 && !e.sets("Content-Type") {
+			r.setHeader("Content-Type", []string{mediaType(e.Body)})
+		}
+		r.setBody(e.Body, "body")
+	}
+	if err := r.set(e.Set); err != nil {
+		return err
+	}
+	for _, name := range e.Remove {
+		r.removeHeader(name)
+	}
+	for i, h := range e.Header {
+		if slices.ContainsFunc(e.Header[:i], func(o Header) bool { return strings.EqualFold(o.Name, h.Name) }) {
+			continue
+		}
+		var values []string
+		for _, o := range e.Header[i:] {
+			if strings.EqualFold(o.Name, h.Name) {
+				values = append(values, o.Value)
+			}
+		}
+		r.setHeader(h.Name, values)
+	}
+	return nil
+}
+
+func (e *Edit) sets(name string) bool {
+	return slices.ContainsFunc(e.Header, func(h Header) bool { return strings.EqualFold(h.Name, name) })
+}
+
+// check returns the first mistake in the names and values of an edit.
+func (e *Edit) check() error {
+	if len(e.Header)+len(e.Remove) > maxHeaders {
+		return invalid("body.headers", fmt.Sprintf("there are more than %d header lines", maxHeaders))
+	}
+	if len(e.Set) > maxSet {
+		return invalid("body.set", fmt.Sprintf("there are more than %d members", maxSet))
+	}
+	const framed = "this line follows from the body and cannot be changed"
+	for i, h := range e.Header {
+		at := fmt.Sprintf("body.headers[%d]", i)
+		switch {
+		case !isToken(h.Name):
+			return invalid(at, "expected the name of a header line")
+		case framing(h.Name):
+			return invalid(at, framed)
+		case strings.Trim(h.Value, " \t") != h.Value:
+			return invalid(at, "the value begins or ends with white space")
+		}
+		for _, c := range []byte(h.Value) {
+			if c < ' ' && c != '\t' || c == 0x7f {
+				return invalid(at, "the value holds a control byte")
+			}
+		}
+	}
+	for i, name := range e.Remove {
+		switch at := fmt.Sprintf("body.removeHeaders[%d]", i); {
+		case !isToken(name):
+			return invalid(at, "expected the name of a header line")
+		case framing(name):
+			return invalid(at, framed)
+		}
+	}
+	return nil
+}
+
+// mediaType is the type of a body of which nothing else is known.
+func mediaType(p []byte) string {
+	switch {
+	case json.Valid(p):
+		return "application/json"
+	case utf8.Valid(p) && bytes.IndexByte(p, 0) < 0:
+		return "text/plain; charset=utf-8"
+	}
+	return "application/octet-stream"
+}
+
+// set replaces members of the JSON body. A content coding is undone first, and its line removed.
+func (r *Request) set(members map[string]json.RawMessage) error {
+	if len(members) == 0 {
+		return nil
+	}
+	text := r.Body
+	if label := body.LabelOf(r.Head); len(label.Codings) > 0 {
+		plain := body.Read(body.Label{Kind: label.Kind, Codings: label.Codings}, text, false, maxJSON)
+		if plain.Cut || len(plain.Codings) < len(label.Codings) {
+			return invalid("body.set", "the content coding of the body cannot be undone; replace the body as a whole")
+		}
+		text = plain.Text
+	}
+	mark := []byte("\ufeff")
+	doc, marked := bytes.CutPrefix(text, mark)
+	if len(doc) > maxJSON || !utf8.Valid(doc) || !json.Valid(doc) {
+		return invalid("body.set", fmt.Sprintf("the body is not JSON in UTF-8 of at most %d MiB; replace it as a whole", maxJSON>>20))
+	}
+	changes := []string{}
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		path, err := parsePath(name)
+		if err == nil {
+			doc, err = setMember(doc, path, members[name])
+		}
+		if err != nil {
+			return invalid("body.set", fmt.Sprintf("%s: %v", name, err))
+		}
+		changes = append(changes, "body:"+pointerOf(path))
+	}
+	if marked {
+		doc = slices.Concat(mark, doc)
+	}
+	if bytes.Equal(doc, text) {
+		return nil
+	}
+	r.setBody(doc, changes[0])
+	for _, c := range changes[1:] {
+		r.changed(c)
+	}
+	if len(body.LabelOf(r.Head).Codings) > 0 {
+		r.removeHeader("Content-Encoding")
+	}
+	return nil
+}
+
+// parsePath reads data.object.status or /data/object/status.
+func parsePath(name string) ([]string, error) {
+	if rest, ok := strings.CutPrefix(name, "/"); ok {
+		steps := strings.Split(rest, "/")
+		for i, s := range steps {
+			steps[i] = strings.ReplaceAll(strings.ReplaceAll(s, "~1", "/"), "~0", "~")
+		}
+		return steps, nil
+	}
+	steps := strings.Split(name, ".")
+	if slices.Contains(steps, "") {
+		return nil, fmt.Errorf("expected names with dots between them, or a JSON pointer")
+	}
+	return steps, nil
+}
+
+// pointerOf writes a path as a JSON pointer (RFC 6901).
+func pointerOf(path []string) string {
+	var b strings.Builder
+	for _, s := range path {
+		b.WriteString("/" + strings.ReplaceAll(strings.ReplaceAll(s, "~", "~0"), "/", "~1"))
+	}
+	return b.String()
+}

@@ -1,0 +1,143 @@
+package compose
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"math/big"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/signature"
+	"relay/wire"
+)
+
+// Sender returns by whom a request looks to be sent, nil if it is not recognised.
+func (r *Request) Sender() *signature.Sender {
+	p := record.Recognise(r.Head, r.Body)
+	if p.Name == "" {
+		return nil
+	}
+	return signature.Find(p.Name, r.signed(""))
+}
+
+// HasSignature reports whether the request has a signature of a known sender.
+func (r *Request) HasSignature() bool {
+	p := r.Sender()
+	if p == nil {
+		return false
+	}
+	request := r.signed("")
+	s := p.SchemeOf(request)
+	return s != nil && s.HasSignature(request)
+}
+
+// signed is the request as it is signed. url is its public one.
+func (r *Request) signed(url string) *signature.Request {
+	fields := wire.Fields(r.Head)
+	list := make([]signature.Field, 0, len(fields))
+	for _, f := range fields {
+		list = append(list, signature.Field{Name: string(f.Name), Value: string(f.Value)})
+	}
+	return &signature.Request{Method: r.Method(), URL: url, Body: r.Body, Line: signature.Lines(list)}
+}
+
+// Scheme returns by which scheme of a sender the request is signed. The error has the code cannot-sign.
+func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
+	s := p.SchemeOf(r.signed(""))
+	if s == nil || s.CanSign() == signature.SignNo || s.CanSign() == signature.SignKeyPair {
+		return nil, relay.Errorf(relay.CodeCannotSign, "requests of %s can be verified at most: only the sender can sign them", p.Name)
+	}
+	return s, nil
+}
+
+// Sign gives the request the signature that its sender would make now. url is the public address that it is
+// sent to. A request without the id that its sender signs gets one.
+func (r *Request) Sign(s *signature.Scheme, secret, url string, now time.Time) error {
+	if s.IDHeader != "" {
+		if _, there := r.Line(s.IDHeader); !there {
+			r.setHeader(s.IDHeader, []string{"msg_" + strings.ToLower(rand.Text())})
+		}
+	}
+	made, err := signature.Sign(s, secret, r.signed(url), now)
+	if errors.Is(err, signature.ErrCannotSign) {
+		return relay.Errorf(relay.CodeCannotSign, "%v", err)
+	}
+	if err != nil {
+		return relay.Errorf(relay.CodeCannotSign, "this request cannot be signed: %v", err)
+	}
+	if made.Body != nil {
+		for i, m := range made.Members {
+			if i == 0 {
+				r.setBody(made.Body, "body:"+m)
+			}
+			r.changed("body:" + m)
+		}
+	}
+	for _, l := range made.Lines {
+		r.setHeader(l.Name, []string{l.Value})
+	}
+	return nil
+}
+
+// Renew gives the request a new delivery id, in the shape of the one that it has.
+func (r *Request) Renew(p *signature.Sender) error {
+	if p == nil {
+		return invalid("body.newId", "the sender of this request is not recognised, so that its delivery id is not known")
+	}
+	for _, name := range []string{p.Delivery, r.idHeader(p)} {
+		if old, ok := r.Line(name); ok && name != "" {
+			r.setHeader(name, []string{idLike(old)})
+			return nil
+		}
+	}
+	if p.BodyDelivery != "" {
+		if at, err := findChild(r.Body, p.BodyDelivery); err == nil && at.found {
+			id := json.RawMessage(idLike(string(r.Body[at.from:at.to])))
+			return r.set(map[string]json.RawMessage{"/" + p.BodyDelivery: id})
+		}
+	}
+	return invalid("body.newId", "this request has no delivery id")
+}
+
+func (r *Request) idHeader(p *signature.Sender) string {
+	if s := p.SchemeOf(r.signed("")); s != nil {
+		return s.IDHeader
+	}
+	return ""
+}
+
+// idLike makes a random id in the shape of another one: a prefix such as evt_ stays, digits become digits, and
+// letters letters of the same case, in hexadecimal ids hexadecimal ones.
+func idLike(old string) string {
+	kept := strings.LastIndexByte(old, '_') + 1
+	letters := "abcdefghijklmnopqrstuvwxyz"
+	if strings.Trim(strings.ToLower(old[kept:]), "0123456789abcdef-{}\"") == "" {
+		letters = letters[:6]
+	}
+	out := []byte(old)
+	first := true
+	for i := kept; i < len(out); i++ {
+		switch c := out[i]; {
+		case '0' <= c && c <= '9':
+			if out[i] = pick("0123456789"); first { // a number does not begin with 0
+				out[i] = pick("123456789")
+			}
+		case 'a' <= c && c <= 'z':
+			out[i] = pick(letters)
+		case 'A' <= c && c <= 'Z':
+			out[i] = pick(strings.ToUpper(letters))
+		default:
+			continue
+		}
+		first = false
+	}
+	return string(out)
+}
+
+func pick(from string) byte {
+	n, _ := rand.Int(rand.Reader, big.NewInt(int64(len(from))))
+	return from[n.Int64()]
+}
