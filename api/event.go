@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/budget"
 	"relay/record"
 )
 
@@ -82,7 +83,7 @@ func (s *server) mostJSON() int64 { return min(record.MaxJSON, s.Budget.Share()/
 // bytes that it holds until it is written.
 func (s *server) eventRecord(c *requestInfo, e *relay.Event, err error) (*record.Event, error) {
 	if err == nil {
-		err = c.answer.Hold(e.HeldBytes())
+		err = c.answer.Hold(budget.ReadCopies * e.HeldBytes())
 	}
 	if err != nil {
 		return nil, err
@@ -123,7 +124,7 @@ type attemptsInput struct {
 func (s *server) listAttempts(ctx context.Context, c *requestInfo, in *attemptsInput) (record.List[record.Attempt], error) {
 	attempts, err := s.Events.Attempts(ctx, c.who, c.event.ID, relay.AttemptPage{Before: in.Before, Limit: in.Limit, MaxBody: record.MaxBody})
 	if err == nil {
-		err = c.answer.Hold(relay.HeldBytes(attempts))
+		err = c.answer.Hold(budget.ReadCopies * relay.HeldBytes(attempts))
 	}
 	if err != nil {
 		return record.List[record.Attempt]{}, err

@@ -89,7 +89,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
 	if r.Method == http.MethodGet { // what was changed is told, whatever it takes
-		r = r.WithContext(budget.WithReserve(r.Context(), answer.HoldMore))
+		r = r.WithContext(answer.WithReads(r.Context()))
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
 		s.handleUnmatched(out, r, c)

@@ -40,25 +40,39 @@ func (a *Writer) Hold(n int64) error {
 	return nil
 }
 
-// reserveKey is the context key of what WithReserve gives.
-type reserveKey struct{}
+// readKey is the context key of the Writer that WithReads gives.
+type readKey struct{}
 
-// WithReserve returns a context with which a read reserves the bytes that it will return, before it
-// reads them; nil = it reserves none.
-func WithReserve(ctx context.Context, reserve func(n int64) error) context.Context {
-	return context.WithValue(ctx, reserveKey{}, reserve)
+// ReadCopies is how many times the bytes of a read are in memory until its answer is made: as they
+// were read, and as they are shown.
+const ReadCopies = 2
+
+// leastRead is what a read may return however small the budget is: a body as it is shown, with its head.
+const leastRead = 2 << 20
+
+// WithReads returns a context whose reads reserve the bytes that they return, with their copies,
+// before they read them.
+func (a *Writer) WithReads(ctx context.Context) context.Context {
+	return context.WithValue(ctx, readKey{}, a)
 }
 
-// ReserveRead reserves n bytes that are about to be read, where the context says how. A few are free.
+// MostRead returns how many bytes a read may return: at most most, and no more than the account of
+// the context can hold with their copies.
+func MostRead(ctx context.Context, most int64) int64 {
+	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil {
+		most = min(most, max(leastRead, a.Budget.Share()/ReadCopies))
+	}
+	return most
+}
+
+// ReserveRead reserves the space for n bytes that are about to be read, where the context says so. A
+// few are free.
 func ReserveRead(ctx context.Context, n int64) error {
-	if reserve, _ := ctx.Value(reserveKey{}).(func(int64) error); reserve != nil && n > freeAnswer {
-		return reserve(n)
+	if a, _ := ctx.Value(readKey{}).(*Writer); a != nil && n > freeAnswer {
+		return a.Hold(a.held + ReadCopies*n)
 	}
 	return nil
 }
-
-// HoldMore is Hold of n bytes more than are held.
-func (a *Writer) HoldMore(n int64) error { return a.Hold(a.held + n) }
 
 // WriteHeader keeps the status for the first byte of the body; an interim one is sent at once.
 func (a *Writer) WriteHeader(status int) {

@@ -151,36 +151,39 @@ func WriteAttempts(w io.Writer, list List[Attempt]) error {
 
 // pieceWriter writes pieces of JSON until one fails.
 type pieceWriter struct {
-	w   io.Writer
-	err error
+	w       io.Writer
+	err     error
+	encoded bytes.Buffer
 }
 
-func (w *pieceWriter) text(s string) {
-	for s != "" && w.err == nil {
-		n := min(writtenPiece, len(s))
-		_, w.err = io.WriteString(w.w, s[:n])
-		s = s[n:]
+func (w *pieceWriter) text(s string) { w.write([]byte(s)) }
+
+func (w *pieceWriter) write(p []byte) {
+	for len(p) > 0 && w.err == nil {
+		n := min(writtenPiece, len(p))
+		_, w.err = w.w.Write(p[:n])
+		p = p[n:]
 	}
 }
 
-// encode returns a small value as JSON.
-func (w *pieceWriter) encode(v any) string {
-	var b bytes.Buffer
-	to := json.NewEncoder(&b)
+// encode returns a small value as JSON, which is valid until the next call.
+func (w *pieceWriter) encode(v any) []byte {
+	w.encoded.Reset()
+	to := json.NewEncoder(&w.encoded)
 	to.SetEscapeHTML(false)
 	if err := to.Encode(v); err != nil && w.err == nil {
 		w.err = err
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return bytes.TrimSuffix(w.encoded.Bytes(), []byte("\n"))
 }
 
-func (w *pieceWriter) value(v any) { w.text(w.encode(v)) }
+func (w *pieceWriter) value(v any) { w.write(w.encode(v)) }
 
 // begin writes an object but for its end.
-func (w *pieceWriter) begin(v any) { w.text(strings.TrimSuffix(w.encode(v), "}")) }
+func (w *pieceWriter) begin(v any) { w.write(bytes.TrimSuffix(w.encode(v), []byte("}"))) }
 
 // beginNull writes an object whose last member is null, but for that null and the end.
-func (w *pieceWriter) beginNull(v any) { w.text(strings.TrimSuffix(w.encode(v), "null}")) }
+func (w *pieceWriter) beginNull(v any) { w.write(bytes.TrimSuffix(w.encode(v), []byte("null}"))) }
 
 func (w *pieceWriter) message(m *Message) {
 	if m == nil {
@@ -236,7 +239,7 @@ func (w *pieceWriter) body(b *Body) {
 	const data = `"data":"`
 	head := *b
 	head.Data = ""
-	before, after, _ := strings.Cut(w.encode(head), data)
+	before, after, _ := strings.Cut(string(w.encode(head)), data)
 	w.text(before + data)
 	for rest := b.Data; rest != "" && w.err == nil; {
 		n := min(writtenPiece, len(rest))
@@ -244,7 +247,7 @@ func (w *pieceWriter) body(b *Body) {
 			n--
 		}
 		piece := w.encode(rest[:n])
-		w.text(piece[1 : len(piece)-1])
+		w.write(piece[1 : len(piece)-1])
 		rest = rest[n:]
 	}
 	w.text(after)

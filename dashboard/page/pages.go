@@ -99,7 +99,7 @@ func (p *Pages) Handler() http.Handler {
 		}}
 		defer answer.Abandon()
 		if r.Method == http.MethodGet { // what a form has done is told, whatever it takes
-			r = r.WithContext(budget.WithReserve(r.Context(), answer.HoldMore))
+			r = r.WithContext(answer.WithReads(r.Context()))
 		}
 		routes.ServeHTTP(answer, r)
 		answer.Close()

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -33,7 +34,8 @@ func readMessages(q db.Query, id relay.ID, numbers []int, most int) ([]*payload,
 		return nil, err
 	}
 	slices.SortFunc(rows, func(a, b payload) int { return cmp.Compare(slices.Index(numbers, a.n), slices.Index(numbers, b.n)) })
-	list, headed, left := make([]*payload, 0, len(rows)), make(map[int]*payload, len(rows)), int64(messageBudget)
+	together := budget.MostRead(q.Ctx, messageBudget)
+	list, headed, left := make([]*payload, 0, len(rows)), make(map[int]*payload, len(rows)), together
 	for i := range rows {
 		p := &rows[i]
 		list = append(list, p)
@@ -46,7 +48,7 @@ func readMessages(q db.Query, id relay.ID, numbers []int, most int) ([]*payload,
 			p.read = want
 		}
 	}
-	if err := budget.ReserveRead(q.Ctx, messageBudget-left); err != nil {
+	if err := budget.ReserveRead(q.Ctx, together-left); err != nil {
 		return nil, err
 	}
 	return list, readHeads(q, id, headed)
@@ -75,15 +77,29 @@ func readBodies(q db.Query, id relay.ID, list []*payload) error {
 		if b.Parts == 0 && p.read > 0 {
 			inline[p.n], most = p, max(most, p.read)
 		}
-		for i := 0; i < b.Parts && int64(len(b.Data)) < p.read; i++ { // the start of a large body
-			var part []byte
-			if err := q.Get(&part, partQuery, id, p.n, i); err != nil {
+		if b.Parts > 0 && p.read > 0 {
+			b.Data = make([]byte, 0, p.read) // grown, it would take up to twice as much
+		}
+		for i := 0; i < b.Parts && len(b.Data) < cap(b.Data); i++ { // the start of a large body
+			if err := q.Row(partQuery, id, p.n, i).Scan((*unfilled)(&b.Data)); err != nil {
 				return err
 			}
-			b.Data = append(b.Data, part[:min(int64(len(part)), p.read-int64(len(b.Data)))]...)
 		}
 	}
 	return readInline(q, id, inline, most)
+}
+
+// unfilled is a slice whose free capacity is filled from a column, without a copy in between.
+type unfilled []byte
+
+// Scan implements sql.Scanner.
+func (u *unfilled) Scan(column any) error {
+	part, ok := column.([]byte)
+	if !ok {
+		return fmt.Errorf("a part of a body is a %T", column)
+	}
+	*u = append(*u, part[:min(len(part), cap(*u)-len(*u))]...)
+	return nil
 }
 
 // readInline reads the bodies that are in the rows, by n: of each at most most bytes.

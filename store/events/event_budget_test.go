@@ -1,9 +1,11 @@
 package events
 
 import (
+	"net/http/httptest"
 	"testing"
 
 	"relay"
+	"relay/budget"
 	"relay/store/db"
 )
 
@@ -75,5 +77,70 @@ func TestBodiesWithinABudget(t *testing.T) {
 		return err
 	}); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestReadsReserveWhatTheyHold: a read reserved its bytes once, while they stood in memory twice and,
+// in slices that had grown part by part, more than twice. Where an account may hold little, less is read.
+func TestReadsReserveWhatTheyHold(t *testing.T) {
+	t.Parallel()
+	const size, part = 1<<20 - 5, 256 << 10
+	for _, tt := range []struct {
+		name        string
+		limit       int64
+		bodies, fit int
+	}{
+		{"all", 512 << 20, 10, 10},
+		{"16 MiB together", 512 << 20, 20, 16},
+		{"half of what an account may hold", 64 << 20, 10, 8},
+		{"a body, however small the budget is", 1 << 20, 10, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			s := openEvents(t, 1)
+			id, numbers := relay.ID{15: 7}, []int{}
+			if err := s.db.Update(t.Context(), "", func(c *db.Tx) error {
+				for n := range tt.bodies {
+					numbers = append(numbers, n)
+					if _, err := c.Exec(`INSERT INTO payloads (event_id, n, head, framing, codec, body, parts, stored, size, state)
+						VALUES (?, ?, x'', 0, 0, NULL, 4, ?, ?, '')`, id, n, size, size); err != nil {
+						return err
+					}
+					for i := range 4 {
+						if _, err := c.Exec(`INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, ?, ?, zeroblob(?))`, id, n, i, min(part, size-i*part)); err != nil {
+							return err
+						}
+					}
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			reserved := budget.New(tt.limit)
+			w := &budget.Writer{ResponseWriter: httptest.NewRecorder(), Budget: reserved, Account: 1}
+			err := s.db.View(w.WithReads(t.Context()), "", func(q db.Query) error {
+				list, err := readMessages(q, id, numbers, 1<<20)
+				if err == nil {
+					err = readBodies(q, id, list)
+				}
+				var fit, room int64
+				for _, p := range list {
+					if len(p.Body.Data) == size {
+						fit++
+					}
+					room += int64(cap(p.Body.Data))
+				}
+				if fit != int64(tt.fit) || room != fit*size {
+					t.Errorf("%d bodies in %d bytes, want %d", fit, room, tt.fit)
+				}
+				if got, want := reserved.Stats().Used, min(budget.ReadCopies*fit*size, reserved.Share()); got != want {
+					t.Errorf("reserved: %d, want %d", got, want)
+				}
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		})
 	}
 }
