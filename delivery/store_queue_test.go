@@ -243,6 +243,18 @@ func (s *memStore) AliasByID(_ context.Context, id int64) (*relay.Alias, error) 
 	return &c, nil
 }
 
+func (s *memStore) AllOpenSecrets(context.Context) (map[int64]relay.OpenSecrets, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return maps.Clone(s.secrets), s.failing["secrets"]
+}
+
+func (s *memStore) OpenSecrets(_ context.Context, alias int64) (relay.OpenSecrets, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.secrets[alias], s.failing["secrets"]
+}
+
 func (s *memStore) Aliases(_ context.Context, who relay.Actor) (list []relay.Alias, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

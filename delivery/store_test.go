@@ -22,6 +22,7 @@ type memStore struct {
 	order      []relay.ID
 	parts      map[partKey][]byte
 	aliases    map[int64]*relay.Alias
+	secrets    map[int64]relay.OpenSecrets
 	touched    map[int64]int
 	lastOnline map[int64]time.Time
 	touches    int // calls of StoreTunnels

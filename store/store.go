@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +30,7 @@ import (
 	"relay/store/events"
 	"relay/store/file"
 	"relay/store/people"
+	"relay/store/seal"
 	"relay/store/spool"
 )
 
@@ -70,6 +72,9 @@ type Options struct {
 	NodeName, Version string
 	// MaxConns bounds the connections to Postgres, but for those of a migration; 0 = 12.
 	MaxConns int
+	// SecretKeys seal and open secrets of senders, the first one seals. Without any, a node that
+	// serves its store alone keeps one in DataDir.
+	SecretKeys []seal.Key
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
 	// Log gets what operators should know; nil = no log.
@@ -147,6 +152,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.eventStore = events.New(s.db, o.Log, s.spool, o.MaxShareAge)
 	s.peopleStore = people.New(s.db, people.Options{
 		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
+		Keys: seal.NewRing(o.SecretKeys, secretKeyFile(o.DataDir)), Alone: s.servesAlone,
 	})
 	if err == nil {
 		s.spoolID, err = s.loadSpoolID()
@@ -158,6 +164,27 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
+}
+
+// SecretKeyFile is the file in the data dir with the keys of a node that was given none.
+const SecretKeyFile = "secret.key"
+
+func secretKeyFile(dir string) string {
+	if dir == "" {
+		return ""
+	}
+	return filepath.Join(dir, SecretKeyFile)
+}
+
+// servesAlone reports whether this process serves the store and no other node does. On SQLite
+// there is one node.
+func (s *Store) servesAlone(ctx context.Context) (bool, error) {
+	if !s.db.Dialect.SeveralNodes() {
+		return true, nil
+	}
+	nodes, err := s.Nodes(ctx)
+	others := slices.ContainsFunc(nodes, func(n relay.Node) bool { return !n.Self && n.State != relay.NodeDead })
+	return s.serving.Load() && !others, err
 }
 
 // loadSpoolID reads the id of the data dir, and creates it when absent.

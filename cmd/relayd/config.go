@@ -15,6 +15,7 @@ import (
 	"relay/api"
 	"relay/server/certs"
 	"relay/sockets"
+	"relay/store/seal"
 )
 
 // Config is every setting of relayd. Each field is a flag, an environment variable
@@ -51,6 +52,9 @@ type Config struct {
 	DatabaseURL string `kind:"database-url" flag:"database-url" default:"" secret:"yes" help:"postgres://… = Postgres; empty = SQLite in the data dir"`
 	// DatabaseDirectURL is DatabaseURL where it is empty.
 	DatabaseDirectURL string `kind:"database-url" flag:"database-direct-url" default:"" secret:"yes" help:"for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
+
+	// SecretKeys are empty for those of the file in the data dir.
+	SecretKeys []seal.Key `kind:"secret-keys" flag:"secret-key" default:"" secret:"yes" help:"keys that secrets of senders are sealed with in the store, one a line, as relayd secret-key new prints them: the first seals, all open" note:"the same on all nodes; empty = secret.key in the data dir, which a node that serves its store alone makes with the first secret"`
 
 	// DatabaseMaxConns counts every connection of this process but those of a migration.
 	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, that of its heartbeat included" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`

@@ -146,6 +146,7 @@ alias-domain localhost
 data-dir /home/tester/.local/share/relayd
 database-url
 database-direct-url
+secret-key
 database-max-conns 12
 node-name HOST
 peer-addr off

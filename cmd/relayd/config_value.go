@@ -17,6 +17,7 @@ import (
 	"relay"
 	"relay/api"
 	"relay/server/certs"
+	"relay/store/seal"
 )
 
 // off is how the absence of a limit or of a listener is written.
@@ -42,6 +43,7 @@ var kinds = map[string]kind{
 	"node-name":    {parse: parseNodeName},
 	"networks":     {parse: parseNetworks},
 	"tsig":         {parse: func(s string) (any, error) { return certs.ParseTSIGKey(s) }},
+	"secret-keys":  {parse: func(s string) (any, error) { return seal.ParseKeys(s) }},
 	"size":         {word: "size", limit: true, parse: parseSize},
 	"duration":     {word: "duration", limit: true, parse: parseDuration},
 	"count":        {word: "count", limit: true, parse: parseCount},
@@ -103,6 +105,8 @@ func (s *setting) String() string {
 		return formatRate(v)
 	case []netip.Prefix:
 		return networkText(v)
+	case []seal.Key:
+		return strings.Join(mapSlice(v, seal.Key.ID), ",")
 	case certs.TSIGKey:
 		if v.Name == "" {
 			return ""

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"relay/store/seal"
 )
 
 // hidden stands for a secret in everything that is printed.
@@ -173,7 +175,7 @@ func maskURL(text string) string {
 
 // secretsOf returns the secrets in settings, in each spelling that an error could repeat.
 func secretsOf(cfg Config) []string {
-	list := []string{cfg.ACMEDNSKey.Secret}
+	list := append(mapSlice(cfg.SecretKeys, seal.Key.Text), cfg.ACMEDNSKey.Secret)
 	for _, text := range []string{cfg.DatabaseURL, cfg.DatabaseDirectURL} {
 		u, err := url.Parse(text)
 		if err != nil {
@@ -196,8 +198,8 @@ func secretsOf(cfg Config) []string {
 }
 
 // secretText is what a text has that may hold a secret: the address of a database or user
-// information of another one, a password in the form of libpq, a private key.
-var secretText = regexp.MustCompile(`(?is)postgres(ql)?:|://.*@|\b(pass|password|passwd|pwd)\s*=|private key`)
+// information of another one, a password in the form of libpq, a private key, a key of --secret-key.
+var secretText = regexp.MustCompile(`(?is)postgres(ql)?:|://.*@|\b(pass|password|passwd|pwd)\s*=|private key|rsk1_`)
 
 // looksSecret tells whether a text may be a secret that stands in a wrong place.
 func looksSecret(text string) bool { return secretText.MatchString(text) }

@@ -29,6 +29,7 @@ var contractDefaults = map[string]struct {
 	"acme-dns":                    {value: "off"},
 	"acme-dns-server":             {value: ""},
 	"acme-dns-key":                {value: ""},
+	"secret-key":                  {value: ""},
 	"acme-dns-command":            {value: ""},
 	"acme-dns-resolvers":          {value: ""},
 	"tls":                         {value: "off"},

@@ -19,6 +19,7 @@ type Alias struct {
 	r          *Registry
 	alias      atomic.Pointer[relay.Alias]
 	owner      atomic.Pointer[owner] // its owner
+	secrets    atomic.Pointer[relay.OpenSecrets]
 	dispatcher Dispatcher
 
 	mu        sync.Mutex
@@ -159,8 +160,25 @@ func (st *Alias) StartDispatch() {
 	}
 }
 
-// changed applies a new value of an alias.
-func (r *Registry) changed(a *relay.Alias) {
+// Secrets returns the secrets of the senders of the alias, opened. It answers from memory.
+func (st *Alias) Secrets() relay.OpenSecrets {
+	if list := st.secrets.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+// setSecrets replaces the secrets. Nearly all aliases have none.
+func (st *Alias) setSecrets(list relay.OpenSecrets) {
+	if len(list) == 0 {
+		st.secrets.Store(nil)
+		return
+	}
+	st.secrets.Store(&list)
+}
+
+// changed applies a new value of an alias, and returns its state.
+func (r *Registry) changed(a *relay.Alias) *Alias {
 	var before relay.Settings
 	known := r.ByID(a.ID)
 	if known != nil {
@@ -177,6 +195,7 @@ func (r *Registry) changed(a *relay.Alias) {
 	if known != nil && before.Paused != now.Paused {
 		r.ReadTunnel(a.ID) // the store has the time since when
 	}
+	return st
 }
 
 // removed drops the tunnel of an alias that is gone.

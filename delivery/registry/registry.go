@@ -91,8 +91,12 @@ func (r *Registry) Load(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read aliases: %w", err)
 	}
+	secrets, err := r.Store.AllOpenSecrets(ctx)
+	if err != nil {
+		return fmt.Errorf("read secrets of senders: %w", err)
+	}
 	for i := range aliases {
-		r.put(&aliases[i])
+		r.put(&aliases[i]).setSecrets(secrets[aliases[i].ID])
 	}
 	stats, err := r.Store.AllQueueStats(ctx)
 	if err != nil {
@@ -323,6 +327,10 @@ func (r *Registry) reloadAll() {
 	ctx, cancel := context.WithTimeout(r.Base, storeWait)
 	defer cancel()
 	list, err := r.Store.AllAliases(ctx)
+	var secrets map[int64]relay.OpenSecrets
+	if err == nil {
+		secrets, err = r.Store.AllOpenSecrets(ctx)
+	}
 	if err != nil {
 		if r.Base.Err() == nil {
 			r.Log.Error("aliases not read again", "error", err)
@@ -333,7 +341,7 @@ func (r *Registry) reloadAll() {
 	stored := make(map[int64]bool, len(list))
 	for i := range list {
 		stored[list[i].ID] = true
-		r.changed(&list[i])
+		r.changed(&list[i]).setSecrets(secrets[list[i].ID])
 	}
 	r.Each(func(st *Alias) {
 		if !stored[st.ID] {
@@ -351,9 +359,13 @@ func (r *Registry) reload(id int64) {
 	ctx, cancel := context.WithTimeout(r.Base, storeWait)
 	defer cancel()
 	a, err := r.Store.AliasByID(ctx, id)
+	var secrets relay.OpenSecrets
+	if err == nil {
+		secrets, err = r.Store.OpenSecrets(ctx, id)
+	}
 	switch {
 	case err == nil:
-		r.changed(a)
+		r.changed(a).setSecrets(secrets)
 	case errors.Is(err, relay.ErrNotFound):
 		if st := r.remove(id); st != nil {
 			st.removed()

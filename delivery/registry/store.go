@@ -14,6 +14,9 @@ type Store interface {
 	AllAliases(ctx context.Context) ([]relay.Alias, error)
 	// AliasByID reads one; ErrNotFound when it is gone.
 	AliasByID(ctx context.Context, id int64) (*relay.Alias, error)
+	// AllOpenSecrets opens the secrets of the senders of every alias; OpenSecrets those of one.
+	AllOpenSecrets(ctx context.Context) (map[int64]relay.OpenSecrets, error)
+	OpenSecrets(ctx context.Context, alias int64) (relay.OpenSecrets, error)
 	// NoteTakeover keeps in the audit log that a tunnel took an alias from another one.
 	// It never blocks.
 	NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo)

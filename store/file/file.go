@@ -103,6 +103,27 @@ func Write(path string, content []byte) error {
 	return SyncDir(filepath.Dir(path))
 }
 
+// Create durably makes a file, for its owner only. If it is there already, also made by another
+// process at the same time, it stays as it is and the error is fs.ErrExist.
+func Create(path string, content []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part") // mode 0600
+	if err != nil {
+		return err
+	}
+	giveToOwner(f, filepath.Dir(path))
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Link(f.Name(), path) // unlike a rename, it never replaces
+	}
+	if err = errors.Join(err, os.Remove(f.Name())); err != nil {
+		return err
+	}
+	return SyncDir(filepath.Dir(path))
+}
+
 // SyncDir makes the directory entries of a folder durable, where the system can do that.
 func SyncDir(dir string) error {
 	d, err := os.Open(dir)

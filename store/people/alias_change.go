@@ -63,6 +63,7 @@ func checkSettings(set *relay.Settings) error {
 
 // TransferAlias gives an alias to another account: by its owner, by the operator,
 // and by an admin when its owner was removed. Members keep access; the old owner loses it.
+// The secrets of senders are deleted.
 func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user string) (a *relay.Alias, err error) {
 	may := cmp.Or(allowAccount(who, relay.ScopeAliasesWrite), s.requireFreshLogin(who))
 	err = s.db.UpdateIf(ctx, may, "transfer alias", func(c *db.Tx) error {
@@ -89,6 +90,7 @@ func (s *Store) TransferAlias(ctx context.Context, who relay.Actor, name, user s
 		c.Do(`UPDATE aliases SET owner_id = ? WHERE id = ?`, to.ID, a.ID)
 		c.Do(`DELETE FROM members WHERE alias_id = ? AND account_id = ?`, a.ID, to.ID)
 		dropAccess(c, a, a.Owner)
+		c.Do(`DELETE FROM sender_secrets WHERE alias_id = ?`, a.ID)
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID}, relay.Change{Kind: relay.ChangeAccount, Account: a.Owner})
 		if err := Audit(c, who, to.ID, "alias.transfer", name, "from "+a.OwnerName+" to "+to.Name); err != nil {
 			return err
@@ -156,7 +158,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 		for _, id := range holders {
 			c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: id})
 		}
-		c.Do(`DELETE FROM aliases WHERE id = ?`, a.ID) // members, shares and its tokens go with it
+		c.Do(`DELETE FROM aliases WHERE id = ?`, a.ID) // members, shares, its tokens and secrets go with it
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		return Audit(c, who, a.Owner, "alias.remove", name, "")
 	})

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 
 	"relay/store/db"
+	"relay/store/seal"
 )
 
 // Options say which rules apply, and what the rest of the store does.
@@ -22,6 +23,10 @@ type Options struct {
 	AliasRemoved func(context.Context) error
 	// NodeID is the id of this node.
 	NodeID func() string
+	// Keys seal and open secrets of senders. Alone reports whether no other node serves the store:
+	// only then a key is made here.
+	Keys  *seal.Ring
+	Alone func(context.Context) (bool, error)
 }
 
 // Store keeps accounts and what belongs to them. All methods are safe for concurrent use.

@@ -33,6 +33,7 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"Marks", testMarks},
 		{"Accounts", testAccounts},
 		{"Credentials", testCredentials},
+		{"Secrets", testSecrets},
 		{"Aliases", testAliases},
 		{"Access", testAccess},
 		{"Viewers", testViewers},

@@ -1,0 +1,90 @@
+package relay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+)
+
+// MaxSecrets is how many secrets of senders an alias may have.
+const MaxSecrets = 20
+
+// SenderSecret is what is told of a secret by which a sender signs: everything but its value.
+type SenderSecret struct {
+	ID          string // sec_…
+	Provider    string
+	Custom      string // JSON of the scheme where Provider is custom; else ""
+	Path        string // prefix of the request targets that it is for; "" = all
+	Sign        bool   // requests may be signed with it
+	CreatedAt   time.Time
+	CreatedBy   string
+	LastValidAt time.Time // when it last fitted a request; zero = never
+}
+
+// SecretText is the value of a secret. Whatever formats or encodes it gets a placeholder; only
+// Reveal gives the value.
+type SecretText struct{ text string }
+
+const hiddenSecret = "[secret]"
+
+// NewSecretText hides a value.
+func NewSecretText(value string) SecretText { return SecretText{value} }
+
+// Reveal gives the value, for a digest alone.
+func (s SecretText) Reveal() string { return s.text }
+
+// Format writes a placeholder, whatever the verb.
+func (s SecretText) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(hiddenSecret)) }
+
+// MarshalText gives a placeholder.
+func (s SecretText) MarshalText() ([]byte, error) { return []byte(hiddenSecret), nil }
+
+// OpenSecret is a secret of a sender with its value, or without it where no key of this node
+// opens it.
+type OpenSecret struct {
+	SenderSecret
+	Value  SecretText
+	Sealed bool // the value could not be opened here
+}
+
+// OpenSecrets are the secrets of one alias.
+type OpenSecrets []OpenSecret
+
+// For gives the secrets by which a request of a sender is judged: those for the longest path
+// prefix that its target has. Several are of equal right: any of them may fit.
+func (list OpenSecrets) For(provider, target string) OpenSecrets {
+	var out OpenSecrets
+	longest := 0
+	for _, s := range list {
+		if s.Provider != provider || !strings.HasPrefix(target, s.Path) || len(s.Path) < longest {
+			continue
+		}
+		if len(s.Path) > longest {
+			longest, out = len(s.Path), nil
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// Secrets has the methods of the store about the secrets of senders that the API and the
+// dashboard need.
+type Secrets interface {
+	// Secrets lists those of an alias, for its owner and members.
+	Secrets(ctx context.Context, who Actor, alias string) ([]SenderSecret, error)
+	// AddSecret seals a secret; of s it takes Provider, Custom, Path and Sign. For the owner only.
+	// Errors: validation-failed, conflict, secret-unavailable.
+	AddSecret(ctx context.Context, who Actor, alias string, s SenderSecret, value SecretText) (SenderSecret, error)
+	RemoveSecret(ctx context.Context, who Actor, alias, id string) error
+}
+
+// SecretOpener opens secrets of senders. store satisfies it.
+type SecretOpener interface {
+	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right.
+	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
+	// SigningSecret opens the secret by which a request of an alias is signed anew: that of id,
+	// or with "" the one for the longest path prefix of its target, the newest of several. Only one
+	// with Sign. It notes the use in the audit log. Errors: no-signing-secret, secret-unavailable.
+	SigningSecret(ctx context.Context, who Actor, alias int64, provider, target, id string) (OpenSecret, error)
+}

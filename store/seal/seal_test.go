@@ -1,0 +1,154 @@
+package seal
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"relay/store/file"
+)
+
+func TestSealedOpensOnlyInItsPlace(t *testing.T) {
+	const value = "whsec_value"
+	place := Place{"sender-secret", 7, "sec_a"}
+	first, second := NewKey(), NewKey()
+	ring := NewRing([]Key{first, second}, "")
+	sealed, key, err := ring.Seal(value, place)
+	if err != nil || key != first.ID() || bytes.Contains(sealed, []byte(value)) {
+		t.Fatalf("sealed by %s: %q, %v", key, sealed, err)
+	}
+	if again, _, _ := ring.Seal(value, place); bytes.Equal(again, sealed) {
+		t.Error("two sealed values are equal: the nonce is not random")
+	}
+	changed := bytes.Clone(sealed)
+	changed[len(changed)-1] ^= 1
+	for name, c := range map[string]struct {
+		ring   *Ring
+		sealed []byte
+		key    string
+		place  Place
+		want   error
+	}{
+		"as sealed":       {ring, sealed, key, place, nil},
+		"rotated":         {NewRing([]Key{second, first}, ""), sealed, key, place, nil},
+		"without the key": {NewRing([]Key{second}, ""), sealed, key, place, ErrOther},
+		"no key at all":   {NewRing(nil, ""), sealed, key, place, ErrOther},
+		"wrong key id":    {ring, sealed, second.ID(), place, ErrDamaged},
+		"other purpose":   {ring, sealed, key, Place{"other", 7, "sec_a"}, ErrDamaged},
+		"other alias":     {ring, sealed, key, Place{"sender-secret", 8, "sec_a"}, ErrDamaged},
+		"other row":       {ring, sealed, key, Place{"sender-secret", 7, "sec_b"}, ErrDamaged},
+		"changed":         {ring, changed, key, place, ErrDamaged},
+		"cut":             {ring, sealed[:20], key, place, ErrDamaged},
+	} {
+		got, err := c.ring.Open(c.sealed, c.key, c.place)
+		if !errors.Is(err, c.want) || err == nil && got != value || err != nil && got != "" {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+	}
+	if _, _, err := NewRing(nil, "").Seal(value, place); !errors.Is(err, ErrNoKey) {
+		t.Errorf("sealed without a key: %v", err)
+	}
+}
+
+func TestParseKeys(t *testing.T) {
+	a, b := NewKey(), NewKey()
+	for name, c := range map[string]struct {
+		text string
+		want []Key
+	}{
+		"lines":    {a.Text() + "\n" + b.Text() + "\n", []Key{a, b}},
+		"commas":   {b.Text() + "," + a.Text(), []Key{b, a}},
+		"unpadded": {strings.TrimRight(a.Text(), "="), []Key{a}},
+		"empty":    {"\n", nil},
+	} {
+		if got, err := ParseKeys(c.text); err != nil || fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"no prefix": strings.TrimPrefix(a.Text(), prefix), "short": prefix + "AAAA", "no base64": prefix + strings.Repeat("!", 44), "twice": a.Text() + "\n" + a.Text(),
+	} {
+		_, err := ParseKeys(text)
+		if err == nil || strings.Contains(err.Error(), text) || strings.Contains(err.Error(), "AAAA") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if text := fmt.Sprintf("%v %+v %#v %s %q %x", a, a, a, a, a, a); strings.Contains(text, a.Text()[len(prefix):20]) || strings.Count(text, a.ID()) != 6 {
+		t.Errorf("a key is formatted as %s", text)
+	}
+}
+
+// Several processes that make the file at once get one key.
+func TestRingMakesOneFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret.key")
+	ids := make([]string, 8)
+	var all sync.WaitGroup
+	for i := range ids {
+		all.Go(func() {
+			ring := NewRing(nil, path)
+			if err := ring.Make(); err != nil {
+				t.Error(err)
+			}
+			keys, err := ring.Keys()
+			if err != nil || len(keys) != 1 {
+				t.Errorf("%d keys, %v", len(keys), err)
+				return
+			}
+			ids[i] = keys[0].ID()
+		})
+	}
+	all.Wait()
+	for _, id := range ids {
+		if id != ids[0] {
+			t.Fatalf("several keys were made: %v", ids)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info.Mode(), err)
+	}
+	if left, _ := filepath.Glob(path + ".*"); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	if err := file.Create(path, nil); !errors.Is(err, fs.ErrExist) {
+		t.Errorf("a file that is there: %v", err)
+	}
+}
+
+// A key that another process makes, or rotates, is found without a restart.
+func TestRingReadsItsFileAgain(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret.key")
+	here, there := NewRing(nil, path), NewRing(nil, path)
+	place := Place{"p", 1, "r"}
+	if keys, err := here.Keys(); err != nil || len(keys) != 0 {
+		t.Fatalf("%v, %v", keys, err)
+	}
+	if err := there.Make(); err != nil {
+		t.Fatal(err)
+	}
+	old, oldKey, err := there.Seal("one", place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := here.Open(old, oldKey, place); err != nil || got != "one" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := there.Rotate(); err != nil {
+		t.Fatal(err)
+	}
+	sealed, key, err := there.Seal("two", place)
+	if err != nil || key == oldKey {
+		t.Fatalf("sealed by %s after a rotation, %v", key, err)
+	}
+	if got, err := here.Open(sealed, key, place); err != nil || got != "two" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if got, err := here.Open(old, oldKey, place); err != nil || got != "one" {
+		t.Errorf("the old one: %q, %v", got, err)
+	}
+}

@@ -1,0 +1,304 @@
+package storetest
+
+import (
+	"database/sql"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+	"relay/store/seal"
+)
+
+func testSecrets(t *testing.T, fresh func(testing.TB) store.Options) {
+	keys := []seal.Key{seal.NewKey(), seal.NewKey()}
+	b := setup(t, fresh, func(o *store.Options) { o.SecretKeys = keys })
+	b.must(b.AddMember(t.Context(), b.bob, "other", "alice"))
+	t.Run("forms", func(t *testing.T) { b.with(t).secretForms() })
+	t.Run("rights", func(t *testing.T) { b.with(t).secretRights() })
+	t.Run("chosen", func(t *testing.T) { b.with(t).chosenSecrets() })
+	t.Run("gone with the alias", func(t *testing.T) { b.with(t).secretsOfLostAlias() })
+	b.rotatedKeys(keys) // opens the store again, as what follows
+	t.Run("kept", func(t *testing.T) { setup(t, fresh).secretsAreKept() })
+	t.Run("without a key", func(t *testing.T) { secretsWithoutKey(t, fresh) })
+}
+
+func (b *fixture) addSecret(who relay.Actor, alias, value string, s relay.SenderSecret) (relay.SenderSecret, error) {
+	return b.AddSecret(b.Context(), who, alias, s, relay.NewSecretText(value))
+}
+
+func (b *fixture) secretsAreKept() {
+	const value = "whsec_kept-and-sealed"
+	made, err := b.addSecret(b.alice, "hooks", value, relay.SenderSecret{Provider: "stripe", Path: "/pay", Sign: true})
+	b.must(err)
+	if !strings.HasPrefix(made.ID, "sec_") || made.Provider != "stripe" || made.Path != "/pay" || !made.Sign || made.CreatedBy != "user:alice" ||
+		time.Since(made.CreatedAt) > time.Minute || !made.LastValidAt.IsZero() {
+		b.Errorf("made %+v", made)
+	}
+	b.reopen()
+	list, err := b.Secrets(b.Context(), b.alice, "hooks")
+	if err != nil || len(list) != 1 || list[0] != made {
+		b.Errorf("listed %+v, %v", list, err)
+	}
+	open, err := b.OpenSecrets(b.Context(), b.hooks.ID)
+	if err != nil || len(open) != 1 || open[0].Value.Reveal() != value || open[0].Sealed {
+		b.Errorf("opened %+v, %v", open, err)
+	}
+	if text := fmt.Sprintf("%v %+v %#v %s", open, open, open, open[0].Value); strings.Contains(text, value) {
+		b.Errorf("formatted with its value: %s", text)
+	}
+	all, err := b.AllOpenSecrets(b.Context())
+	if err != nil || len(all[b.hooks.ID]) != 1 || all[b.hooks.ID][0].Value.Reveal() != value {
+		b.Errorf("all: %+v, %v", all, err)
+	}
+	at := time.Now().UTC().Truncate(time.Second)
+	b.NoteValid(made.ID, at)
+	b.eventually("the time of a fit is noted", func() bool {
+		list, err := b.Secrets(b.Context(), b.alice, "hooks")
+		return err == nil && len(list) == 1 && list[0].LastValidAt.Equal(at)
+	})
+	b.heard("a secret was added", func(c relay.Change) bool { return c.Kind == relay.ChangeAlias && c.Alias == b.hooks.ID })
+	b.must(b.RemoveSecret(b.Context(), b.alice, "hooks", made.ID))
+	b.want(relay.CodeNotFound, b.RemoveSecret(b.Context(), b.alice, "hooks", made.ID))
+	entries, err := b.Audit(b.Context(), b.alice, 10)
+	b.must(err)
+	var told []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Action, "secret.") {
+			told = append(told, e.Action+" "+e.Target+" "+e.Detail)
+		}
+	}
+	if want := []string{"secret.remove " + made.ID + " hooks stripe /pay sign", "secret.add " + made.ID + " hooks stripe /pay sign"}; !slices.Equal(told, want) {
+		b.Errorf("audit %q", told)
+	}
+}
+
+// What cannot be a secret of its sender is refused, and the error does not repeat it.
+func (b *fixture) secretForms() {
+	for name, c := range map[string]struct {
+		value string
+		s     relay.SenderSecret
+		field string
+	}{
+		"no provider":        {"x", relay.SenderSecret{}, "provider"},
+		"unknown provider":   {"x", relay.SenderSecret{Provider: "strype"}, "provider"},
+		"empty":              {"", relay.SenderSecret{Provider: "stripe"}, "secret"},
+		"too long":           {strings.Repeat("x", 10_001), relay.SenderSecret{Provider: "stripe"}, "secret"},
+		"a space behind":     {"whsec_x ", relay.SenderSecret{Provider: "stripe"}, "secret"},
+		"no base64":          {"whsec_!!!!", relay.SenderSecret{Provider: "standard-webhooks"}, "secret"},
+		"public key":         {"whpk_AAAA", relay.SenderSecret{Provider: "standard-webhooks"}, "secret"},
+		"publishable key":    {"pk_test_0123", relay.SenderSecret{Provider: "stripe"}, "secret"},
+		"api key":            {"sk_test_0123", relay.SenderSecret{Provider: "stripe"}, "secret"},
+		"no public key":      {"0123", relay.SenderSecret{Provider: "discord"}, "secret"},
+		"no path":            {"x", relay.SenderSecret{Provider: "github", Path: "hook"}, "path"},
+		"signs with no key":  {strings.Repeat("0", 64), relay.SenderSecret{Provider: "discord", Sign: true}, "sign"},
+		"key of the network": {"x", relay.SenderSecret{Provider: "paypal"}, "secret"},
+	} {
+		_, err := b.addSecret(b.alice, "hooks", c.value, c.s)
+		b.want(relay.CodeValidationFailed, err)
+		e := relay.AsError(err)
+		if e == nil || len(e.Fields) != 1 || e.Fields[0].Location != "body."+c.field || c.field == "secret" && e.Fields[0].Value != nil ||
+			len(c.value) > 4 && strings.Contains(e.Error(), c.value) {
+			b.Errorf("%s: %+v", name, e)
+		}
+	}
+	for i := range relay.MaxSecrets {
+		_, err := b.addSecret(b.alice, "hooks", fmt.Sprint("secret-", i), relay.SenderSecret{Provider: "github"})
+		b.must(err)
+	}
+	_, err := b.addSecret(b.alice, "hooks", "one more", relay.SenderSecret{Provider: "github"})
+	b.want(relay.CodeConflict, err)
+	list, err := b.Secrets(b.Context(), b.alice, "hooks")
+	b.must(err)
+	for _, s := range list {
+		b.must(b.RemoveSecret(b.Context(), b.alice, "hooks", s.ID))
+	}
+}
+
+func (b *fixture) secretRights() {
+	github := relay.SenderSecret{Provider: "github"}
+	made, err := b.addSecret(b.bob, "other", "s", github)
+	b.must(err)
+	_, err = b.addSecret(b.alice, "other", "s", github) // a member
+	b.want(relay.CodeForbidden, err)
+	_, err = b.addSecret(b.alice, "other", "", relay.SenderSecret{}) // is not told what is wrong with it
+	b.want(relay.CodeForbidden, err)
+	_, err = b.addSecret(b.root, "other", "s", github)
+	b.want(relay.CodeNotFound, err)
+	b.want(relay.CodeForbidden, b.RemoveSecret(b.Context(), b.alice, "other", made.ID))
+	b.want(relay.CodeNotFound, b.RemoveSecret(b.Context(), b.root, "other", made.ID))
+	b.want(relay.CodeNotFound, b.RemoveSecret(b.Context(), b.alice, "hooks", made.ID)) // of another alias
+	if list, err := b.Secrets(b.Context(), b.alice, "other"); err != nil || len(list) != 1 {
+		b.Errorf("a member sees %v, %v", list, err)
+	}
+	_, err = b.Secrets(b.Context(), b.root, "other")
+	b.want(relay.CodeNotFound, err)
+	stale := b.bob
+	stale.LoggedInAt = time.Now().Add(-16 * time.Minute)
+	_, err = b.addSecret(stale, "other", "s", github)
+	b.want(relay.CodeLoginTooOld, err)
+	b.want(relay.CodeLoginTooOld, b.RemoveSecret(b.Context(), stale, "other", made.ID))
+	reader := b.bob
+	reader.Kind, reader.Scopes = relay.ActorToken, relay.ScopeEventsRead
+	_, err = b.Secrets(b.Context(), reader, "other")
+	b.want(relay.CodeForbidden, err)
+	reader.Scopes = relay.ScopeAliasesRead
+	_, err = b.addSecret(reader, "other", "s", github)
+	b.want(relay.CodeForbidden, err)
+	if name, err := b.SecretAlias(b.Context(), system, made.ID); err != nil || name != "other" {
+		b.Errorf("the secret is of %q, %v", name, err)
+	}
+	b.must(b.RemoveSecret(b.Context(), system, "other", made.ID))
+}
+
+// The longest path prefix wins; only a secret with Sign signs.
+func (b *fixture) chosenSecrets() {
+	ids := map[string]string{}
+	for name, s := range map[string]relay.SenderSecret{
+		"all": {Provider: "github", Sign: true}, "path": {Provider: "github", Path: "/a", Sign: true}, "longer": {Provider: "github", Path: "/a/b"},
+		"stripe": {Provider: "stripe", Path: "/a/b/c"},
+	} {
+		made, err := b.addSecret(b.alice, "hooks", "value of "+name, s)
+		b.must(err)
+		ids[name] = made.ID
+	}
+	list, err := b.OpenSecrets(b.Context(), b.hooks.ID)
+	b.must(err)
+	for target, want := range map[string]string{"/": "all", "/a": "path", "/ab": "path", "/a/b/c": "longer", "/a/b?x": "longer"} {
+		if got := list.For("github", target); len(got) != 1 || got[0].ID != ids[want] {
+			b.Errorf("%s is judged by %+v", target, got)
+		}
+	}
+	for _, c := range []struct{ provider, target, id, want, code string }{
+		{"github", "/a/b/c", "", "path", ""},
+		{"github", "/", "", "all", ""},
+		{"github", "/", ids["path"], "path", ""},
+		{"stripe", "/a/b/c", "", "", relay.CodeNoSigningSecret},
+		{"github", "/a", ids["longer"], "", relay.CodeNoSigningSecret},
+		{"slack", "/", "", "", relay.CodeNoSigningSecret},
+	} {
+		got, err := b.SigningSecret(b.Context(), b.alice, b.hooks.ID, c.provider, c.target, c.id)
+		switch {
+		case c.code != "":
+			b.want(c.code, err)
+		case err != nil || got.ID != ids[c.want] || got.Value.Reveal() != "value of "+c.want:
+			b.Errorf("%+v is signed by %+v, %v", c, got, err)
+		}
+	}
+	entries, err := b.Audit(b.Context(), b.alice, 1)
+	if err != nil || len(entries) != 1 || entries[0].Action != "secret.sign" || entries[0].Target != ids["path"] || entries[0].Actor != "user:alice" {
+		b.Errorf("audit %+v, %v", entries, err)
+	}
+}
+
+// Secrets go with a transfer and with the alias. One that a node of the version before left
+// behind counts no more.
+func (b *fixture) secretsOfLostAlias() {
+	a, err := b.CreateAlias(b.Context(), b.alice, "given", "")
+	b.must(err)
+	github := relay.SenderSecret{Provider: "github"}
+	_, err = b.addSecret(b.alice, "given", "s", github)
+	b.must(err)
+	b.raw(`UPDATE aliases SET owner_id = `+fmt.Sprint(b.bob.Account)+` WHERE name = 'given'`, 1)
+	open, err := b.OpenSecrets(b.Context(), a.ID)
+	list, lerr := b.Secrets(b.Context(), b.bob, "given")
+	if err != nil || lerr != nil || len(open)+len(list) != 0 {
+		b.Errorf("the new owner gets %v %v, %v %v", open, list, err, lerr)
+	}
+	_, err = b.addSecret(b.bob, "given", "t", github)
+	b.must(err)
+	_, err = b.TransferAlias(b.Context(), b.bob, "given", "alice")
+	b.must(err)
+	b.raw(`DELETE FROM sender_secrets WHERE alias_id = `+fmt.Sprint(a.ID), 0)
+	_, err = b.addSecret(b.alice, "given", "u", github)
+	b.must(err)
+	b.must(b.RemoveAlias(b.Context(), b.alice, "given"))
+	b.raw(`DELETE FROM sender_secrets WHERE alias_id = `+fmt.Sprint(a.ID), 0)
+}
+
+// raw runs a statement beside the store, which has to change a number of rows.
+func (b *fixture) raw(statement string, rows int64) {
+	b.Helper()
+	driver, source := "postgres", b.opt.URL
+	if source == "" {
+		driver, source = "sqlite", "file:"+filepath.Join(b.opt.DataDir, "relay.db")+"?_pragma=foreign_keys(1)&_pragma=busy_timeout(5000)"
+	}
+	db, err := sql.Open(driver, source)
+	b.must(err)
+	defer db.Close()
+	res, err := db.Exec(statement)
+	b.must(err)
+	if n, err := res.RowsAffected(); err != nil || n != rows {
+		b.Errorf("%s: %d rows, %v", statement, n, err)
+	}
+}
+
+// rotatedKeys has the keys of the fixture.
+func (b *fixture) rotatedKeys(keys []seal.Key) {
+	before, err := b.SecretKeyUse(b.Context())
+	if err != nil || before[keys[0].ID()] == 0 || len(before) != 1 {
+		b.Fatalf("use %v, %v", before, err)
+	}
+	n := before[keys[0].ID()]
+	b.opt.SecretKeys = []seal.Key{keys[1], keys[0]}
+	b.reopen()
+	sealed, left, err := b.ResealSecrets(b.Context(), system)
+	if err != nil || sealed != n || left != 0 {
+		b.Errorf("%d sealed, %d left, %v", sealed, left, err)
+	}
+	b.opt.SecretKeys = keys[1:]
+	b.reopen()
+	list, err := b.OpenSecrets(b.Context(), b.hooks.ID)
+	if err != nil || len(list) == 0 || slices.ContainsFunc(list, func(s relay.OpenSecret) bool { return s.Sealed || !strings.HasPrefix(s.Value.Reveal(), "value of ") }) {
+		b.Errorf("with the new key alone: %+v, %v", list, err)
+	}
+	b.opt.SecretKeys = keys[:1]
+	b.reopen()
+	list, err = b.OpenSecrets(b.Context(), b.hooks.ID)
+	if err != nil || len(list) == 0 || slices.ContainsFunc(list, func(s relay.OpenSecret) bool { return !s.Sealed || s.Value.Reveal() != "" }) {
+		b.Errorf("with the old key alone: %+v, %v", list, err)
+	}
+	_, err = b.SigningSecret(b.Context(), b.alice, b.hooks.ID, "github", "/", "")
+	b.want(relay.CodeSecretUnavailable, err)
+	sealed, left, err = b.ResealSecrets(b.Context(), system)
+	if err != nil || sealed != 0 || left != n {
+		b.Errorf("%d sealed, %d left, %v", sealed, left, err)
+	}
+	_, _, err = b.ResealSecrets(b.Context(), b.alice)
+	b.want(relay.CodeForbidden, err)
+}
+
+// Without a setting a node that serves its store alone makes a key with the first secret, and
+// never one that replaces a key that is lost.
+func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	github := relay.SenderSecret{Provider: "github"}
+	path := filepath.Join(b.opt.DataDir, store.SecretKeyFile)
+	if _, err := os.Stat(path); err == nil {
+		t.Fatal("a key was made before the first secret")
+	}
+	_, err := b.addSecret(b.alice, "hooks", "s", github)
+	b.must(err)
+	b.reopen()
+	list, err := b.OpenSecrets(t.Context(), b.hooks.ID)
+	if err != nil || len(list) != 1 || list[0].Value.Reveal() != "s" {
+		t.Fatalf("%+v, %v", list, err)
+	}
+	key, err := os.ReadFile(path)
+	b.must(err)
+	b.must(os.Remove(path))
+	b.reopen()
+	_, err = b.addSecret(b.alice, "hooks", "s", github)
+	b.want(relay.CodeSecretUnavailable, err)
+	if _, err := os.Stat(path); err == nil {
+		t.Error("the lost key was replaced")
+	}
+	b.must(os.WriteFile(path, key, 0o600))
+	_, err = b.addSecret(b.alice, "hooks", "s", github)
+	b.must(err)
+}
