@@ -64,6 +64,7 @@ type Event struct {
 	HasLatency     bool
 	AttemptCount   int
 	Blocker        string // replay blocker; "" = the event can be replayed
+	Cause          string // what an error answer of the last attempt that ended says, as record.Cause reads it; lists have it, and the live feed
 	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or what it did instead, as record.RefusedBy names it
 	Mark           Mark
 
@@ -220,6 +221,7 @@ type Attempt struct {
 	Interim       [][]byte // heads of 1xx responses in order, except 101
 	ResponseState string
 	Response      Message
+	Cause         string // what an error answer says, as record.Cause reads it; set where its body is not read
 }
 
 // Filter selects events of a list; zero fields do not filter. record.ParseFilter and

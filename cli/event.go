@@ -94,7 +94,7 @@ func (f *Front) events() *cobra.Command {
 			if *follow { // lines are in the order of what happens, replays included
 				line.Time = record.ZonedTime(e.ReceivedAt.Time)
 			}
-			return w.Event(line, "")
+			return w.Event(line)
 		})
 }
 
@@ -123,7 +123,7 @@ arrives in time. Start it before the action that causes the event.
 		func(ctx context.Context, api *API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 			return api.Wait(ctx, filter.query, limit)
 		},
-		func(w *Printer, e *record.Summary) error { return w.Event(record.EventLine(e), "") })
+		func(w *Printer, e *record.Summary) error { return w.Event(record.EventLine(e)) })
 }
 
 // eventPath returns the path of the event that is the first argument.
@@ -209,7 +209,7 @@ func (f *Front) replay() *cobra.Command {
 				}
 			}()
 			if len(e.Attempts) == 0 {
-				return w.Event(record.EventLine(&e.Summary), "")
+				return w.Event(record.EventLine(&e.Summary))
 			}
 			switch last := &e.Attempts[len(e.Attempts)-1]; last.State { // the replay
 			case relay.StateQueued:
@@ -217,7 +217,7 @@ func (f *Front) replay() *cobra.Command {
 			case relay.StateDelivering:
 				return w.Line(e.ID + " is " + last.State)
 			default:
-				err := w.Event(record.AttemptLine(&e.Summary, last), "")
+				err := w.Event(record.AttemptLine(&e.Summary, last))
 				if compared != "" {
 					err = errors.Join(err, w.Line(compared))
 				}

@@ -39,6 +39,9 @@ func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.At
 			Method   string           `json:"method"`
 			Path     string           `json:"path"`
 			Warnings []record.Warning `json:"warnings"`
+			Provider *record.Provider `json:"provider"`
+			Pinned   bool             `json:"pinned"`
+			Label    *string          `json:"label"`
 		} `json:"event"`
 		Attempt *struct {
 			Number     int          `json:"number"`
@@ -48,6 +51,7 @@ func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.At
 			StartedAt  *record.Time `json:"startedAt"`
 			Error      *relay.Fault `json:"error"`
 			LatencyMs  *float64     `json:"latencyMs"`
+			Cause      *string      `json:"cause"`
 			Response   *struct {
 				Status int `json:"status"`
 			} `json:"response"`
@@ -71,10 +75,12 @@ func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.At
 	}
 	l.taken[key] = true
 	attempt := &record.Attempt{
-		Number: a.Number, Kind: a.Kind, State: a.State, ReceivedAt: a.ReceivedAt, StartedAt: a.StartedAt, Error: a.Error, LatencyMs: a.LatencyMs,
+		Number: a.Number, Kind: a.Kind, State: a.State, ReceivedAt: a.ReceivedAt, StartedAt: a.StartedAt, Error: a.Error, LatencyMs: a.LatencyMs, Cause: a.Cause,
 	}
 	if a.Response != nil {
 		attempt.Response = &record.Response{Status: a.Response.Status}
 	}
-	return &record.Summary{ID: e.ID, Alias: e.Alias, Method: e.Method, Path: e.Path, Warnings: e.Warnings}, attempt
+	return &record.Summary{
+		ID: e.ID, Alias: e.Alias, Method: e.Method, Path: e.Path, Warnings: e.Warnings, Provider: e.Provider, Pinned: e.Pinned, Label: e.Label,
+	}, attempt
 }

@@ -77,14 +77,14 @@ func (w *Printer) Line(text string) error {
 // yellow for the fault of the asker, red.
 var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
 
-// Bounds of a method and a path in a line, and of a path that is shortened to the window:
-// with less of it a line says too little, so it wraps instead.
-const maxMethod, maxPath, minPath = 32, 512, 12
+// Bounds of a method and a path in a line, and of a path and a cause that are shortened to the window:
+// with less of them a line says too little, so it wraps instead.
+const maxMethod, maxPath, minPath, minCause = 32, 512, 12, 24
 
-// Event writes the line of an event or attempt and what follows it, with the path shortened to
-// the window and the outcome in color, where the terminal has them.
-func (w *Printer) Event(l record.Line, more string) error {
-	_, err := io.WriteString(w.Out, w.EventText(l)+record.SafeText(more)+"\n")
+// Event writes the line of an event or attempt, with path and cause shortened to the window and the
+// outcome in color, where the terminal has them.
+func (w *Printer) Event(l record.Line) error {
+	_, err := io.WriteString(w.Out, w.EventText(l)+"\n")
 	return err
 }
 
@@ -94,11 +94,18 @@ func (w *Printer) EventText(l record.Line) string {
 	if w.Terminal != nil {
 		t = w.Terminal()
 	}
-	path := l.Path
+	path, cause := l.Path, l.Cause
 	l.Method, l.Path = record.SafeTextMax(l.Method, maxMethod), "/"
 	most := maxPath
 	if width := t.Columns - 1; width > 0 { // some terminals wrap when the last column is written
+		if l.Cause = ""; cause != "" {
+			l.Cause = strings.Repeat(" ", min(utf8.RuneCountInString(cause), minCause))
+		}
 		most = min(most, max(minPath, width-utf8.RuneCountInString(l.String())+1))
+		if l.Path = record.SafeTextMax(path, most); cause != "" {
+			room := width - utf8.RuneCountInString(l.String()) + utf8.RuneCountInString(l.Cause)
+			l.Cause = record.SafeTextMax(cause, max(minCause, room))
+		}
 	}
 	l.Path = record.SafeTextMax(path, most)
 	text, outcome := record.SafeText(l.String()), record.SafeText(l.Outcome())

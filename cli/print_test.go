@@ -15,7 +15,7 @@ func TestColorsStandAroundTheStatusOnly(t *testing.T) {
 	var out strings.Builder
 	w := &Printer{Out: &out, Terminal: func() Terminal { return Terminal{Color: true} }}
 	l := record.Line{Time: "05:17:53", Status: 404, Method: "GET", Path: "/[404]\x1b[31m", ID: "evt_1"}
-	if err := w.Event(l, ""); err != nil {
+	if err := w.Event(l); err != nil {
 		t.Fatal(err)
 	}
 	if want := "05:17:53 \x1b[33m[404]\x1b[0m GET /[404]\\x1b[31m"; !strings.HasPrefix(out.String(), want) {

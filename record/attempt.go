@@ -1,6 +1,8 @@
 package record
 
 import (
+	"cmp"
+
 	"relay"
 )
 
@@ -32,6 +34,7 @@ type Attempt struct {
 	CallerGone    bool         `json:"callerGone" doc:"the caller had left, or was cut off, before it got the whole answer"`
 	LatencyMs     *float64     `json:"latencyMs"`
 	Timing        *Timing      `json:"timing"`
+	Cause         *string      `json:"cause" doc:"what an error answer says, in one line"`
 	Response      *Response    `json:"response"`
 }
 
@@ -58,6 +61,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		Released:   a.Released,
 		Connection: textOf(a.Connection), Node: textOf(a.Node),
 		Identical: a.Identical, CallerGone: a.CallerGone,
+		Cause:    textOf(cmp.Or(a.Cause, Cause(a.Status, a.Response.Head, &a.Response.Body))),
 		Response: responseOf(a, bodies),
 	}
 	if a.Position > 0 {

@@ -35,6 +35,7 @@ type Summary struct {
 	PayloadSize   int64        `json:"payloadSize"`
 	Status        *int         `json:"status" doc:"of the last attempt that ended"`
 	LatencyMs     *float64     `json:"latencyMs" doc:"of the last attempt that ended"`
+	Cause         *string      `json:"cause" doc:"what an error answer of the last attempt that ended says, in one line"`
 	AttemptCount  int          `json:"attemptCount"`
 	Replayable    bool         `json:"replayable"`
 	ReplayBlocker *string      `json:"replayBlocker" doc:"rejected, incomplete, body, upgraded, or null"`
@@ -73,7 +74,7 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	for i := range e.Attempts {
 		out.Attempts = append(out.Attempts, *OfAttempt(&e.Attempts[i], true))
 	}
-	out.Status, out.LatencyMs = nil, nil
+	out.Status, out.LatencyMs, out.Cause = nil, nil, nil
 	ended := e.LastEnded()
 	if ended == nil {
 		out.Fit(MaxJSON)
@@ -86,7 +87,7 @@ func Of(e *relay.Event, site relay.Site, now time.Time) *Event {
 	} else {
 		last = OfAttempt(ended, true)
 	}
-	out.Response, out.Timing, out.LatencyMs = last.Response, last.Timing, last.LatencyMs
+	out.Response, out.Timing, out.LatencyMs, out.Cause = last.Response, last.Timing, last.LatencyMs, last.Cause
 	if last.Response != nil {
 		out.Status = &last.Response.Status
 	}
@@ -123,6 +124,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		Host:          host,
 		TLS:           e.TLS,
 		PayloadSize:   e.Request.Body.Size,
+		Cause:         textOf(e.Cause),
 		AttemptCount:  e.AttemptCount,
 		Replayable:    e.Blocker == "",
 		ReplayBlocker: textOf(e.Blocker),

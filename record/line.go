@@ -17,6 +17,7 @@ import (
 // Line is one line about an event or an attempt. Its texts are safe to print.
 //
 //	15:04:05 [200] POST /hook (23ms) evt_…
+//	15:04:05 [500] POST /hook (2ms) evt_… invoice.paid stripe pinned label:bug-12 - Cannot read properties of null
 type Line struct {
 	Time         string // with date and zone in lists
 	Status       int    // without a response the one that the relay answers with; 0 = none
@@ -24,7 +25,9 @@ type Line struct {
 	Method, Path string
 	Took         string // "" = not known
 	ID           string
-	Note         string // follows the id: which replay it is, and the error
+	What         string // follows the id: event type, sender and what people noted
+	Note         string // follows that: which replay it is, and the error
+	Cause        string // follows that: what an error answer says
 }
 
 // CallerHadLeft says of an attempt that its caller did not get the whole answer.
@@ -40,6 +43,7 @@ func AttemptLine(e *Summary, a *Attempt) Line {
 		status = a.Response.Status
 	}
 	l := newLine(at.Local().Format(time.TimeOnly), e, status, a.State, a.Error, a.LatencyMs)
+	l.Cause = causeText(a.Cause)
 	if a.CallerGone {
 		l.Note = strings.TrimSpace(CallerHadLeft + " " + l.Note)
 	}
@@ -74,6 +78,9 @@ func EventLine(e *Summary) Line {
 		status = *e.Status
 	}
 	l := newLine(ZonedTime(e.Arrived()), e, status, e.State, e.Error, e.LatencyMs)
+	if status != 0 {
+		l.Cause = causeText(e.Cause)
+	}
 	if e.AttemptCount > 1 {
 		l.Note = strings.TrimSpace(fmt.Sprintf("(%d attempts) %s", e.AttemptCount, l.Note))
 	}
@@ -81,7 +88,7 @@ func EventLine(e *Summary) Line {
 }
 
 func newLine(at string, e *Summary, status int, state string, fault *relay.Fault, latencyMs *float64) Line {
-	l := Line{Time: at, Status: status, State: SafeText(state), Method: SafeText(e.Method), Path: SafeText(e.Path), ID: SafeText(e.ID)}
+	l := Line{Time: at, Status: status, State: SafeText(state), Method: SafeText(e.Method), Path: SafeText(e.Path), ID: SafeText(e.ID), What: whatText(e)}
 	if fault != nil && state != relay.StateQueued && state != relay.StateCanceled {
 		l.Note = SafeText(fault.Code)
 		if fault.Message != "" {
@@ -100,6 +107,31 @@ func newLine(at string, e *Summary, status int, state string, fault *relay.Fault
 	return l
 }
 
+// whatText names event type and sender, and what people noted, as filters name it.
+func whatText(e *Summary) string {
+	var words []string
+	if p := e.Provider; p != nil {
+		if p.EventType != nil {
+			words = append(words, SafeTextMax(*p.EventType, 60))
+		}
+		words = append(words, SafeTextMax(p.Name, 20))
+	}
+	if e.Pinned {
+		words = append(words, "pinned")
+	}
+	if e.Label != nil {
+		words = append(words, "label:"+SafeTextMax(*e.Label, 40))
+	}
+	return strings.Join(words, " ")
+}
+
+func causeText(cause *string) string {
+	if cause == nil {
+		return ""
+	}
+	return SafeTextMax(*cause, maxCause)
+}
+
 // Outcome returns status or state in brackets.
 func (l Line) Outcome() string {
 	if l.Status != 0 {
@@ -111,10 +143,13 @@ func (l Line) Outcome() string {
 // String returns the whole line.
 func (l Line) String() string {
 	var words []string
-	for _, w := range []string{l.Time, l.Outcome(), l.Method, l.Path, l.Took, l.ID, l.Note} {
+	for _, w := range []string{l.Time, l.Outcome(), l.Method, l.Path, l.Took, l.ID, l.What, l.Note} {
 		if w != "" {
 			words = append(words, w)
 		}
+	}
+	if l.Cause != "" {
+		words = append(words, "- "+l.Cause)
 	}
 	return strings.Join(words, " ")
 }
@@ -158,6 +193,9 @@ func AttemptText(a *Attempt) string {
 		b.WriteString(", " + CallerHadLeft)
 	}
 	b.WriteString("\n")
+	if a.Cause != nil {
+		b.WriteString(causeText(a.Cause) + "\n")
+	}
 	if r := a.Response; r != nil {
 		fmt.Fprintf(&b, "< %s %d %s\n", SafeText(r.HTTPVersion), r.Status, SafeText(r.Reason))
 		writeMessage(&b, "< ", r.Headers, r.Body)

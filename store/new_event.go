@@ -2,6 +2,7 @@ package store
 
 import (
 	"cmp"
+	"net/http"
 	"time"
 
 	"relay"
@@ -68,7 +69,8 @@ func blockerOf(f *newEvent) string {
 // snapshot gives a new event and its attempt as Summaries and AttemptHeads read them after
 // the batch, without reading: the live feed shows each new event, and reading it back cost a
 // third of what relayd spent on a request. Both are nil for an event without the name of
-// its alias; the attempt is nil where there is none to show, or its heads are large.
+// its alias; the attempt is nil where there is none to show, or its heads are large; with it the event, if
+// its error answer has to be read.
 func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	if f.event.Alias == "" {
 		return nil, nil
@@ -77,5 +79,12 @@ func (f *newEvent) snapshot(node string) (*relay.Event, *relay.Attempt) {
 	if a == nil || a.State == relay.StateQueued { // its position is known to the queue only
 		return &e, nil
 	}
-	return &e, events.AttemptSnapshot(a, node)
+	shown := events.AttemptSnapshot(a, node)
+	switch {
+	case shown != nil:
+		e.Cause = shown.Cause
+	case a.Status >= http.StatusBadRequest:
+		return nil, nil
+	}
+	return &e, shown
 }

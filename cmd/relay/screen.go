@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -69,11 +70,11 @@ func (s *upScreen) message(m *client.Message) {
 		if s.mode != outputCompact || m.Event == nil || m.Attempt == nil {
 			return
 		}
-		more := ""
+		line := record.AttemptLine(m.Event, m.Attempt)
 		if len(s.forwards) > 1 {
-			more = " alias " + m.Event.Alias
+			line.What = strings.TrimSpace("alias " + record.SafeText(m.Event.Alias) + " " + line.What)
 		}
-		_ = s.w.Event(record.AttemptLine(m.Event, m.Attempt), more)
+		_ = s.w.Event(line)
 		s.missed = false
 	case relay.NoticeRefused:
 		s.refused(m)

@@ -21,6 +21,7 @@ import (
 const (
 	streamRows = 100 // rows of one page
 	shownPath  = 200 // runes of a path in a row
+	shownCause = 80  // runes of what an error answer says
 )
 
 // List is the list of events at the left of an alias' page and of an event's page.
@@ -72,6 +73,9 @@ func (v *Row) Name() string {
 	}
 	return v.Method + " " + v.Path
 }
+
+// says reports whether a row has room for what its error answer says.
+func (v *Row) says() bool { return v.Cause != nil && v.Note == "" }
 
 // stream is the page of an alias: its events, newest first, and beside them how the alias stands.
 func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {

@@ -32,11 +32,11 @@ type eventView struct {
 	Latency      string
 	At           time.Time
 	Replayed     time.Time // last; zero = never
-	Error        string
-	HostRefused  string // the warning that the local server refused the Host header, or ""
-	Blocker      string // why the event cannot be replayed, "" = it can
-	Queued       string // position in the queue, "" = nothing waits
-	SSHCommand   string // how to bring the tunnel back, "" = it is online
+	Happened     string    // one sentence about the last attempt, where it failed; "" = it did not
+	HostRefused  string    // the warning that the local server refused the Host header, or ""
+	Blocker      string    // why the event cannot be replayed, "" = it can
+	Queued       string    // position in the queue, "" = nothing waits
+	SSHCommand   string    // how to bring the tunnel back, "" = it is online
 	Provider     *providerView
 	Request      messageView
 	Attempts     []attemptView
@@ -149,8 +149,11 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 	if e.LastReceivedAt.After(e.ReceivedAt) {
 		v.Replayed = e.LastReceivedAt
 	}
-	if s.Error != nil {
-		v.Error = s.Error.Code + ": " + record.SafeText(s.Error.Message)
+	switch {
+	case s.Error != nil:
+		v.Happened = s.Error.Code + ": " + record.SafeText(s.Error.Message)
+	case s.Cause != nil:
+		v.Happened = record.Sentence(s)
 	}
 	if w := whole.AddressRefused(); w != nil {
 		v.HostRefused = record.SafeText(w.Message)

@@ -263,7 +263,10 @@ func (s *Store) AttemptHeads(ctx context.Context, refs []relay.AttemptRef) (map[
 				p.fill(a)
 			}
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		return readAttemptCauses(q, heads)
 	})
 	return heads, err
 }

@@ -3,6 +3,7 @@ package events
 import (
 	"bytes"
 	"context"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -282,8 +283,13 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 	var out []relay.Event
 	for some := range slices.Chunk(ids, 200) {
 		in, args := db.ColumnIn(`e.id`, some)
-		rows, err := db.ReadRows(ctx, s.db, "read summaries", markedFields,
-			`SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE `+in, args...)
+		var rows []relay.Event
+		err := s.db.View(ctx, "read summaries", func(q db.Query) (err error) {
+			if rows, err = db.RowsOf(q, markedFields, `SELECT `+markedColumns+` FROM events e JOIN aliases al ON al.id = e.alias_id`+marksJoin+` WHERE `+in, args...); err != nil {
+				return err
+			}
+			return readCauses(q, rows)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -305,13 +311,13 @@ func (s *Store) Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, e
 const snapshotHead = 8 << 10
 
 // AttemptSnapshot gives an attempt as it is read, without its body; nil where its heads are
-// large.
+// large, or it has to be read for what its error answer says.
 func AttemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	heads := len(a.Response.Head) + len(a.Response.Lines) + len(a.SentHead)
 	for _, head := range a.Interim {
 		heads += len(head)
 	}
-	if heads > snapshotHead {
+	if heads > snapshotHead || a.Response.Body.Parts > 0 && a.Status >= http.StatusBadRequest {
 		return nil
 	}
 	out := *a
@@ -320,6 +326,7 @@ func AttemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	out.Error = StoredFault(a.Error)
 	out.Timing, out.HasTiming = unpackTiming(PackTiming(a))
 	b := &out.Response.Body
+	out.Cause = record.Cause(a.Status, a.Response.Head, b)
 	if b.Parts == 0 {
 		b.Stored = int64(len(b.Data))
 	}

@@ -39,7 +39,11 @@ func (s *Store) Events(ctx context.Context, who relay.Actor, f relay.Filter) (re
 		if err != nil {
 			return relay.Page{}, err
 		}
-		return l.run()
+		page, err := l.run()
+		if err == nil {
+			err = readCauses(q, page.Events)
+		}
+		return page, err
 	})
 }
 

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func testList(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("budget", func(t *testing.T) { b.with(t).budget(ids) })
 	t.Run("summaries", func(t *testing.T) { b.with(t).summaries(ids) })
 	t.Run("host refused", func(t *testing.T) { b.with(t).hostRefused() })
+	t.Run("causes", func(t *testing.T) { b.with(t).causes() })
 }
 
 func (b *fixture) list(who relay.Actor, f relay.Filter) relay.Page {
@@ -227,4 +229,42 @@ func (b *fixture) hostRefused() {
 			check(e.ID, want)
 		}
 	}
+}
+
+// What the last error answer says is the same in lists, summaries and attempts of the feed, also of an
+// answer that is stored in parts.
+func (b *fixture) causes() {
+	e := b.newEvent(b.hooks, relay.StateDelivering, "/cause", "")
+	b.ok(b.Accept(e))
+	check := func(n int, want string) {
+		b.Helper()
+		rows, err := b.Summaries(b.Context(), []relay.ID{e.ID})
+		b.must(err)
+		ref := relay.AttemptRef{Event: e.ID, N: n}
+		heads, err := b.AttemptHeads(b.Context(), []relay.AttemptRef{ref})
+		b.must(err)
+		list := b.list(b.alice, relay.Filter{Alias: "hooks", Limit: 1})
+		for where, got := range map[string]string{"summary": rows[0].Cause, "list": list.Events[0].Cause, "attempt": heads[ref].Cause} {
+			if got != want {
+				b.Errorf("%s: %q, want %q", where, got, want)
+			}
+		}
+	}
+	b.ok(b.Finish(e.ID, ended(1, relay.StateDelivered, 500, `{"error":"no user"}`), ""))
+	check(1, "no user")
+	replay := func(end func(n int) *relay.Attempt) int {
+		b.Helper()
+		c, err := b.BeginReplay(b.Context(), b.alice, e.ID, true)
+		b.must(err)
+		b.ok(b.Finish(e.ID, end(c.N), ""))
+		return c.N
+	}
+	check(replay(func(n int) *relay.Attempt { return ended(n, relay.StateDelivered, 200, `{"error":"none"}`) }), "")
+	check(replay(func(n int) *relay.Attempt {
+		body := []byte("<!doctype html><title>Large page</title>" + strings.Repeat("x", relay.BodyPart))
+		a := ended(n, relay.StateDelivered, 500, "")
+		a.Response.Body = relay.Body{Parts: b.chunks(e.ID, n, body), Stored: int64(len(body)), Size: int64(len(body)), State: relay.BodyComplete}
+		return a
+	}), "Large page")
+	check(replay(func(n int) *relay.Attempt { return ended(n, relay.StateFailed, 0, "") }), "")
 }
