@@ -32,3 +32,18 @@ type Latency struct {
 	N                  int // number of measured latencies
 	P50, P95, P99, Max time.Duration
 }
+
+// AliasHealth is how an alias did lately, counted from its newest events.
+type AliasHealth struct {
+	Events, Errors int
+	Parts          []AliasHealthPart // equal parts of the time, oldest first
+	Partial        bool              // there are older events in the time that were not counted
+	LastState      string            // of the newest event; "" = there is none in the time
+	LastStatus     int
+}
+
+// AliasHealthPart counts the events of one part of the time.
+type AliasHealthPart struct{ Events, Errors int }
+
+// Failing reports whether the newest event counts as an error.
+func (h *AliasHealth) Failing() bool { return h.LastState != "" && IsError(h.LastState, h.LastStatus) }

@@ -1,8 +1,13 @@
 package alias
 
 import (
+	"fmt"
 	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/a-h/templ"
 
@@ -11,23 +16,45 @@ import (
 	"relay/record"
 )
 
-// homeView is the list of aliases, with the way to the first event.
+// homeView is a page of the list of aliases, with the way to the first event.
 type homeView struct {
-	User    string
-	Aliases []record.Alias
-	Create  page.Form
-	Connect page.Connect
-	Done    string
-	Refused []relay.RefusedForward // lately: ssh -N shows its user no reason
+	User       string
+	Aliases    []homeAlias // of this page
+	All        int         // aliases of the viewer
+	Find       string      // what the names shown have in them
+	Found      int         // aliases that do
+	Prev, Next string      // addresses of the pages beside this one, "" = none
+	Src        string      // address of this page
+	Create     page.Form
+	Connect    page.Connect
+	Done       string
+	Refused    []relay.RefusedForward // lately: ssh -N shows its user no reason
 }
+
+// homeAlias is an alias in the list, and how it did in the last day.
+type homeAlias struct {
+	record.Alias
+	relay.AliasHealth
+}
+
+// Bounds of the list of aliases.
+const (
+	homeRows    = 50  // of a page
+	healthMost  = 100 // aliases of which the newest events are read: those that got events last
+	healthSpan  = 24 * time.Hour
+	healthParts = 24
+)
 
 func (p Pages) home(r *http.Request, who relay.Actor, create page.Form) (templ.Component, error) {
 	aliases, err := p.Accounts.Aliases(r.Context(), who)
 	if err != nil {
 		return nil, err
 	}
-	v := homeView{User: who.AccountName, Create: create.Named("alias"), Connect: p.Connect(who, aliases), Done: page.SuccessText(r)}
-	if v.Aliases, err = record.ReadAliases(r.Context(), p.Deliver, aliases, p.Site); err != nil {
+	v := homeView{User: who.AccountName, All: len(aliases), Create: create.Named("alias"), Connect: p.Connect(who, aliases), Done: page.SuccessText(r), Src: "/"}
+	if r.Method == http.MethodGet {
+		v.Src, v.Find = r.URL.RequestURI(), strings.ToLower(strings.TrimSpace(r.URL.Query().Get("name")))
+	}
+	if err := p.readHome(r, who, aliases, &v); err != nil {
 		return nil, err
 	}
 	if v.Refused, err = p.Accounts.RefusedForwards(r.Context(), who.Account); err != nil {
@@ -37,6 +64,120 @@ func (p Pages) home(r *http.Request, who relay.Actor, create page.Form) (templ.C
 		return homeAliases(v), nil
 	}
 	return homePage(v), nil
+}
+
+// readHome reads one page of aliases: those whose newest event failed come first, then those with a queue.
+func (p Pages) readHome(r *http.Request, who relay.Actor, aliases []relay.Alias, v *homeView) error {
+	ids := map[string]int64{}
+	for i := range aliases {
+		ids[aliases[i].Name] = aliases[i].ID
+	}
+	aliases = slices.DeleteFunc(aliases, func(a relay.Alias) bool { return !strings.Contains(a.Name, v.Find) })
+	all, err := record.ReadAliases(r.Context(), p.Deliver, aliases, p.Site)
+	if err != nil {
+		return err
+	}
+	health := p.health(r, who, all, ids)
+	rank := func(a *record.Alias) int {
+		h := health[ids[a.Name]]
+		switch {
+		case h.Failing():
+			return 0
+		case a.Queued > 0:
+			return 1
+		}
+		return 2
+	}
+	slices.SortStableFunc(all, func(a, b record.Alias) int { return rank(&a) - rank(&b) })
+	v.Found = len(all)
+	at, _ := strconv.Atoi(r.URL.Query().Get("page"))
+	at = min(max(at, 1), max((len(all)-1)/homeRows+1, 1))
+	for _, a := range all[(at-1)*homeRows : min(at*homeRows, len(all))] {
+		v.Aliases = append(v.Aliases, homeAlias{a, health[ids[a.Name]]})
+	}
+	if at > 1 {
+		v.Prev = v.pageLink(at - 1)
+	}
+	if at*homeRows < len(all) {
+		v.Next = v.pageLink(at + 1)
+	}
+	return nil
+}
+
+// health reads how those aliases did that got events last. Without it the list is in the order of names.
+func (p Pages) health(r *http.Request, who relay.Actor, all []record.Alias, ids map[string]int64) map[int64]relay.AliasHealth {
+	since := time.Now().Add(-healthSpan)
+	var active []*record.Alias
+	for i := range all {
+		if page.TimeOf(all[i].LastEventAt).After(since) {
+			active = append(active, &all[i])
+		}
+	}
+	if len(active) == 0 {
+		return nil
+	}
+	slices.SortFunc(active, func(a, b *record.Alias) int { return b.LastEventAt.Compare(a.LastEventAt.Time) })
+	var asked []int64
+	for _, a := range active[:min(len(active), healthMost)] {
+		asked = append(asked, ids[a.Name])
+	}
+	health, err := p.Events.AliasHealth(r.Context(), who, asked, since, healthParts)
+	if err != nil {
+		p.Log.Warn("health of aliases not read", "error", err)
+	}
+	return health
+}
+
+// pageLink is the address of a page of the list.
+func (v *homeView) pageLink(n int) string {
+	q := url.Values{"page": {strconv.Itoa(n)}}
+	if v.Find != "" {
+		q.Set("name", v.Find)
+	}
+	return page.WithQuery("/", q)
+}
+
+// Size of a sparkline.
+const sparkWidth, sparkHeight = 120.0, 20.0
+
+// spark draws the events of the parts of the day, or only their errors, as one path.
+func (a *homeAlias) spark(errors bool) string {
+	most := 1
+	for _, part := range a.Parts {
+		most = max(most, part.Events)
+	}
+	var d strings.Builder
+	width := sparkWidth / healthParts
+	for i, part := range a.Parts {
+		n := part.Events
+		if errors {
+			n = part.Errors
+		}
+		if n > 0 {
+			fmt.Fprintf(&d, "M%.0f %.0fh%.0fv-%.1fh-%.0fz", float64(i)*width, sparkHeight, width-1, max(sparkHeight*float64(n)/float64(most), 2), width-1)
+		}
+	}
+	return d.String()
+}
+
+// dayText says what the sparkline shows.
+func (a *homeAlias) dayText() string {
+	events := record.Count(a.Events, "event", "events")
+	if a.Partial {
+		events = "newest " + events
+	}
+	if a.Errors == 0 {
+		return events
+	}
+	return events + ", " + strconv.Itoa((100*a.Errors+a.Events-1)/a.Events) + " % errors"
+}
+
+// lastPill is how the newest event ended.
+func (a *homeAlias) lastPill() page.Pill {
+	if a.LastStatus == 0 {
+		return page.PillOf(a.LastState, nil)
+	}
+	return page.PillOf(a.LastState, &a.LastStatus)
 }
 
 // refusalSource says where refused tunnels were asked for from, and how often.

@@ -2,6 +2,7 @@ package page
 
 import (
 	"context"
+	"time"
 
 	"relay"
 	"relay/grant"
@@ -40,6 +41,9 @@ type Events interface {
 	relay.Events
 	// Choices lists the event types, senders and labels that the newest events of an alias have.
 	Choices(ctx context.Context, who relay.Actor, alias string) (relay.Choices, error)
+	// AliasHealth counts the newest events of aliases from since to now, in equal parts: of at most 200
+	// aliases, and of each a bounded number of events.
+	AliasHealth(ctx context.Context, who relay.Actor, aliases []int64, since time.Time, parts int) (map[int64]relay.AliasHealth, error)
 }
 
 // Deliverer moves events and tells how aliases stand. delivery satisfies it.

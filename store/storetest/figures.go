@@ -53,3 +53,36 @@ func testFigures(t *testing.T, fresh func(testing.TB) store.Options) {
 		t.Errorf("a member counts %d events", f.Total.Events)
 	}
 }
+
+func testHealth(t *testing.T, fresh func(testing.TB) store.Options) {
+	b := setup(t, fresh)
+	ctx, since := t.Context(), time.Now().Add(-time.Hour)
+	both := []int64{b.hooks.ID, b.other.ID}
+	read := func(who relay.Actor, aliases []int64) map[int64]relay.AliasHealth {
+		t.Helper()
+		got, err := b.AliasHealth(ctx, who, aliases, since, 4)
+		b.must(err)
+		return got
+	}
+	if got := read(b.alice, both); len(got) != 0 {
+		t.Errorf("nothing yet: %+v", got)
+	}
+	b.capture(b.hooks, "/bad", "", 500)
+	b.capture(b.hooks, "/ok", "", 200)
+	b.capture(b.other, "/not-mine", "", 500)
+	h := read(b.alice, both)[b.hooks.ID]
+	if h.Events != 2 || h.Errors != 1 || h.Failing() || h.LastStatus != 200 || h.Partial || len(h.Parts) != 4 || h.Parts[3] != (relay.AliasHealthPart{Events: 2, Errors: 1}) {
+		t.Errorf("two: %+v", h)
+	}
+	b.capture(b.hooks, "/teapot", "", 418)
+	if h = read(b.alice, both)[b.hooks.ID]; !h.Failing() || h.Errors != 2 {
+		t.Errorf("the newest failed: %+v", h)
+	}
+	for name, got := range map[string]map[int64]relay.AliasHealth{
+		"of others": read(b.alice, []int64{b.other.ID}), "of a stranger": read(b.root, both), "of nobody": read(relay.Actor{}, both), "of none": read(b.alice, nil),
+	} {
+		if len(got) != 0 {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}

@@ -41,6 +41,7 @@ func Run(t *testing.T, fresh func(t testing.TB) store.Options) {
 		{"FreshLogin", testFreshLogin},
 		{"Changes", testChanges},
 		{"Figures", testFigures},
+		{"Health", testHealth},
 		{"Audit", testAudit},
 		{"Clock", testClock},
 		{"Lives", testLives},

@@ -1,0 +1,74 @@
+package dashboard_test
+
+import (
+	"database/sql"
+	"net/http"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store"
+)
+
+// TestHomeShowsHealth: an alias whose newest event failed comes first, then one with a queue; each says
+// how its day was.
+func TestHomeShowsHealth(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	for _, name := range []string{"fails", "idle", "queue"} {
+		_, err := r.s.CreateAlias(t.Context(), relay.System(), name, "alice")
+		must(t, err)
+		r.await("known", func() bool { _, ok := r.d.Alias(name); return ok })
+	}
+	hook := r.alias
+	r.online()
+	r.send(post("/a", "{}"))
+	r.sendTo("queue", post("/b", "{}"))
+	r.alias, _ = r.d.Alias("fails")
+	r.online()
+	r.sendTo("fails", post("/c", "{}"))
+	r.answers(func([]byte, []byte) string { return httpAnswer("500 Internal Server Error", "{}") })
+	r.sendTo("fails", post("/c", "{}"))
+	r.alias = hook
+	page := r.get("/", 200)
+	var order []string
+	for _, m := range regexp.MustCompile(`<tr data-alias="(\w+)"`).FindAllStringSubmatch(page, -1) {
+		order = append(order, m[1])
+	}
+	if got := strings.Join(order, " "); got != "fails queue hook idle" {
+		t.Errorf("the aliases are in the order %s", got)
+	}
+	contains(t, "home", page, "2 events, 50 % errors", `class="pill s5">500`, `class="pill s2">200`, "1 queued", "none yet")
+}
+
+// TestHomeOfManyAliases: 5,000 aliases are pages of 50, in a bounded time, and a part of a name finds one.
+func TestHomeOfManyAliases(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newFixtureOn(t, store.Options{DataDir: dir, MaxAliases: 50})
+	db, err := sql.Open("sqlite", filepath.Join(dir, "relay.db"))
+	must(t, err)
+	_, err = db.Exec(`WITH RECURSIVE k (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM k WHERE i < 5000) INSERT INTO aliases (owner_id, name, created_at, last_online_at,
+		offline_status, auto_deliver, host_header, forwarded, fresh_connections, paused) SELECT (SELECT owner_id FROM aliases), printf('many-%04d', i), 1, 0, 202, 0, 'preserve', 0, 0, 0 FROM k`)
+	must(t, err)
+	must(t, db.Close())
+	best := time.Hour
+	var page string
+	for range 3 {
+		began := time.Now()
+		page = r.get("/", http.StatusOK)
+		best = min(best, time.Since(began))
+	}
+	t.Logf("%d bytes in %v", len(page), best)
+	if n := strings.Count(page, "<tr data-alias="); n != 50 || len(page) > 100_000 {
+		t.Errorf("%d rows, %d bytes", n, len(page))
+	}
+	contains(t, "home", page, `href="/?page=2" rel="next"`, "5001 aliases", `name="name"`)
+	contains(t, "the last page", r.get("/?page=101", 200), `href="/aliases/many-5000"`, `rel="prev"`)
+	contains(t, "a page behind the last", r.get("/?page=9999", 200), `href="/aliases/many-5000"`)
+	contains(t, "a part of a name", r.get("/?name=Y-0042", 200), `<tr data-alias="many-0042"`)
+	contains(t, "no name", r.get("/?name=zzz", 200), "No alias has this in its name")
+}
