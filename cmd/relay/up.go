@@ -45,7 +45,7 @@ With --output json each line of stdout is one object. Its keys depend on its typ
 Ignore unknown types and keys: more may be added.`,
 		Example: `  relay up --port 3000 --alias stripe-dev
   relay up --target https://localhost:8443 --alias github-dev --host-header rewrite
-  relay up --echo --alias try-it
+  relay up --echo --alias stripe-dev
   relay up`,
 		Args: cobra.ArbitraryArgs,
 	}

@@ -18,8 +18,8 @@ import (
 	"relay/store"
 )
 
-// demoAlias is the alias in printed commands.
-const demoAlias = "demo"
+// exampleAlias is the alias in printed commands, and in the README.
+const exampleAlias = "stripe-dev"
 
 // defaultIdentities are the private keys that ssh offers without being told.
 var defaultIdentities = []string{"id_rsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", "id_dsa"}
@@ -51,49 +51,77 @@ func (s *operatorEnv) identity(ctx context.Context, st *store.Store, account str
 
 // commands returns command lines that can be pasted into a shell, with what each is for.
 func (s *operatorEnv) commands(site relay.Site, account, identity string) string {
-	tunnel := []string{"ssh", "-N", "-R", demoAlias + ":80:localhost:3000"}
 	host, port, _ := net.SplitHostPort(site.SSHAddr)
+	flags := ""
 	if port != "22" {
-		tunnel = append(tunnel, "-p", port)
+		flags += "-p " + port + " "
 	}
 	if identity != "" {
-		tunnel = append(tunnel, "-i", quote(identity), "-o", "IdentitiesOnly=yes")
+		flags += "-i " + quote(identity) + " -o IdentitiesOnly=yes "
 	}
-	tunnel = append(tunnel, host)
+	ssh := "ssh " + flags + host + " "
 
 	webhook := []string{"curl", "-d", `'{"hi":1}'`}
 	domain := site.AliasDomain
 	_, err := netip.ParseAddr(domain)
 	if site.Loopback && err != nil && domain != "localhost" && !strings.HasSuffix(domain, ".localhost") { // those resolve without DNS
 		web := cmp.Or(site.Base.Port(), map[string]string{"http": "80", "https": "443"}[site.Base.Scheme])
-		webhook = append(webhook, "--resolve", demoAlias+"."+domain+":"+web+":127.0.0.1")
+		webhook = append(webhook, "--resolve", exampleAlias+"."+domain+":"+web+":127.0.0.1")
 	}
-	webhook = append(webhook, site.AliasURL(demoAlias)+"/hook")
+	webhook = append(webhook, site.AliasURL(exampleAlias)+"/hook")
 
-	auth := `-H "Authorization: Bearer $RELAY_TOKEN"`
-	list := "curl -s " + auth + " " + quote(site.URL("/api/v1/events?alias="+demoAlias+"&limit=1"))
-	return "\nOpen a tunnel to a server of yours on port 3000:\n" + strings.Join(tunnel, " ") +
+	return "\nOpen a tunnel to a server of yours on port 3000:\nssh -N -R " + exampleAlias + ":80:localhost:3000 " + flags + host +
+		upCommand(site, identity) +
 		"\n\nSend it a webhook:\n" + strings.Join(webhook, " ") +
-		"\n\nGet an API token, list the events, send the newest one again:\n" +
-		"export RELAY_TOKEN=$(" + s.operatorCommand("token", "add", "--user", account) + ")\n" + list + "\n" +
-		"curl -s -X POST " + auth + " " + site.URL("/api/v1/events/") + "$(" + list + ` | grep -o 'evt_[0-9a-z]*' | head -n 1)/replay` +
-		"\n\nOpen the dashboard by a one-time link:\n" + s.operatorCommand("login-link", "--user", account) + "\n\n"
+		"\n\nSend the newest event again:\n" + ssh + "replay " + exampleAlias +
+		"\n\nOpen the dashboard by a one-time link:\n" + ssh + "login" +
+		"\n\nGet an API token, and list the events with it:\n" +
+		"export RELAY_TOKEN=$(" + s.operatorCommand("token", "add", "--user", account) + ")\n" +
+		`curl -s -H "Authorization: Bearer $RELAY_TOKEN" ` + quote(site.URL("/api/v1/events?alias="+exampleAlias)) + "\n\n"
 }
 
-// operatorCommand returns a command line of this program for the same store. It has the name
-// of the program alone if the shell finds this one by it.
+// upCommand returns the command of the client that opens the tunnel, with what it is for; "" if it is to be
+// typed on this machine, and there is no client beside this program.
+func upCommand(site relay.Site, identity string) string {
+	client := "relay"
+	if site.Loopback {
+		here, _ := os.Executable()
+		client = filepath.Join(filepath.Dir(here), client)
+		if _, err := os.Stat(client); err != nil {
+			return ""
+		}
+		client = shellName(client)
+	}
+	line := quote(client) + " up --alias " + exampleAlias + " --echo"
+	if site.SSHAddr != "localhost:2222" { // the default of the client
+		line += " --server " + site.SSHAddr
+	}
+	if identity != "" {
+		line += " --identity " + quote(identity)
+	}
+	return "\n\nOr, if you have no server there, return each request to its sender:\n" + line
+}
+
+// shellName returns how a shell calls a program: by its name alone if it finds this file by it.
+func shellName(file string) string {
+	name := filepath.Base(file)
+	if found, err := exec.LookPath(name); err == nil && filepath.IsAbs(found) {
+		here, herr := os.Stat(file)
+		there, terr := os.Stat(found)
+		if herr == nil && terr == nil && os.SameFile(here, there) {
+			return name
+		}
+	}
+	return file
+}
+
+// operatorCommand returns a command line of this program for the same store.
 func (s *operatorEnv) operatorCommand(args ...string) string {
 	program, err := os.Executable()
 	if err != nil {
 		program = "relayd"
-	} else if found, err := exec.LookPath("relayd"); err == nil && filepath.IsAbs(found) {
-		here, herr := os.Stat(program)
-		there, terr := os.Stat(found)
-		if herr == nil && terr == nil && os.SameFile(here, there) {
-			program = "relayd"
-		}
 	}
-	return strings.Join(mapSlice(slices.Concat([]string{program}, args, s.options), quote), " ")
+	return strings.Join(mapSlice(slices.Concat([]string{shellName(program)}, args, s.options), quote), " ")
 }
 
 // plainWord is what a shell takes as it is.
