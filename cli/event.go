@@ -23,7 +23,7 @@ import (
 // Commands returns the commands about aliases and events.
 func (f *Front) Commands() []*cobra.Command {
 	return []*cobra.Command{
-		f.aliases(), f.events(), f.wait(), f.show(), f.diff(), f.replay(), f.replayQueued(), f.mark(), f.share(), f.export(), f.verify(),
+		f.aliases(), f.events(), f.wait(), f.show(), f.diff(), f.replay(), f.replayQueued(), f.mark(), f.share(), f.export(), f.verify(), f.member(),
 	}
 }
 
@@ -135,7 +135,7 @@ func (f *Front) show() *cobra.Command {
 	c := &cobra.Command{
 		Use: "show ID", Short: "show an event with its request, responses and attempts",
 		Long: `Show an event with its request, its first attempt and the newest 20. With --before N it shows
-the attempts before N instead.`,
+the attempts before N instead.` + eventHelp,
 		Example: "  relay show evt_01k...\n  relay show evt_01k... --json\n  relay show evt_01k... --before 30", Args: Takes("event id", 1, 1),
 	}
 	before := 0
@@ -146,7 +146,7 @@ the attempts before N instead.`,
 		}
 		return eventPath("/attempts?limit=20&before=" + strconv.Itoa(before))(args)
 	}
-	return Ask(f, c, Calling(http.MethodGet, path, nil), func(w *Printer, raw *json.RawMessage) error {
+	return Ask(f, c, f.ofEvents(Calling(http.MethodGet, path, nil)), func(w *Printer, raw *json.RawMessage) error {
 		if c.Flags().Changed("before") {
 			a, err := decode[record.Attempt](*raw)
 			if err != nil {
@@ -166,7 +166,7 @@ func (f *Front) diff() *cobra.Command {
 	c := &cobra.Command{
 		Use: "diff A B", Short: "show what changed between two attempts, or two events",
 		Long: `Show what changed between the responses of two attempts, such as evt_01k.../1 and
-evt_01k.../2, or between the requests of two events.`,
+evt_01k.../2, or between the requests of two events.` + eventHelp,
 		Example: `  relay diff evt_01k.../1 evt_01k.../2
   relay diff evt_01k... evt_01m... --json`,
 		Args: Takes("event ids", 2, 2),
@@ -185,23 +185,25 @@ evt_01k.../2, or between the requests of two events.`,
 		}
 		return "/diff?" + query.Encode()
 	}
-	return Ask(f, c, Calling(http.MethodGet, path, nil), func(w *Printer, d *record.Diff) error { return w.Text(record.DiffLines(d), "") })
+	return Ask(f, c, f.ofEvents(Calling(http.MethodGet, path, nil)), func(w *Printer, d *record.Diff) error { return w.Text(record.DiffLines(d), "") })
 }
 
 func (f *Front) replay() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay ID", Short: "send an event again, byte for byte, to the tunnel that is online now, and compare",
-		Example: "  relay replay evt_01k...", Args: Takes("event id", 1, 1),
+		Long: `Send an event again, byte for byte, to the tunnel that is online now, and compare the response with
+that of the attempt before.` + eventHelp,
+		Example: "  relay replay evt_01k...\n  relay replay stripe-dev", Args: Takes("event id", 1, 1),
 	}
 	compared := ""
 	return Ask(f, c,
-		func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+		f.ofEvents(func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 			answer, err := api.Replay(ctx, args[0])
 			if answer != nil && !c.Flags().Changed("json") {
 				compared = api.compare(ctx, answer)
 			}
 			return answer, err
-		},
+		}),
 		func(w *Printer, e *record.Event) error {
 			defer func() {
 				for _, warning := range e.Warnings {
@@ -255,7 +257,7 @@ func (f *Front) mark() *cobra.Command {
 	c := &cobra.Command{
 		Use: "mark ID", Short: "pin, label or annotate an event",
 		Long: `Pin an event, which keeps it from retention, give it a label to find it by (label:bug-17),
-or a note. An empty label or note removes it. Only the owner of the alias can.`,
+or a note. An empty label or note removes it. Only the owner of the alias can.` + eventHelp,
 		Example: `  relay mark evt_01k... --pinned --label bug-17
   relay mark evt_01k... --note "the customer has no name"
   relay mark evt_01k... --pinned=false --label ""`,
@@ -278,7 +280,7 @@ or a note. An empty label or note removes it. Only the owner of the alias can.`,
 		}
 		return nil
 	}
-	return Ask(f, c, Calling(http.MethodPatch, eventPath(""), func() any { return changes }),
+	return Ask(f, c, f.ofEvents(Calling(http.MethodPatch, eventPath(""), func() any { return changes })),
 		func(w *Printer, e *record.Event) error {
 			return w.Line(strings.TrimSpace(e.ID + "  " + record.MarkText(&e.Summary)))
 		})
@@ -288,7 +290,7 @@ func (f *Front) share() *cobra.Command {
 	c := &cobra.Command{
 		Use: "share ID", Short: "create a link that can replay an event",
 		Long: `Create a link with which anybody can replay one event to your tunnel, without an account.
-The link is shown once. You can revoke it in the dashboard.`,
+The link is shown once. You can revoke it in the dashboard.` + eventHelp,
 		Example: `  relay share evt_01k...
   relay share evt_01k... --expires 1h --view`,
 		Args: Takes("event id", 1, 1),
@@ -307,7 +309,7 @@ The link is shown once. You can revoke it in the dashboard.`,
 		}
 		return map[string]any{"expiresIn": *expires, "view": *view}
 	}
-	return Ask(f, c, Calling(http.MethodPost, eventPath("/shares"), wanted),
+	return Ask(f, c, f.ofEvents(Calling(http.MethodPost, eventPath("/shares"), wanted)),
 		func(w *Printer, s *record.Share) error {
 			ends := "it never expires; revoke it in the dashboard"
 			if s.ExpiresAt != nil {
@@ -321,7 +323,7 @@ func (f *Front) export() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export ID", Short: "export an event as a command, a record or a test that sends the exact bytes",
 		Long: `Export an event: curl is a shell command that sends it again, har and json are records,
-and go, js and python are tests that send the exact bytes.`,
+and go, js and python are tests that send the exact bytes.` + eventHelp,
 		Example: `  relay export evt_01k...
   relay export evt_01k... --format go > webhook_test.go`,
 		Args: Takes("event id", 1, 1),
@@ -336,7 +338,7 @@ and go, js and python are tests that send the exact bytes.`,
 		return Usage("--format is %s, not %q", strings.Join(known, ", "), *format).Meant(*format, known, "--format ", "")
 	}
 	Ask(f, c,
-		func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+		f.ofEvents(func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 			text, name, err := api.Export(ctx, args[0], *format)
 			if err != nil {
 				return nil, err
@@ -345,7 +347,7 @@ and go, js and python are tests that send the exact bytes.`,
 				return text, nil
 			}
 			return json.Marshal(map[string]string{"format": *format, "id": args[0], "name": name, "text": string(text)})
-		},
+		}),
 		// Exports contain only printable text and tabs; anything else is no export, and is escaped.
 		func(w *Printer, export *json.RawMessage) error {
 			var form struct{ Text string }

@@ -194,6 +194,8 @@ func (f *Front) nothingYet(command string) string {
 		return f.NoAlias
 	case "events":
 		return "no events were found" // there may be others, which the filter does not select
+	case "list":
+		return "there are none yet"
 	}
 	return ""
 }
@@ -244,8 +246,10 @@ func withHint(c *cobra.Command, err error) error {
 		return err
 	}
 	switch name := c.Root().CommandPath(); c.Name() {
-	case "events", "wait", "replay-queued":
+	case "events", "wait", "replay-queued", "list":
 		return e.WithHint("%s aliases lists yours", name)
+	case "add", "rm":
+		return e.WithHint("check the names of alias and account; %s aliases lists your aliases", name)
 	case "show", "diff", "replay", "mark", "share", "export", "verify":
 		return e.WithHint("%s events ALIAS lists those of an alias", name)
 	}

@@ -35,7 +35,7 @@ type verifyQuestion struct {
 func (f *Front) verify() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify ID", Short: "judge the signature of an event, and say why it does not fit",
-		Long:    "Judge the signature of an event as of its arrival, and say why it does not fit.",
+		Long:    "Judge the signature of an event as of its arrival, and say why it does not fit." + eventHelp,
 		Example: "  relay verify evt_01k...", Args: Takes("event id", 1, 1),
 	}
 	var q verifyQuestion
@@ -44,6 +44,7 @@ func (f *Front) verify() *cobra.Command {
 	c.Flags().StringVar(&q.URL, "url", "", "`URL` that the sender has signed (default: that of the event)")
 	if f.Secrets != nil {
 		c.Long += `
+
 With a secret the signature is computed on this machine, from the exact bytes of the event:
 the secret is not sent to the relay.`
 		c.Example += "\n  relay verify evt_01k... --secret-env STRIPE_WEBHOOK_SECRET"
@@ -67,7 +68,7 @@ the secret is not sent to the relay.`
 		}
 		return answer, err
 	}
-	return Ask(f, c, ask, func(w *Printer, r *signature.Report) error { return w.Text(record.VerdictText(r), "") })
+	return Ask(f, c, f.ofEvents(ask), func(w *Printer, r *signature.Report) error { return w.Text(record.VerdictText(r), "") })
 }
 
 // verdict asks the relay, or computes with a secret of this machine.

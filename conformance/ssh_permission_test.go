@@ -3,6 +3,7 @@ package conformance
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -74,6 +75,13 @@ func TestSSHPermissionWalk(t *testing.T) {
 		w := &walk{t: t, other: other, owner: owner, id: id, unknown: id[:len(id)-4] + "0000"}
 		for _, c := range w.commands() {
 			w.command(c)
+		}
+		for _, line := range []string{"show %s", "replay %s --json", "member list %s", "member add %s mallory", "member rm %s admin"} {
+			out, bad, code := asks(t, other, fmt.Sprintf(line, "mine"))
+			outNone, badNone, codeNone := asks(t, other, fmt.Sprintf(line, "none"))
+			if code != 4 || out != outNone || code != codeNone || sameWords(bad) != strings.ReplaceAll(sameWords(badNone), "none", "mine") {
+				t.Errorf("%s: exit %d, foreign %q %q, unknown %q %q", line, code, out, bad, outNone, badNone)
+			}
 		}
 		w.token(r)
 		for _, line := range []string{"mine", "none"} {

@@ -72,6 +72,15 @@ func (p *program) complete(root *cobra.Command) {
 	const noFiles = cobra.ShellCompDirectiveNoFileComp
 	for _, c := range root.Commands() {
 		switch c.Name() {
+		case "member":
+			for _, sub := range c.Commands() {
+				sub.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+					if len(args) > 0 {
+						return nil, noFiles
+					}
+					return p.aliasCompletions(c.Context(), typed, nil), noFiles
+				}
+			}
 		case "events", "wait", "replay-queued", "up", "doctor":
 			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 				switch several := c.Name() == "up" || c.Name() == "doctor"; {
@@ -85,6 +94,17 @@ func (p *program) complete(root *cobra.Command) {
 			}
 			if c.Name() == "up" {
 				_ = c.RegisterFlagCompletionFunc("alias", c.ValidArgsFunction)
+			}
+		case "show", "diff", "replay", "mark", "share", "export", "verify":
+			c.ValidArgsFunction = func(c *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
+				if len(args) > 0 && c.Name() != "diff" {
+					return nil, noFiles
+				}
+				names := p.aliasCompletions(c.Context(), typed, nil)
+				if strings.HasPrefix(cli.LastEvent, typed) {
+					names = append(names, cli.LastEvent)
+				}
+				return names, noFiles
 			}
 		case "completion", "man":
 		default:

@@ -97,10 +97,16 @@ func (s *Shell) root(f *cli.Front) *cobra.Command {
 	root.AddCommand(f.Commands()...)
 	root.AddCommand(s.whoami(f), s.login(f), s.token(f), s.keys(f), s.version(f))
 	root.SetHelpCommand(s.help(f))
-	for _, c := range root.Commands() {
-		c.Example = strings.ReplaceAll(c.Example, "  relay ", "  "+s.dial()+" ")
-	}
+	s.nameExamples(root)
 	return root
+}
+
+// nameExamples lets the examples of all commands below c reach this relay.
+func (s *Config) nameExamples(c *cobra.Command) {
+	for _, sub := range c.Commands() {
+		sub.Example = strings.ReplaceAll(sub.Example, "  relay ", "  "+s.dial()+" ")
+		s.nameExamples(sub)
+	}
 }
 
 // dial is how people reach this relay.

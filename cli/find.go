@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+	"slices"
+	"strings"
+
+	"relay"
+)
+
+// LastEvent names the newest event of all aliases of the account, where a command takes an event.
+const LastEvent = "@last"
+
+// eventHelp is the end of the help of commands that take an event.
+const eventHelp = `
+
+Instead of the id of an event you can give an alias, which is its newest event, ` + LastEvent + ` for the
+newest event of all your aliases, or the last characters of an id.`
+
+const (
+	// minEnd is how many characters the end of an id has at least: 200 events have one of four
+	// characters in common with a chance of 2 %.
+	minEnd = 4
+	// searchedEnds is how many of the newest events are looked through for the end of an id.
+	searchedEnds = 1000
+)
+
+// ofEvents passes a question the ids of the events that the arguments name.
+func (f *Front) ofEvents(asked Question) Question {
+	return func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error) {
+		ids := slices.Clone(args)
+		for i, typed := range args {
+			name, attempt, _ := strings.Cut(typed, "/") // diff takes an attempt, too
+			if strings.HasPrefix(name, relay.IDPrefix) {
+				continue
+			}
+			id, err := api.findEvent(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			if ids[i] = id; attempt != "" {
+				ids[i] += "/" + attempt
+			}
+			f.Say(name + " is " + id)
+		}
+		return asked(ctx, api, ids, emit)
+	}
+}
+
+// findEvent returns the id of the event that a name stands for: LastEvent, an alias or the end of
+// an id, in this order.
+func (a *API) findEvent(ctx context.Context, name string) (string, error) {
+	query, of := url.Values{}, ""
+	if name != LastEvent {
+		alias := AliasLabel(NormalAlias(name))
+		if !relay.ValidLabel(alias) {
+			return "", noEvent(name)
+		}
+		query.Set("alias", alias)
+		of = " of " + alias
+	}
+	newest, err := a.list(ctx, query, 1)
+	switch {
+	case of != "" && HasCode(err, relay.CodeNotFound):
+		return a.findEnd(ctx, name)
+	case err != nil:
+		return "", err
+	case len(newest.Data) == 0:
+		return "", &Error{Exit: ExitNotFound, Code: relay.CodeNotFound, Text: "there is no event" + of + " yet"}
+	}
+	return idOf(newest.Data[0]), nil
+}
+
+// findEnd returns the only id among those of the newest events that ends with the characters.
+func (a *API) findEnd(ctx context.Context, end string) (string, error) {
+	if len(end) < minEnd {
+		return "", noEvent(end)
+	}
+	newest, err := a.list(ctx, url.Values{}, searchedEnds)
+	if err != nil {
+		return "", err
+	}
+	defer a.forget(0) // what the list has reserved
+	var found []string
+	for _, event := range newest.Data {
+		if id := idOf(event); strings.HasSuffix(id, strings.ToLower(end)) {
+			found = append(found, id)
+		}
+	}
+	switch len(found) {
+	case 0:
+		return "", noEvent(end)
+	case 1:
+		return found[0], nil
+	}
+	return "", Usage("several ids end with %s: %s", end, strings.Join(found[:min(len(found), 3)], ", ")).
+		WithHint("give more characters of the one you mean")
+}
+
+// noEvent is the error of a name that stands for no event.
+func noEvent(name string) *Error {
+	return &Error{Exit: ExitNotFound, Code: relay.CodeNotFound, Text: name + " is no event and no alias of yours"}
+}
