@@ -330,11 +330,6 @@ func (s *Store) Describe() string { return s.db.Describe() }
 // wants; have is 0 in an empty database. It changes nothing.
 func (s *Store) Schema(ctx context.Context) (have, want int64, err error) { return s.db.Schema(ctx) }
 
-// Migrate brings the schema up and says from where to where: the same when there was
-// nothing to do. Several processes may call it at once: each migration is applied, and
-// told, by one of them.
-func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) { return s.db.Migrate(ctx) }
-
 // ErrUsePgDump is returned by Backup for a Postgres store, which has its own tools.
 var ErrUsePgDump = db.ErrUsePgDump
 

@@ -17,8 +17,8 @@ import (
 )
 
 // beside are the commands that may run with the settings of another store: they start a server, ask
-// one by its address, or only print settings.
-var beside = []string{"serve", "healthcheck", "config"}
+// one by its address, only print settings, or copy the file that they name.
+var beside = []string{"serve", "healthcheck", "config", "migrate-store"}
 
 // storeCommands returns a call of each command that works on a store.
 func storeCommands(cmd *cobra.Command) (calls [][]string) {

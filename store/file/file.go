@@ -32,6 +32,15 @@ func OpenSQLite(ctx context.Context, path string, conns int, pragmas []string, v
 	if vfs != "" {
 		q.Set("vfs", vfs)
 	}
+	return open(ctx, path, conns, q)
+}
+
+// OpenReadOnly opens a handle on a file that stays as it is: what its log holds is read from there.
+func OpenReadOnly(ctx context.Context, path string) (*sqlx.DB, error) {
+	return open(ctx, path, 2, url.Values{"mode": {"ro"}, "_pragma": {BusyTimeout, "query_only(1)"}})
+}
+
+func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, error) {
 	db, err := sqlx.Open("sqlite", "file:"+(&url.URL{Path: path}).EscapedPath()+"?"+q.Encode())
 	if err != nil {
 		return nil, err

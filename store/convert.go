@@ -1,0 +1,58 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"relay/store/convert"
+	"relay/store/db"
+)
+
+// CopiedTable is a table of a SQLite store that was copied, with the number and hash of its rows.
+type CopiedTable = convert.Table
+
+// CopySQLite copies the SQLite store of the data dir into this Postgres, which is empty or has a part
+// of the same copy, and compares all rows. No server may use the data dir meanwhile. The file of
+// SQLite stays as it is. report gets each table again and again.
+func (s *Store) CopySQLite(ctx context.Context, report func(CopiedTable)) ([]*CopiedTable, error) {
+	return s.copySQLite(ctx, convert.Options{Report: report})
+}
+
+func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTable, error) {
+	if !s.db.Dialect.SeveralNodes() {
+		return nil, errors.New("the store is copied into a Postgres")
+	}
+	if err := s.LockDataDir(); err != nil {
+		return nil, err
+	}
+	if _, _, err := s.db.Migrate(ctx); err != nil {
+		return nil, err
+	}
+	o.Source, o.Target = db.PlaceOf("", s.opt.DataDir), s.db
+	o.MakeDay = func(ctx context.Context, day time.Time) error {
+		err := db.WhileLocked(ctx, func() error { return s.makeDay(ctx, pastDay(day)) })
+		if db.SQLState(err) == "42P07" { // duplicate_table: an earlier call made it
+			return nil
+		}
+		return err
+	}
+	return convert.Run(ctx, o)
+}
+
+// errUnfinished refuses to serve what has only a part of the events.
+var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it has not ended; run the same `relayd migrate-store` again, which goes on where it stopped, or drop the database")
+
+// Migrate brings the schema up and says from where to where: the same when there was
+// nothing to do. Several processes may call it at once: each migration is applied, and
+// told, by one of them.
+func (s *Store) Migrate(ctx context.Context) (from, to int64, err error) {
+	unfinished, err := convert.Unfinished(ctx, s.db)
+	if unfinished {
+		err = errUnfinished
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return s.db.Migrate(ctx)
+}
