@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -222,9 +223,11 @@ func serveHostile(raw net.Conn, config *ssh.ServerConfig, api *hostileAPI) {
 			return
 		}
 		go ssh.DiscardRequests(asked)
-		if _, err := http.ReadRequest(bufio.NewReader(ch)); err == nil {
+		if r, err := http.ReadRequest(bufio.NewReader(ch)); err == nil {
+			_, _ = io.Copy(io.Discard, r.Body)
 			status, body := api.get()
-			_, _ = fmt.Fprintf(ch, "HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
+			// Without "close" the client may send its next request on this channel, before it sees that it is closed.
+			_, _ = fmt.Fprintf(ch, "HTTP/1.1 %d x\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", status, len(body), body)
 		}
 		ch.Close()
 	}
