@@ -63,8 +63,8 @@ func testUnreadTraffic(t *testing.T) {
 	close(end)
 	q := <-probed
 	stop()
-	figure(t, "%d accounts for %v: %d callers who did not read, %d tunnel connections with extended data closed, %d sessions, %d streams, %d events with large heads: RSS at most %d MiB with --buffer-limit %d MiB; another account meanwhile: %d requests, errors %d, p50 %v, p99 %v, longest %v",
-		len(people)+1, size(4*time.Second, 20*time.Second), a.callers.Load(), a.cut.Load(), a.opened.Load(), a.streams.Load(), a.heads.Load(), most.Load()>>20, limit>>20,
+	figure(t, "%d accounts for %v: %d callers who did not read, %d tunnel connections with extended data closed, %d sessions, %d streams, %d events with large heads: RSS at most %d MiB with --buffer-limit %d MiB, Go had at most %d MiB of the system; another account meanwhile: %d requests, errors %d, p50 %v, p99 %v, longest %v",
+		len(people)+1, size(4*time.Second, 20*time.Second), a.callers.Load(), a.cut.Load(), a.opened.Load(), a.streams.Load(), a.heads.Load(), most.Load()>>20, limit>>20, int(r.metric("go_memstats_sys_bytes"))>>20,
 		len(q.waits), q.errors, quantile(q.waits, 0.5).Round(100*time.Microsecond), quantile(q.waits, 0.99).Round(time.Millisecond), quantile(q.waits, 1).Round(time.Millisecond))
 	if most.Load() > memory(t, limit+allowed) {
 		t.Errorf("RSS %d MiB", most.Load()>>20)
