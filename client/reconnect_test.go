@@ -25,6 +25,9 @@ import (
 // both sides of SSH begin by writing.
 type memoryConn struct {
 	in, out *memoryHalf
+
+	mu   sync.Mutex
+	late *time.Timer // closes the connection at its deadline
 }
 
 type memoryHalf struct {
@@ -38,7 +41,7 @@ type memoryHalf struct {
 func newMemory() (a, b *memoryConn) {
 	one, two := &memoryHalf{}, &memoryHalf{}
 	one.cond, two.cond = sync.NewCond(&one.mu), sync.NewCond(&two.mu)
-	return &memoryConn{one, two}, &memoryConn{two, one}
+	return &memoryConn{in: one, out: two}, &memoryConn{in: two, out: one}
 }
 
 func (m *memoryConn) Read(p []byte) (int, error) {
@@ -91,8 +94,20 @@ func (m *memoryConn) freeze() {
 
 func (*memoryConn) LocalAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
 
+// SetDeadline closes the connection at a time: for a client of SSH, a read that fails is its end.
+func (m *memoryConn) SetDeadline(at time.Time) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.late != nil {
+		m.late.Stop()
+	}
+	if m.late = nil; !at.IsZero() {
+		m.late = time.AfterFunc(time.Until(at), func() { _ = m.Close() })
+	}
+	return nil
+}
+
 func (*memoryConn) RemoteAddr() net.Addr             { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)} }
-func (*memoryConn) SetDeadline(time.Time) error      { return nil }
 func (*memoryConn) SetReadDeadline(time.Time) error  { return nil }
 func (*memoryConn) SetWriteDeadline(time.Time) error { return nil }
 
@@ -356,7 +371,7 @@ func TestSilentServerAtLoginIsUnreachable(t *testing.T) {
 	})
 }
 
-// TestSilentRelayIsGivenUp: a quiet tunnel lives on pings; a relay that has vanished is
+// TestSilentRelayIsGivenUp: a quiet tunnel lives on pings, past every time limit of its login; a relay that has vanished is
 // given up within 11 s, and the reconnect follows at once.
 func TestSilentRelayIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

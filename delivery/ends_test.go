@@ -133,23 +133,35 @@ func timed(f func()) time.Duration {
 // again, nor does another one: the attempt is interrupted and says so.
 func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 	size := len(longHead)
+	const atOnce, aSecond, late = "ends at once", "ends after a second", "takes nothing for a second"
 	for _, lazy := range []bool{false, true} {
 		for _, taken := range []int{1, 100, size - 1} {
-			for _, blocked := range []bool{false, true} {
-				t.Run(fmt.Sprintf("lazy %v, %d taken, blocked %v", lazy, taken, blocked), func(t *testing.T) {
+			for _, when := range []string{atOnce, aSecond, late} {
+				t.Run(fmt.Sprintf("lazy %v, %d taken, %s", lazy, taken, when), func(t *testing.T) {
 					breakAfter := func(b *fixture) {
-						b.tun.lazy, b.tun.window = lazy, taken
+						if b.tun.lazy, b.tun.window = lazy, taken; when == late {
+							b.tun.window = -1
+						}
 					}
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
-						if lazy { // the first request opens a spare
+						if lazy && when != late { // the first request opens a spare
 							b.tun.set(func() { b.tun.window = 0 })
 						}
 						_, done := b.begin(longHead)
-						if blocked {
+						if when != atOnce {
 							time.Sleep(time.Second)
-						} else {
-							time.Sleep(time.Millisecond)
 						}
+						if when == late {
+							b.tun.set(func() {
+								for _, c := range b.tun.channels {
+									c.up.mu.Lock()
+									c.up.window = taken
+									c.up.changed()
+									c.up.mu.Unlock()
+								}
+							})
+						}
+						time.Sleep(time.Millisecond)
 						b.hold.Detach(false)
 						b.tun.cutAll()
 						out := <-done
