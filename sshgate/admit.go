@@ -106,14 +106,6 @@ func evict(s *admission.Slot, reason string) {
 	}
 }
 
-// Evicted implements admission.Conn.
-func (c *conn) Evicted(reason string) {
-	c.srv.metrics.drop(reason)
-	c.srv.o.Log.Debug("ssh connection evicted", "remote", c.remote.String(), "reason", reason)
-	c.login.SetResult(login.ResultUnavailable)
-	_ = c.Close()
-}
-
 // admitNode runs a connection that says that it is one of another node. Only its key proves
 // that: until then it has one of few slots, and the time that a node takes.
 func (srv *Server) admitNode(c *conn, hasSlot bool) {

@@ -154,7 +154,7 @@ func TestCallsWithoutAnswer(t *testing.T) {
 		},
 		"api": func(b *fixture, c *conn, u *unanswered) {
 			u.kind, u.accepts = "session", true
-			u.reqs <- &ssh.Request{Type: "subsystem", Payload: ssh.Marshal(struct{ Value string }{apiSubsystem})}
+			u.reqs <- &ssh.Request{Type: "subsystem", Payload: ssh.Marshal(struct{ Value string }{"relay-api"})}
 			go b.srv.channel(nil, nil, u, oneConn{c: c})
 		},
 		"read, write, half-close and close": func(_ *fixture, c *conn, u *unanswered) {

@@ -352,7 +352,7 @@ func TestOrderOfForwardsAndSessions(t *testing.T) {
 	})
 	t.Run("subsystem", func(t *testing.T) {
 		t.Parallel()
-		for _, name := range []string{apiSubsystem, "sftp"} {
+		for _, name := range []string{"relay-api", "sftp"} {
 			b := newFixture(t)
 			c := b.mustDialAs(b.alice, "shop")
 			_, _, _ = c.SendRequest("tcpip-forward", false, ssh.Marshal(forwardRequest{"", 80}))

@@ -16,6 +16,7 @@ import (
 	"relay/sockets"
 	"relay/sshgate/login"
 	"relay/sshgate/node"
+	"relay/sshgate/session"
 	"relay/sshgate/shell"
 )
 
@@ -35,7 +36,6 @@ type conn struct {
 	penaltyExempt bool
 	login         *login.Login
 	ofNode        atomic.Bool // another node has made it
-	idle          *time.Timer
 	once          sync.Once
 
 	// set by start, before anything else of the second half of the struct is used
@@ -48,17 +48,17 @@ type conn struct {
 	requests  requestQueue
 	announced announced
 	notices   notices
+	usage     usage
+	sessions  *session.Sessions
 	answering atomic.Int64 // goroutines for channels that the client has opened
 
-	mu           sync.Mutex // of what the connection is used for
+	mu           sync.Mutex // of the forwards, and of the end
 	started      bool
 	dead         bool // the socket is closed
 	draining     bool
 	moving       chan struct{} // made by move, has an element once the last forward has gone to another node
 	forwards     []*forward
 	namedWaiting int // forwards with a name that were asked for and are not looked at yet
-	purpose      purpose
-	sessions     map[*session]struct{}
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -71,10 +71,8 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 		stall = srv.o.PingInterval + srv.o.PingTimeout
 	}
 	c := &conn{
-		srv:      srv,
-		remote:   sockets.AddrOf(tcp.RemoteAddr()),
-		sessions: map[*session]struct{}{},
-		purpose:  purpose{first: make(chan struct{})},
+		srv:    srv,
+		remote: sockets.AddrOf(tcp.RemoteAddr()),
 	}
 	peerCtx, peerGone := context.WithCancel(context.Background())
 	options := link.Options{
@@ -91,6 +89,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	}
 	srv.nodes.Configure(&options)
 	c.Conn = link.New(tcp, options)
+	c.sessions = session.New(session.Options{Config: &srv.sessions, Conn: c.Conn, Remote: c.remote, Gate: c, Post: c.post, Used: c.usage.add})
 	c.login = srv.logins.Login(c.Conn, c, c.remote, peerCtx)
 	c.slot = admission.Slot{Conn: c, Silent: c.login.Silent, Source: sockets.SourceOf(c.remote.Addr()), OfNode: srv.nodes.Knows(c.remote.Addr())}
 	c.slot.Shared = c.slot.OfNode || srv.shared(c.remote.Addr())
@@ -121,11 +120,7 @@ func (c *conn) LoggedIn() {
 	c.slot.SetClass(admission.LoggedIn)
 	c.srv.metrics.logins.WithLabelValues(loginOK).Inc()
 	c.srv.penalties.Forgive(c.slot.Source)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.dead {
-		c.idle = time.AfterFunc(c.srv.o.IdleClose, c.closeIdle)
-	}
+	c.usage.begin(c.srv.o.IdleClose, c.closeIdle)
 }
 
 // nodeLoggedIn is called when the peer has proven to be another node.
@@ -159,28 +154,6 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 	return c.sc != nil
 }
 
-// closed is called once, when the socket has been closed by anyone.
-func (c *conn) closed() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.dead = true
-	c.login.End()
-	if c.idle != nil {
-		c.idle.Stop()
-	}
-}
-
-// detachAll gives all aliases up.
-func (c *conn) detachAll() {
-	c.mu.Lock()
-	forwards := c.forwards
-	c.forwards = nil
-	c.mu.Unlock()
-	for _, f := range forwards {
-		f.detach(false)
-	}
-}
-
 // wentStale marks every tunnel of a connection as silent.
 func (c *conn) wentStale() {
 	for _, f := range c.attached() {
@@ -195,32 +168,5 @@ func (c *conn) cameBack() {
 	for _, f := range c.attached() {
 		f.att.Online()
 		c.notify(f.online())
-	}
-}
-
-// closeIdle closes a connection that nobody uses for anything.
-func (c *conn) closeIdle() {
-	c.mu.Lock()
-	unused := len(c.forwards) == 0 && c.activeSessions() == 0 && !c.draining && c.moving == nil && !c.dead
-	if unused && (c.requests.waiting.Load() > 0 || c.InUse() > 0) { // a request to a canceled forward may be under way
-		unused = false
-		c.idle.Reset(time.Second)
-	}
-	c.mu.Unlock()
-	if unused {
-		c.Log().Debug("ssh connection without forward and session closed")
-		_ = c.Close()
-	}
-}
-
-// updateIdleTimer is called with mu held when forwards or sessions came or went.
-func (c *conn) updateIdleTimer() {
-	if c.dead || c.idle == nil {
-		return
-	}
-	if len(c.forwards) == 0 && c.activeSessions() == 0 {
-		c.idle.Reset(c.srv.o.IdleClose)
-	} else {
-		c.idle.Stop()
 	}
 }

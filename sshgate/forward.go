@@ -75,11 +75,11 @@ func (c *conn) askForward(payload []byte) *forward {
 		return nil
 	}
 	f.named = !isNeutral(f.asked.Bind)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	f.begun = c.purpose.began
+	f.begun = c.sessions.Began()
 	if f.named {
+		c.mu.Lock()
 		c.namedWaiting++
+		c.mu.Unlock()
 	}
 	return f
 }
@@ -117,6 +117,35 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 		HostHeader: target.HostHeader,
 	}
 	return true, reply, func() { c.attach(f) }
+}
+
+var errCommand = relay.Errorf(relay.CodeConflict,
+	"a connection that runs a command serves no forward; leave the command away, or use another ssh with -N for the tunnel")
+
+// allowForward says why a connection does not serve a forward, whatever its alias is. A
+// forward with a name that comes after the command, such as one of ssh -O forward, was asked
+// for by somebody who knows of both.
+func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
+	if f.begun == 0 && !c.sessions.IsTunnel(ctx, func() bool { return c.notices.toClient() != nil }) {
+		return errCommand
+	}
+	if f.named {
+		return nil
+	}
+	if c.sessions.RunCommand() {
+		return errCommand
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.namedWaiting > 0 {
+		return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside one with a name")
+	}
+	for _, other := range c.forwards {
+		if other.named {
+			return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside the one of %s", other.alias.Name)
+		}
+	}
+	return nil
 }
 
 // admitForward finds the alias of a forward, or says why the connection may not have it.
@@ -251,7 +280,7 @@ func (c *conn) attach(f *forward) {
 		}
 	}
 	c.forwards = append(forwards, f)
-	c.updateIdleTimer()
+	c.usage.add(1 - len(replaced))
 	c.mu.Unlock()
 
 	c.srv.nodes.Add(f.info.ID, f) // before other nodes can learn of it
@@ -309,7 +338,7 @@ func (c *conn) takeForward(meant func(*forward) bool) (f *forward, last bool) {
 	}
 	f = c.forwards[i]
 	c.forwards = slices.Delete(slices.Clone(c.forwards), i, i+1)
-	c.updateIdleTimer()
+	c.usage.add(-1)
 	return f, len(c.forwards) == 0
 }
 
@@ -327,6 +356,19 @@ func (c *conn) attached() []*forward {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(c.forwards), func(f *forward) bool { return f.att == nil })
+}
+
+// Holds implements shell.Conn.
+func (c *conn) Holds(alias int64) bool {
+	return c.holds(func(a *relay.Alias) bool { return a.ID == alias })
+}
+
+// Attached implements shell.Conn.
+func (c *conn) Attached() (names []string) {
+	for _, f := range c.attached() {
+		names = append(names, f.alias.Name)
+	}
+	return names
 }
 
 // refuse tells everybody concerned that a forward is not let in, and why.

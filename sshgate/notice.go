@@ -1,6 +1,7 @@
 package sshgate
 
 import (
+	"context"
 	"slices"
 	"sync"
 
@@ -16,27 +17,25 @@ const maxRefused = 32
 type notices struct {
 	mu        sync.Mutex
 	refusals  []shell.Notice
-	listeners map[*session]*shell.Queue[shell.Notice]
+	listeners map[*shell.Queue[shell.Notice]]bool
 	client    *noticeSender // made by hello
 }
 
-// subscribe returns the refusals so far, and gets a session all notices that follow.
-func (l *notices) subscribe(s *session) (refused []shell.Notice, further *shell.Queue[shell.Notice]) {
+// subscribe returns the refusals so far, and what gets all notices that follow until ctx ends.
+func (l *notices) subscribe(ctx context.Context) (refused []shell.Notice, further *shell.Queue[shell.Notice]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.listeners == nil {
-		l.listeners = map[*session]*shell.Queue[shell.Notice]{}
+		l.listeners = map[*shell.Queue[shell.Notice]]bool{}
 	}
 	further = shell.NewQueue[shell.Notice]()
-	l.listeners[s] = further
+	l.listeners[further] = true
+	context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.listeners, further)
+	})
 	return slices.Clone(l.refusals), further
-}
-
-// forget ends what subscribe began.
-func (l *notices) forget(s *session) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.listeners, s)
 }
 
 // put gives a notice to all.
@@ -46,7 +45,7 @@ func (l *notices) put(n shell.Notice) {
 	if n.Kind == relay.NoticeRefused && len(l.refusals) < maxRefused {
 		l.refusals = append(l.refusals, n)
 	}
-	for _, further := range l.listeners {
+	for further := range l.listeners {
 		further.Put(n, 0)
 	}
 	if l.client != nil {
@@ -69,6 +68,19 @@ func (l *notices) toClient() *noticeSender {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.client
+}
+
+// SubscribeNotices implements shell.Conn.
+func (c *conn) SubscribeNotices(ctx context.Context) (online, refused []shell.Notice, further *shell.Queue[shell.Notice]) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, f := range c.forwards {
+		if f.att != nil { // the others are told when they are
+			online = append(online, f.online())
+		}
+	}
+	refused, further = c.notices.subscribe(ctx)
+	return online, refused, further
 }
 
 // notify gives a notice to every session, and keeps refusals for later ones.

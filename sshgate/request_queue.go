@@ -23,8 +23,7 @@ type requestQueue struct {
 func (c *conn) post(job func()) {
 	q := &c.requests
 	if q.waiting.Add(1) > maxQueuedRequests {
-		c.Log().Warn("too many unanswered ssh requests")
-		_ = c.Close()
+		c.closeFlooded("requests")
 		return
 	}
 	done := make(chan struct{})
@@ -50,3 +49,6 @@ func (c *conn) post(job func()) {
 		close(done)
 	}
 }
+
+// RequestsPending implements shell.Conn.
+func (c *conn) RequestsPending() bool { return c.requests.waiting.Load() > 0 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"relay"
-	"relay/cli"
 	"relay/sshgate/shell"
 )
 
@@ -196,19 +195,6 @@ func (c *conn) removeForward(f *forward) {
 	c.notify(shell.Notice{Kind: relay.NoticeRevoked, Alias: f.alias.Name, Message: why})
 	f.detach(false)
 	if last {
-		c.drain(c.Context(), closeReason{exit: cli.ExitTaken})
+		c.closeUnused()
 	}
-}
-
-// closeRevoked gives a connection up whose key is not good any more. One that drains already
-// does not wait any longer for the requests on its channels.
-func (c *conn) closeRevoked() {
-	c.Log().Info("ssh connection dismissed", "why", shell.KeyRemovedText)
-	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
-	c.Go("revoked login", func() {
-		if !c.drain(c.Context(), why) {
-			c.endSessions(why.exit)
-			_ = c.Close()
-		}
-	})
 }

@@ -34,6 +34,7 @@ import (
 	"relay/link"
 	"relay/sshgate/login"
 	"relay/sshgate/node"
+	"relay/sshgate/session"
 	"relay/sshgate/shell"
 )
 
@@ -124,7 +125,7 @@ type Server struct {
 
 	rejected, acceptErrors rate.Sometimes // for the log
 
-	shell    shell.Config
+	sessions session.Config
 	moving   atomic.Bool   // see Move
 	moveWait time.Duration // the constant, but in tests
 
@@ -165,18 +166,14 @@ func New(o Options) *Server {
 		conns:        map[*conn]struct{}{},
 	}
 	srv.nodes = srv.newNodes()
-	srv.logins = login.New(login.Options{
-		Accounts: o.Accounts, Status: func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
-			return srv.o.Attach.Status(ctx, aliases)
-		}, Create: o.Limits.Create, Site: o.Site, NoClaim: o.NoClaim,
-		HandshakeTimeout: o.HandshakeTimeout, EnrolTime: o.EnrolTime,
-		RightsVersion: func() int64 { return srv.revalidator.version.Load() },
-		Enrolled:      func(how string) { srv.metrics.enrolls.WithLabelValues(how).Inc() }, Log: o.Log,
-	})
+	srv.logins = srv.newLogins()
 	srv.moveWait = moveWait
-	srv.shell = shell.Config{
-		Accounts: o.Accounts, Tunnels: o.Attach, Limits: o.Limits, Site: o.Site, Version: o.Version,
-		NoClaim: o.NoClaim, FirstForward: shell.FirstForward, FeedRetry: shell.FeedRetry,
+	srv.sessions = session.Config{
+		Shell: shell.Config{
+			Accounts: o.Accounts, Tunnels: o.Attach, Limits: o.Limits, Site: o.Site, Version: o.Version,
+			NoClaim: o.NoClaim, FirstForward: shell.FirstForward, FeedRetry: shell.FeedRetry,
+		},
+		API: o.API, Budget: o.Budget, StallTimeout: o.StallTimeout,
 	}
 	srv.metrics = newMetrics(srv, o.Registry)
 	srv.revalidator = &revalidator{srv: srv, due: scope{}}
@@ -193,6 +190,18 @@ func New(o Options) *Server {
 		srv.acceptor.HostSigners = append(srv.acceptor.HostSigners, key)
 	}
 	return srv
+}
+
+func (srv *Server) newLogins() *login.Logins {
+	o := &srv.o
+	return login.New(login.Options{
+		Accounts: o.Accounts, Status: func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error) {
+			return o.Attach.Status(ctx, aliases)
+		}, Create: o.Limits.Create, Site: o.Site, NoClaim: o.NoClaim,
+		HandshakeTimeout: o.HandshakeTimeout, EnrolTime: o.EnrolTime,
+		RightsVersion: func() int64 { return srv.revalidator.version.Load() },
+		Enrolled:      func(how string) { srv.metrics.enrolls.WithLabelValues(how).Inc() }, Log: o.Log,
+	})
 }
 
 // serverVersion is what we send in the version exchange: no build number there.
@@ -376,8 +385,7 @@ func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
 		return
 	}
 	if c.answering.Add(1) > maxAnswering {
-		c.Log().Warn("too many unanswered ssh channels")
-		_ = c.Close()
+		c.closeFlooded("channels")
 		return
 	}
 	defer c.answering.Add(-1)
@@ -387,7 +395,7 @@ func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
 	}
 	switch open.Type() {
 	case "session":
-		c.session(open)
+		c.sessions.Serve(open, c.who, c.enrolled)
 	case "direct-tcpip":
 		_ = open.Reject(link.Prohibited, "this relay does not connect to other hosts; it takes -R forwards only")
 	case "tun@openssh.com", "direct-streamlocal@openssh.com":

@@ -99,7 +99,7 @@ func newFixtureOn(t testing.TB, ln net.Listener, change ...func(*Options)) *fixt
 	}
 	store.site = o.Site
 	b := &fixture{t: t, store: store, srv: New(o), dir: dir}
-	b.srv.shell.FirstForward, store.changed = 30*time.Second, b.srv.Publish
+	b.srv.sessions.Shell.FirstForward, store.changed = 30*time.Second, b.srv.Publish
 	served := make(chan error, 1)
 	go func() { served <- b.srv.Serve(ln) }()
 	t.Cleanup(func() {

@@ -154,7 +154,7 @@ func TestSessionKeys(t *testing.T) {
 func TestSessionWithoutForward(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	b.srv.shell.FirstForward = shell.FirstForward // there is none to wait for
+	b.srv.sessions.Shell.FirstForward = shell.FirstForward // there is none to wait for
 	p := b.openssh(b.alice, "127.0.0.1")
 	if code := p.code(t); code != 1 || !contains(p.out, "replay-queued") || !contains(p.out, "ssh -N -R ALIAS:80:localhost:3000 -p 2222 relay.example.test") {
 		t.Errorf("exit %d: %s", code, p.out)
@@ -299,7 +299,7 @@ func TestQuickCommandIsAnsweredFirst(t *testing.T) {
 func TestLogOutlivesItsFeed(t *testing.T) {
 	t.Parallel()
 	b := newFixture(t)
-	b.srv.shell.FeedRetry = time.Millisecond
+	b.srv.sessions.Shell.FeedRetry = time.Millisecond
 	a := b.store.alias("a", 1)
 	c := b.mustDial(b.alice)
 	forwards(t, c, "a", 80)
@@ -321,21 +321,5 @@ func TestLogOutlivesItsFeed(t *testing.T) {
 	}
 }
 
-// What a session begins after the end of its connection has nobody else who would catch a panic, which
-// would end the whole process.
-func TestPanicAfterTheEnd(t *testing.T) {
-	t.Parallel()
-	b := newFixture(t)
-	client := b.mustDial(b.alice)
-	c := b.srv.all()[0]
-	_ = client.Close()
-	<-c.Done()
-	s, ended := &session{c: c}, make(chan struct{})
-	s.running.Add(1)
-	s.Go("test", func() {
-		defer close(ended)
-		panic("boom")
-	})
-	<-ended
-	eventually(t, 30*time.Second, "the end", func() bool { return s.running.Load() == 1 })
-}
+// maxSessions and maxLingering are those of package session.
+const maxSessions, maxLingering = 4, 16

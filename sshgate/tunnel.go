@@ -8,11 +8,9 @@ import (
 	"time"
 
 	"relay"
-	"relay/cli"
 	"relay/link"
 	"relay/record"
 	"relay/sshgate/node"
-	"relay/sshgate/shell"
 )
 
 // forwardedOpen is the payload of a forwarded-tcpip open (RFC 4254, section 7.2).
@@ -43,18 +41,11 @@ func (f *forward) Close(reason string) {
 		switch {
 		case reason == relay.AliasRemoved:
 			f.c.removeForward(f)
-			return
 		case f.c.isMoving():
 			f.c.forwardMoved(f)
-			return
+		default:
+			f.c.closeTakenOver(f.alias.Name, reason)
 		}
-		ctx, cancel := context.WithTimeout(f.c.Context(), f.c.srv.o.TakeoverDrain)
-		defer cancel()
-		f.c.drain(ctx, closeReason{
-			notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: f.alias.Name, Message: record.SafeText(reason)},
-			exit:     cli.ExitTaken,
-			graceful: true,
-		})
 	})
 }
 

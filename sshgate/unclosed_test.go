@@ -104,9 +104,7 @@ func TestOpensWithoutEnd(t *testing.T) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer close(stuck)
-	c.mu.Lock()
-	c.draining = true // so that each is refused
-	c.mu.Unlock()
+	c.sessions.Refuse()
 	for range maxAnswering + 1 {
 		wg.Go(func() { b.srv.channel(nil, nil, open, oneConn{c: c}) })
 	}
@@ -134,7 +132,7 @@ func TestSessionsLeftOpen(t *testing.T) {
 		reqs := make(chan *ssh.Request, 1)
 		defer close(reqs)
 		reqs <- &ssh.Request{Type: "exec", Payload: ssh.Marshal(struct{ Line string }{"version"})}
-		c.session(c.Offer(&badPeer{reqs: reqs, reject: func() error { refused = c.Context().Err() == nil; return nil }}))
+		c.sessions.Serve(c.Offer(&badPeer{reqs: reqs, reject: func() error { refused = c.Context().Err() == nil; return nil }}), c.who, nil)
 	}
 	if !refused {
 		t.Error("no session was refused")

@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"context"
 	"io"
 	"log/slog"
 	"net"
@@ -44,7 +45,7 @@ func (s *asking) RequestsPending() bool  { return false }
 func (s *asking) Attached() []string     { return nil }
 func (s *asking) Holds(int64) bool       { return false }
 
-func (s *asking) SubscribeNotices() (online, refused []Notice, further *Queue[Notice]) {
+func (s *asking) SubscribeNotices(context.Context) (online, refused []Notice, further *Queue[Notice]) {
 	return nil, nil, NewQueue[Notice]()
 }
 
@@ -68,7 +69,7 @@ func run(t *testing.T, line string) (asked, out, said string, code int) {
 	var stdout, stderr strings.Builder
 	s := &Shell{
 		Config:  &Config{Site: relay.Site{Base: url.URL{Scheme: "http", Host: "relay.example.test"}, SSHAddr: "relay.example.test:2222"}, Version: "test"},
-		Session: session, Ctx: t.Context(), Who: relay.Actor{AccountName: "alice"}, Stdout: &stdout, Stderr: &stderr, Screen: &Screen{},
+		Session: session, Conn: session, Ctx: t.Context(), Who: relay.Actor{AccountName: "alice"}, Stdout: &stdout, Stderr: &stderr, Screen: &Screen{},
 	}
 	code = s.Run(line)
 	session.mu.Lock()

@@ -44,7 +44,7 @@ type live struct {
 func (v *live) run() int {
 	defer v.print()()
 	var online, refused, rest []Notice
-	online, refused, v.notices = v.Session.SubscribeNotices()
+	online, refused, v.notices = v.Conn.SubscribeNotices(v.Ctx)
 	feed := v.feed() // before anything is awaited: a request may come with the alias
 	online, refused, rest = v.gather(online, refused)
 	if len(online)+len(refused) == 0 {
@@ -136,7 +136,7 @@ func (v *live) gather(online, refused []Notice) (on, off, rest []Notice) {
 			quiet.Reset(noMore)
 		case <-quiet.C:
 			some := len(online)+len(refused) > 0
-			if (some || time.Since(begun) >= v.FirstForward) && !v.Session.RequestsPending() {
+			if (some || time.Since(begun) >= v.FirstForward) && !v.Conn.RequestsPending() {
 				return online, refused, rest
 			}
 			quiet.Reset(noMore)
@@ -192,7 +192,7 @@ func (v *live) show(items []relay.FeedItem) {
 			v.missed = true
 			v.line(requestsMissed)
 		}
-		if item.Name != "attempt" || !v.Session.Holds(item.Alias) {
+		if item.Name != "attempt" || !v.Conn.Holds(item.Alias) {
 			continue
 		}
 		if e, a := v.log.Take(item.Name, item.Data); a != nil {
@@ -210,7 +210,7 @@ func (v *live) show(items []relay.FeedItem) {
 func (v *live) release() {
 	api := v.api()
 	defer api.Close()
-	for _, alias := range v.Session.Attached() {
+	for _, alias := range v.Conn.Attached() {
 		released := &record.Released{}
 		ctx, cancel := v.ask()
 		err := api.Decode(ctx, http.MethodPost, "/aliases/"+url.PathEscape(alias)+"/replay-queued", nil, released)

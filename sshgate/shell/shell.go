@@ -66,11 +66,15 @@ type Session interface {
 	Stop(code int)
 	// Exit returns the code that the session was asked to end with, or otherwise.
 	Exit(otherwise int) int
+}
+
+// Conn is the connection of a session. Its methods are safe for concurrent use.
+type Conn interface {
 	// RequestsPending reports whether a global request of the connection waits or runs.
 	RequestsPending() bool
 	// SubscribeNotices returns what was said before, which is what is online and what was
-	// refused, and gets what is said from now on. It is called once at the most.
-	SubscribeNotices() (online, refused []Notice, further *Queue[Notice])
+	// refused, and gets what is said from now on, until ctx ends.
+	SubscribeNotices(ctx context.Context) (online, refused []Notice, further *Queue[Notice])
 	// Attached returns the names of the aliases that the connection has attached.
 	Attached() []string
 	// Holds reports whether the connection attaches, or is about to attach, an alias.
@@ -81,6 +85,7 @@ type Session interface {
 type Shell struct {
 	*Config
 	Session        Session
+	Conn           Conn
 	Ctx            context.Context // ends with the session
 	Who            relay.Actor
 	Log            *slog.Logger

@@ -1,10 +1,8 @@
-package sshgate
+package session
 
 import (
 	"context"
 	"time"
-
-	"relay"
 )
 
 // A connection that is there to run a command serves no forward: a RemoteForward of
@@ -22,7 +20,7 @@ const (
 	purposeSettle = 50 * time.Millisecond
 )
 
-// purpose is what a connection is for, as far as its sessions tell. conn.mu protects it.
+// purpose is what a connection is for, as far as its sessions tell. Sessions.mu protects it.
 type purpose struct {
 	opened  int           // sessions that were opened
 	began   int           // sessions that have begun something
@@ -31,28 +29,29 @@ type purpose struct {
 	tunnel  bool          // it serves the forwards that were asked for before any session began
 }
 
-// sessionOpened notes that the client knows of a session and can begin something in it.
-func (c *conn) sessionOpened() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.purpose.opened++
-}
-
 // begins notes what was asked for in the session.
-func (s *session) begins(command bool) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+func (l *Sessions) begins(s *session, command bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	s.command = command
-	p := &s.c.purpose
-	if p.began++; p.began == 1 {
-		p.command = command
-		close(p.first)
+	if l.purpose.began++; l.purpose.began == 1 {
+		l.purpose.command = command
+		close(l.purpose.first)
 	}
 }
 
-// runsCommand reports whether a session runs a command or a subsystem. mu is held.
-func (c *conn) runsCommand() bool {
-	for s := range c.sessions {
+// Began returns how many sessions have begun something.
+func (l *Sessions) Began() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.purpose.began
+}
+
+// RunCommand reports whether a session runs a command or a subsystem.
+func (l *Sessions) RunCommand() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.all {
 		if s.command && !s.done {
 			return true
 		}
@@ -60,79 +59,51 @@ func (c *conn) runsCommand() bool {
 	return false
 }
 
-var errCommand = relay.Errorf(relay.CodeConflict,
-	"a connection that runs a command serves no forward; leave the command away, or use another ssh with -N for the tunnel")
-
-// allowForward says why a connection does not serve a forward, whatever its alias is. A
-// forward with a name that comes after the command, such as one of ssh -O forward, was asked
-// for by somebody who knows of both.
-func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
-	if f.begun == 0 && !c.isTunnel(ctx) {
-		return errCommand
-	}
-	if f.named {
-		return nil
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.runsCommand() {
-		return errCommand
-	}
-	if c.namedWaiting > 0 {
-		return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside one with a name")
-	}
-	for _, other := range c.forwards {
-		if other.named {
-			return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside the one of %s", other.alias.Name)
-		}
-	}
-	return nil
-}
-
-// isTunnel reports whether the connection serves the forwards that were asked for before any
+// IsTunnel reports whether the connection serves the forwards that were asked for before any
 // session began. It asks the client for an answer: what the client sent before that answer has
 // come then, and a client that opens a session, or names a command in an open one, does it
-// before it reads what we ask.
-func (c *conn) isTunnel(ctx context.Context) bool {
+// before it reads what we ask. bundled reports whether it has turned out to be relay up, which forwards
+// nothing beside a command.
+func (l *Sessions) IsTunnel(ctx context.Context, bundled func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, purposeWait)
 	defer cancel()
 	for {
-		c.mu.Lock()
-		p := &c.purpose
-		if c.notices.toClient() != nil { // the bundled client forwards nothing beside a command
+		l.mu.Lock()
+		p := &l.purpose
+		if bundled() {
 			p.tunnel = true
 		}
 		tunnel, began, command, opened := p.tunnel, p.began > 0, p.command, p.opened
-		c.mu.Unlock()
+		l.mu.Unlock()
 		if tunnel || began {
 			return tunnel || !command
 		}
-		c.roundTrip(ctx)
-		c.mu.Lock()
+		l.roundTrip(ctx)
+		l.mu.Lock()
 		if p.began == 0 && (p.opened == opened || ctx.Err() != nil) {
 			p.tunnel = true
 		}
-		c.mu.Unlock()
+		l.mu.Unlock()
 	}
 }
 
 // roundTrip returns when the client has answered, has had a moment and has answered again, or
 // when a session has begun something.
-func (c *conn) roundTrip(ctx context.Context) {
+func (l *Sessions) roundTrip(ctx context.Context) {
 	answered := make(chan struct{})
-	c.Go("round trip", func() {
+	l.Conn.Go("round trip", func() {
 		defer close(answered)
-		_ = c.RoundTrip(ctx)
+		_ = l.Conn.RoundTrip(ctx)
 		select {
 		case <-time.After(purposeSettle):
 		case <-ctx.Done():
 			return
 		}
-		_ = c.RoundTrip(ctx)
+		_ = l.Conn.RoundTrip(ctx)
 	})
 	select {
 	case <-answered:
-	case <-c.purpose.first:
+	case <-l.purpose.first:
 	case <-ctx.Done():
 	}
 }

@@ -1,4 +1,4 @@
-package sshgate
+package session
 
 import (
 	"bufio"
@@ -46,13 +46,13 @@ func (s *session) serveAPI() int {
 // closes it or the session is to end. served is closed when no handler runs any more.
 func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
 	ours, theirs := net.Pipe()
-	srv = s.c.srv.o.API(s.c.who)
+	srv = s.of.API(s.who)
 	api := srv.Handler
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.RemoteAddr = s.c.remote.String() // for the log
+		r.RemoteAddr = s.of.Remote.String() // for the log
 		if r.ContentLength != 0 && r.Body != nil {
 			body := &timedBody{ReadCloser: r.Body, control: http.NewResponseController(w)}
-			_ = body.control.SetReadDeadline(time.Now().Add(s.c.srv.o.StallTimeout))
+			_ = body.control.SetReadDeadline(time.Now().Add(s.of.StallTimeout))
 			r.Body = body
 		}
 		api.ServeHTTP(w, r)
@@ -77,8 +77,8 @@ func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan s
 // OpenAPI implements shell.Session. The HTTP transport of a command dials in a goroutine of its
 // own, which may come when the session has ended and its goroutines are awaited.
 func (s *session) OpenAPI() (net.Conn, error) {
-	s.c.mu.Lock()
-	defer s.c.mu.Unlock()
+	s.of.mu.Lock()
+	defer s.of.mu.Unlock()
 	if s.done {
 		return nil, net.ErrClosed
 	}
@@ -114,9 +114,9 @@ func (s *session) writeToAPI(to net.Conn, p []byte) bool {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err == nil
 	}
-	budget, account := s.c.srv.o.Budget, s.c.who.Account
+	budget, account := s.of.Budget, s.who.Account
 	if !budget.Reserve(account, link.PausedBytes) {
-		s.c.Log().Warn("api channel closed: no buffer space for requests that wait")
+		s.of.Conn.Log().Warn("api channel closed: no buffer space for requests that wait")
 		s.Stop(cli.ExitFailure)
 		return false
 	}

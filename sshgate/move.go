@@ -6,78 +6,8 @@ import (
 	"time"
 
 	"relay"
-	"relay/cli"
 	"relay/sshgate/shell"
 )
-
-// closeReason says why a connection is drained and closed.
-type closeReason struct {
-	notice   shell.Notice
-	exit     int  // of its sessions
-	graceful bool // requests on open channels may end first
-}
-
-// stopped ends a connection whose sessions were already told that the relay stops.
-var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
-
-// drain ends the connection: it notifies the sessions, starts no new requests, lets
-// those on open channels end until ctx does, then closes the socket. Only the first
-// call does something; the others return false.
-func (c *conn) drain(ctx context.Context, why closeReason) bool {
-	c.mu.Lock()
-	if c.draining || c.dead {
-		c.mu.Unlock()
-		return false
-	}
-	c.draining = true
-	forwards := c.forwards
-	c.forwards = nil
-	c.mu.Unlock()
-	drained := c.Drain()
-
-	if why.notice != (shell.Notice{}) {
-		c.notify(why.notice)
-	}
-	for _, f := range forwards {
-		f.detach(why.graceful)
-	}
-	if why.graceful {
-		select {
-		case <-drained:
-		case <-ctx.Done():
-		case <-c.Context().Done():
-		}
-	}
-	c.endSessions(why.exit)
-	_ = c.Close()
-	return true
-}
-
-// endSessions asks all sessions to end and waits a moment for their last output and for the
-// last notices to the bundled client.
-func (c *conn) endSessions(exit int) {
-	var ends []<-chan struct{}
-	c.mu.Lock()
-	for s := range c.sessions {
-		s.Stop(exit)
-		ends = append(ends, s.over)
-	}
-	c.mu.Unlock()
-	if q := c.notices.toClient(); q != nil {
-		q.End()
-		ends = append(ends, q.sent)
-	}
-	limit := time.After(time.Second)
-	for _, ended := range ends {
-		select {
-		case <-ended:
-		case <-c.Context().Done():
-			return
-		case <-limit:
-			return
-		}
-	}
-}
 
 // Bounds of a move of all clients to other nodes. They come to them in slices, so that their
 // logins do not all run at once there.

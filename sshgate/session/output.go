@@ -1,4 +1,4 @@
-package sshgate
+package session
 
 import (
 	"errors"
@@ -24,7 +24,7 @@ type commandOutput struct {
 func (o commandOutput) Write(p []byte) (sent int, err error) {
 	for sent < len(p) && err == nil {
 		var deadline time.Time
-		if limit := o.s.c.srv.o.StallTimeout; limit > 0 {
+		if limit := o.s.of.StallTimeout; limit > 0 {
 			deadline = time.Now().Add(limit)
 		}
 		_ = o.s.ch.SetWriteDeadline(deadline)

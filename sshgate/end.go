@@ -1,0 +1,154 @@
+package sshgate
+
+import (
+	"context"
+	"time"
+
+	"relay"
+	"relay/cli"
+	"relay/record"
+	"relay/sshgate/login"
+	"relay/sshgate/shell"
+)
+
+// Everything that ends the connection of a client stands in this file, but for what package link
+// finds itself: a socket that fails, a write that makes no progress, a silent peer, a handshake that
+// takes too long. Each of them closes the socket, and link then calls closed, detachAll and
+// Server.forget, in this order. The connections that are refused before that are those of admit.go.
+
+// closeReason says why a connection is drained and closed.
+type closeReason struct {
+	notice   shell.Notice
+	exit     int  // of its sessions
+	graceful bool // requests on open channels may end first
+}
+
+// stopped ends a connection whose sessions were already told that the relay stops.
+var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
+
+// drain ends the connection: it notifies the sessions, starts no new requests, lets
+// those on open channels end until ctx does, then closes the socket. Only the first
+// call does something; the others return false.
+func (c *conn) drain(ctx context.Context, why closeReason) bool {
+	c.mu.Lock()
+	if c.draining || c.dead {
+		c.mu.Unlock()
+		return false
+	}
+	c.draining = true
+	forwards := c.forwards
+	c.forwards = nil
+	c.mu.Unlock()
+	c.sessions.Refuse()
+	drained := c.Drain()
+
+	if why.notice != (shell.Notice{}) {
+		c.notify(why.notice)
+	}
+	for _, f := range forwards {
+		f.detach(why.graceful)
+	}
+	if why.graceful {
+		select {
+		case <-drained:
+		case <-ctx.Done():
+		case <-c.Context().Done():
+		}
+	}
+	c.endSessions(why.exit)
+	_ = c.Close()
+	return true
+}
+
+// endSessions asks all sessions to end and waits a moment for their last output and for the
+// last notices to the bundled client.
+func (c *conn) endSessions(exit int) {
+	ends := c.sessions.Stop(exit)
+	if q := c.notices.toClient(); q != nil {
+		q.End()
+		ends = append(ends, q.sent)
+	}
+	limit := time.After(time.Second)
+	for _, ended := range ends {
+		select {
+		case <-ended:
+		case <-c.Context().Done():
+			return
+		case <-limit:
+			return
+		}
+	}
+}
+
+// closed is called once, when the socket has been closed by anyone.
+func (c *conn) closed() {
+	c.mu.Lock()
+	c.dead = true
+	c.mu.Unlock()
+	c.login.End()
+	c.usage.end()
+}
+
+// detachAll gives all aliases up.
+func (c *conn) detachAll() {
+	c.mu.Lock()
+	forwards := c.forwards
+	c.forwards = nil
+	c.mu.Unlock()
+	for _, f := range forwards {
+		f.detach(false)
+	}
+}
+
+// closeIdle closes a connection that nobody uses for anything.
+func (c *conn) closeIdle() {
+	c.mu.Lock()
+	ending := c.dead || c.draining || c.moving != nil
+	c.mu.Unlock()
+	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be under way
+	if !ending && c.usage.none(busy) {
+		c.Log().Debug("ssh connection without forward and session closed")
+		_ = c.Close()
+	}
+}
+
+// Evicted implements admission.Conn.
+func (c *conn) Evicted(reason string) {
+	c.srv.metrics.drop(reason)
+	c.srv.o.Log.Debug("ssh connection evicted", "remote", c.remote.String(), "reason", reason)
+	c.login.SetResult(login.ResultUnavailable)
+	_ = c.Close()
+}
+
+// closeFlooded closes a connection whose peer asks for more than it takes the answers of.
+func (c *conn) closeFlooded(unanswered string) {
+	c.Log().Warn("too many unanswered ssh " + unanswered)
+	_ = c.Close()
+}
+
+// closeRevoked gives a connection up whose key is not good any more. One that drains already
+// does not wait any longer for the requests on its channels.
+func (c *conn) closeRevoked() {
+	c.Log().Info("ssh connection dismissed", "why", shell.KeyRemovedText)
+	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}
+	c.Go("revoked login", func() {
+		if !c.drain(c.Context(), why) {
+			c.endSessions(why.exit)
+			_ = c.Close()
+		}
+	})
+}
+
+// closeTakenOver gives a connection up one of whose aliases has a newer tunnel.
+func (c *conn) closeTakenOver(alias, reason string) {
+	ctx, cancel := context.WithTimeout(c.Context(), c.srv.o.TakeoverDrain)
+	defer cancel()
+	c.drain(ctx, closeReason{
+		notice:   shell.Notice{Kind: relay.NoticeSuperseded, Alias: alias, Message: record.SafeText(reason)},
+		exit:     cli.ExitTaken,
+		graceful: true,
+	})
+}
+
+// closeUnused gives a connection up whose last alias may not be used any more.
+func (c *conn) closeUnused() { c.drain(c.Context(), closeReason{exit: cli.ExitTaken}) }

@@ -1,0 +1,41 @@
+package session
+
+import (
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"relay/link"
+	"relay/relaytest"
+)
+
+// A dial of a command's HTTP transport that comes after the end of the session started goroutines
+// that nobody awaits, beside the wait for the others.
+func TestNoAPIAfterTheSession(t *testing.T) {
+	t.Parallel()
+	s := &session{of: New(Options{Used: func(int) {}})}
+	s.of.finished(s)
+	if conn, err := s.OpenAPI(); err == nil {
+		t.Error("the API was opened for a session that has ended")
+		conn.Close()
+	}
+}
+
+// What a session begins after the end of its connection has nobody else who would catch a panic, which
+// would end the whole process.
+func TestPanicAfterTheEnd(t *testing.T) {
+	t.Parallel()
+	pipe, _ := net.Pipe()
+	conn := link.New(pipe, link.Options{Workers: link.NewWorkers(), Log: slog.New(slog.DiscardHandler)})
+	_ = conn.Close()
+	<-conn.Done()
+	s, ended := &session{of: New(Options{Conn: conn, Used: func(int) {}})}, make(chan struct{})
+	s.running.Add(1)
+	s.Go("test", func() {
+		defer close(ended)
+		panic("boom")
+	})
+	<-ended
+	relaytest.Until(t, 30*time.Second, "the end", func() bool { return s.running.Load() == 1 })
+}

@@ -1,0 +1,151 @@
+// Package session serves the sessions of an SSH connection: the shell of package shell, and the subsystem
+// that carries the API. It also finds out by them whether a connection is there for a tunnel or for a
+// command.
+package session
+
+import (
+	"bufio"
+	"context"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"relay"
+	"relay/budget"
+	"relay/link"
+	"relay/sshgate/shell"
+)
+
+// maxSessions is how many sessions a connection may have, maxLingering how many with those
+// whose last words the peer does not take, or which it does not close.
+const maxSessions, maxLingering = 4, 16
+
+// Config is what the sessions of a server have in common.
+type Config struct {
+	Shell shell.Config
+	// API makes the HTTP server of one channel or command, which acts for the given account.
+	API          func(who relay.Actor) *http.Server
+	Budget       *budget.Budget
+	StallTimeout time.Duration
+}
+
+// Options is what the sessions of one connection work with.
+type Options struct {
+	*Config
+	Conn   *link.Conn
+	Remote netip.AddrPort
+	Gate   shell.Conn       // the connection, as the shell sees it
+	Post   func(job func()) // runs a job after the global requests of the connection that came before
+	Used   func(n int)      // is told that so many more sessions are in use
+}
+
+// Sessions are the sessions of one connection.
+type Sessions struct {
+	Options
+
+	mu       sync.Mutex
+	refusing bool
+	all      map[*session]struct{}
+	purpose  purpose
+}
+
+// New returns the sessions of a connection, of which there are none yet.
+func New(o Options) *Sessions {
+	return &Sessions{Options: o, all: map[*session]struct{}{}, purpose: purpose{first: make(chan struct{})}}
+}
+
+// Serve runs one session channel to its end, for the one who has logged in. enrolled is nil, or
+// what a session says on a connection that is only there to have its key registered.
+func (l *Sessions) Serve(open *link.Offer, who relay.Actor, enrolled []string) {
+	s := &session{
+		of: l, who: who, enrolled: enrolled,
+		over: make(chan struct{}), starts: make(chan func() int, 1), consumer: make(chan func(*bufio.Reader), 1),
+		keys: make(chan string, shell.MaxKeys),
+	}
+	s.ctx, s.cancel = context.WithCancelCause(l.Conn.Context())
+	defer s.cancel(nil)
+	if !l.add(s) {
+		_ = open.Reject(link.ResourceShortage, "too many sessions on this connection")
+		return
+	}
+	defer l.remove(s)
+	s.running.Add(1) // until the peer has closed the channel
+	var err error
+	if s.ch, err = open.Accept(link.ChannelOptions{Request: s.asked, Closed: s.closed, Guarded: true}); err != nil {
+		s.running.Add(-1)
+		return
+	}
+	l.mu.Lock()
+	l.purpose.opened++ // the client knows of the session and can begin something in it
+	l.mu.Unlock()
+	s.serve()
+}
+
+// Refuse lets no further session in.
+func (l *Sessions) Refuse() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refusing = true
+}
+
+// Stop asks all sessions to end with an exit code. Each of ended is closed when one has.
+func (l *Sessions) Stop(exit int) (ended []<-chan struct{}) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for s := range l.all {
+		s.Stop(exit)
+		ended = append(ended, s.over)
+	}
+	return ended
+}
+
+func (l *Sessions) add(s *session) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	active := 0
+	for other := range l.all {
+		if !other.done {
+			active++
+		}
+	}
+	if l.refusing || l.Conn.Context().Err() != nil || active >= maxSessions || len(l.all) >= maxLingering {
+		return false
+	}
+	l.all[s] = struct{}{}
+	l.Conn.Sock.Linger()
+	l.Used(1)
+	return true
+}
+
+// finished notes that only the end of a session is left.
+func (l *Sessions) finished(s *session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leave(s)
+}
+
+// leave is finished with mu held.
+func (l *Sessions) leave(s *session) {
+	if !s.done {
+		s.done = true
+		l.Used(-1)
+	}
+}
+
+// remove forgets a session once nothing of it runs any more and the peer has closed it too.
+func (l *Sessions) remove(s *session) {
+	close(s.over)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leave(s)
+	s.ended = true
+	l.forget(s)
+}
+
+// forget forgets a session of which nothing runs any more; mu is held.
+func (l *Sessions) forget(s *session) {
+	if s.ended && s.running.Load() == 0 {
+		delete(l.all, s)
+	}
+}

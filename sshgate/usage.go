@@ -1,0 +1,63 @@
+package sshgate
+
+import (
+	"sync"
+	"time"
+)
+
+// usage counts the forwards and sessions of a connection, and calls a function when there have
+// been none for some time.
+type usage struct {
+	mu    sync.Mutex
+	uses  int
+	after time.Duration
+	timer *time.Timer // nil before begin
+	ended bool
+}
+
+// begin starts the time, unless the connection has ended.
+func (u *usage) begin(after time.Duration, unused func()) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !u.ended {
+		u.after, u.timer = after, time.AfterFunc(after, unused)
+	}
+}
+
+// add notes that so many uses have come, or have gone where n is negative.
+func (u *usage) add(n int) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.uses += n
+	switch {
+	case u.timer == nil || u.ended:
+	case u.uses > 0:
+		u.timer.Stop()
+	default:
+		u.timer.Reset(u.after)
+	}
+}
+
+// none reports whether there is no use. If busy is set, it starts a second, after which the
+// function is called again.
+func (u *usage) none(busy bool) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.uses > 0 || u.ended {
+		return false
+	}
+	if busy && u.timer != nil {
+		u.timer.Reset(time.Second)
+	}
+	return !busy
+}
+
+// end stops the time for good.
+func (u *usage) end() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.ended = true
+	if u.timer != nil {
+		u.timer.Stop()
+	}
+}
