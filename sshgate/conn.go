@@ -44,7 +44,8 @@ type conn struct {
 	enrolled []string // not nil: the connection is only there to have its key registered, and says this
 	user     string
 
-	// These own their fields. Where two of their mutexes are held, mu was taken first.
+	// These own their fields. Where two of their mutexes are held, that of forwards was taken first.
+	forwards  forwardSet
 	requests  requestQueue
 	announced announced
 	notices   notices
@@ -52,13 +53,10 @@ type conn struct {
 	sessions  *session.Sessions
 	answering atomic.Int64 // goroutines for channels that the client has opened
 
-	mu           sync.Mutex // of the forwards, and of the end
-	started      bool
-	dead         bool // the socket is closed
-	draining     bool
-	moving       chan struct{} // made by move, has an element once the last forward has gone to another node
-	forwards     []*forward
-	namedWaiting int // forwards with a name that were asked for and are not looked at yet
+	started  atomic.Bool // who has logged in is known
+	draining atomic.Bool
+	moving   atomic.Bool
+	moved    chan struct{} // has an element once the last forward of a client that moves has gone to another node
 }
 
 func newConn(srv *Server, tcp net.Conn) *conn {
@@ -73,6 +71,7 @@ func newConn(srv *Server, tcp net.Conn) *conn {
 	c := &conn{
 		srv:    srv,
 		remote: sockets.AddrOf(tcp.RemoteAddr()),
+		moved:  make(chan struct{}, 1),
 	}
 	peerCtx, peerGone := context.WithCancel(context.Background())
 	options := link.Options{
@@ -142,9 +141,7 @@ func (c *conn) start(sc *ssh.ServerConn) bool {
 		c.announced.setClient(login.ClientName(sc.ClientVersion()))
 		c.sc = sc.Conn
 		c.SetLog(c.Log().With("account", who.AccountName))
-		c.mu.Lock()
-		c.started = true
-		c.mu.Unlock()
+		c.started.Store(true)
 		c.Use(sc.Conn)
 		c.srv.revalidator.recheckIfChanged(c, c.login.RightsVersion())
 		if c.enrolled == nil {

@@ -117,9 +117,7 @@ func TestIdleCloseBesideFirstRequest(t *testing.T) {
 		go func() { _, _, _ = client.SendRequest("x", true, nil) }()
 		for unused := true; unused; { // until the request is on its way, or the connection is closed
 			c.closeIdle()
-			c.mu.Lock()
-			unused = !c.dead
-			c.mu.Unlock()
+			unused = c.Context().Err() == nil
 		}
 		eventually(t, 30*time.Second, "its end", func() bool { return len(b.srv.all()) == 0 })
 	}
@@ -253,9 +251,7 @@ func TestShutdownWaitsForOpens(t *testing.T) {
 		stopped <- b.srv.Shutdown(ctx)
 	}()
 	eventually(t, 30*time.Second, "the drain", func() bool {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		return c.draining
+		return c.draining.Load()
 	})
 	close(release)
 	if text := <-got; text != "done, EOF" {

@@ -30,15 +30,10 @@ var stopped = closeReason{exit: cli.ExitUnreachable, graceful: true}
 // those on open channels end until ctx does, then closes the socket. Only the first
 // call does something; the others return false.
 func (c *conn) drain(ctx context.Context, why closeReason) bool {
-	c.mu.Lock()
-	if c.draining || c.dead {
-		c.mu.Unlock()
+	if c.Context().Err() != nil || !c.draining.CompareAndSwap(false, true) {
 		return false
 	}
-	c.draining = true
-	forwards := c.forwards
-	c.forwards = nil
-	c.mu.Unlock()
+	forwards := c.forwards.close()
 	c.sessions.Refuse()
 	drained := c.Drain()
 
@@ -82,31 +77,21 @@ func (c *conn) endSessions(exit int) {
 
 // closed is called once, when the socket has been closed by anyone.
 func (c *conn) closed() {
-	c.mu.Lock()
-	c.dead = true
-	c.mu.Unlock()
 	c.login.End()
 	c.usage.end()
 }
 
 // detachAll gives all aliases up.
 func (c *conn) detachAll() {
-	c.mu.Lock()
-	forwards := c.forwards
-	c.forwards = nil
-	c.mu.Unlock()
-	for _, f := range forwards {
+	for _, f := range c.forwards.close() {
 		f.detach(false)
 	}
 }
 
 // closeIdle closes a connection that nobody uses for anything.
 func (c *conn) closeIdle() {
-	c.mu.Lock()
-	ending := c.dead || c.draining || c.moving != nil
-	c.mu.Unlock()
 	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be under way
-	if !ending && c.usage.none(busy) {
+	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {
 		c.Log().Debug("ssh connection without forward and session closed")
 		_ = c.Close()
 	}

@@ -18,7 +18,6 @@ import (
 )
 
 const (
-	maxForwards = 16
 	// maxBindLength is longer than every sensible bind string or user name.
 	maxBindLength = 300
 	// givenPort answers a request for port 0; it is the port that every document
@@ -44,7 +43,7 @@ type forward struct {
 	info          relay.TunnelInfo
 	rightsVersion int64            // what revalidator.version was before the alias was asked for
 	closed        atomic.Bool      // detached or replaced: Close means nothing any more
-	att           relay.Attachment // under conn.mu; nil until attached
+	att           relay.Attachment // under forwardSet.mu; nil until attached
 }
 
 func (f *forward) online() shell.Notice {
@@ -62,8 +61,8 @@ func (f *forward) detach(graceful bool) {
 
 // attachment is nil while the alias is being attached.
 func (f *forward) attachment() relay.Attachment {
-	f.c.mu.Lock()
-	defer f.c.mu.Unlock()
+	f.c.forwards.mu.Lock()
+	defer f.c.forwards.mu.Unlock()
 	return f.att
 }
 
@@ -77,9 +76,7 @@ func (c *conn) askForward(payload []byte) *forward {
 	f.named = !isNeutral(f.asked.Bind)
 	f.begun = c.sessions.Began()
 	if f.named {
-		c.mu.Lock()
-		c.namedWaiting++
-		c.mu.Unlock()
+		c.forwards.ask(1)
 	}
 	return f
 }
@@ -92,9 +89,7 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 		return false, nil, nothing
 	}
 	if f.named {
-		c.mu.Lock()
-		c.namedWaiting--
-		c.mu.Unlock()
+		c.forwards.ask(-1)
 	}
 	if refusal := c.admitForward(f); refusal != nil {
 		c.refuse(f, refusal)
@@ -135,17 +130,7 @@ func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
 	if c.sessions.RunCommand() {
 		return errCommand
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.namedWaiting > 0 {
-		return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside one with a name")
-	}
-	for _, other := range c.forwards {
-		if other.named {
-			return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside the one of %s", other.alias.Name)
-		}
-	}
-	return nil
+	return c.forwards.refuseUnnamed()
 }
 
 // admitForward finds the alias of a forward, or says why the connection may not have it.
@@ -159,22 +144,15 @@ func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
 	}
 	defer done()
 	f.rightsVersion = c.srv.revalidator.version.Load()
-	c.mu.Lock()
-	full, leaving := len(c.forwards) >= maxForwards, c.draining
-	c.mu.Unlock()
-	if leaving {
+	closed, full := c.forwards.room()
+	if closed {
 		return relay.Errorf(relay.CodeStopping, "this connection is closing; connect again")
 	}
 	if f.alias, refusal = c.resolve(ctx, f.asked.Bind, full); refusal != nil {
 		return refusal
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, other := range c.forwards {
-		if other.alias.ID == f.alias.ID && !f.replaces(other) {
-			return relay.Errorf(relay.CodeConflict, "%s is forwarded on this connection already, by port %d, which goes on serving it; cancel that one first",
-				f.alias.Name, other.port)
-		}
+	if refusal = c.forwards.refuseTwice(f); refusal != nil {
+		return refusal
 	}
 	if full {
 		return errFull
@@ -225,7 +203,7 @@ func (c *conn) resolve(ctx context.Context, bind string, full bool) (*relay.Alia
 		label = user
 	}
 	if label != "" {
-		if full && !c.holds(func(a *relay.Alias) bool { return a.Name == label }) {
+		if full && !c.forwards.holds(func(a *relay.Alias) bool { return a.Name == label }) {
 			return nil, errFull
 		}
 		var a *relay.Alias
@@ -264,24 +242,11 @@ func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Er
 
 // attach puts the tunnel in place of whatever the alias had.
 func (c *conn) attach(f *forward) {
-	c.mu.Lock()
-	if c.dead || c.draining {
-		c.mu.Unlock()
+	replaced, ok := c.forwards.add(f)
+	if !ok {
 		return
 	}
-	var replaced []*forward
-	var forwards []*forward
-	for _, other := range c.forwards {
-		if f.replaces(other) {
-			other.closed.Store(true) // its Close must not end this connection
-			replaced = append(replaced, other)
-		} else {
-			forwards = append(forwards, other)
-		}
-	}
-	c.forwards = append(forwards, f)
 	c.usage.add(1 - len(replaced))
-	c.mu.Unlock()
 
 	c.srv.nodes.Add(f.info.ID, f) // before other nodes can learn of it
 	att := c.srv.o.Attach.Attach(f.alias, f)
@@ -289,20 +254,13 @@ func (c *conn) attach(f *forward) {
 		old.detach(true)
 		c.notify(shell.Notice{Kind: relay.NoticeOffline, Alias: old.alias.Name, Message: "its forward without a name gave way to one with a name"})
 	}
-	var gone bool
 	c.WithStale(func(stale bool) {
-		c.mu.Lock()
-		f.att = att
-		gone = !slices.Contains(c.forwards, f)
-		if !gone {
-			c.notify(f.online())
-		}
-		c.mu.Unlock()
-		if stale && !gone {
+		ok = c.forwards.attach(f, att, func() { c.notify(f.online()) })
+		if ok && stale {
 			att.Stale()
 		}
 	})
-	if gone {
+	if !ok {
 		f.detach(false)
 		return
 	}
@@ -327,40 +285,25 @@ func (c *conn) cancelForward(payload []byte) bool {
 	return true
 }
 
-// takeForward takes the forward that is meant out of the forwards; nil when it is not among
-// them. last tells that no other is left.
+// takeForward takes the forward that is meant out of the forwards, as forwardSet.take does.
 func (c *conn) takeForward(meant func(*forward) bool) (f *forward, last bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	i := slices.IndexFunc(c.forwards, meant)
-	if i < 0 {
-		return nil, false
+	if f, last = c.forwards.take(meant); f != nil {
+		c.usage.add(-1)
 	}
-	f = c.forwards[i]
-	c.forwards = slices.Delete(slices.Clone(c.forwards), i, i+1)
-	c.usage.add(-1)
-	return f, len(c.forwards) == 0
+	return f, last
 }
 
 func (f *forward) is(other *forward) bool { return f == other }
 
-// holds tells whether an alias that fits is attached by this connection.
-func (c *conn) holds(fits func(*relay.Alias) bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.ContainsFunc(c.forwards, func(f *forward) bool { return fits(f.alias) })
-}
-
 // attached is a snapshot of the forwards that have an attachment.
-func (c *conn) attached() []*forward {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(c.forwards), func(f *forward) bool { return f.att == nil })
+func (c *conn) attached() (list []*forward) {
+	c.forwards.attached(func(now []*forward) { list = now })
+	return list
 }
 
 // Holds implements shell.Conn.
 func (c *conn) Holds(alias int64) bool {
-	return c.holds(func(a *relay.Alias) bool { return a.ID == alias })
+	return c.forwards.holds(func(a *relay.Alias) bool { return a.ID == alias })
 }
 
 // Attached implements shell.Conn.

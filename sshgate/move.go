@@ -28,14 +28,12 @@ func (srv *Server) Move(ctx context.Context) {
 		var waiting []*conn // those that were not asked to move yet
 		left := 0           // those that are logged in and still in use here
 		for _, c := range srv.users() {
-			c.mu.Lock()
-			if c.started && !c.dead && !c.draining {
+			if c.started.Load() && c.Context().Err() == nil && !c.draining.Load() {
 				left++
-				if c.moving == nil {
+				if !c.moving.Load() {
 					waiting = append(waiting, c)
 				}
 			}
-			c.mu.Unlock()
 		}
 		if left == 0 {
 			return
@@ -64,22 +62,17 @@ func (srv *Server) hasOtherNodes() bool {
 // move sends the client to another node and ends the connection. A client that can keeps the
 // connection until its aliases are online there; one of plain ssh is told and disconnected.
 func (c *conn) move() {
-	c.mu.Lock()
-	if c.moving != nil {
-		c.mu.Unlock()
+	if c.moving.Swap(true) {
 		return
 	}
-	moving := make(chan struct{}, 1)
-	c.moving = moving
-	waits := c.announced.follows() && len(c.forwards) > 0
-	c.mu.Unlock()
+	waits := c.announced.follows() && c.forwards.holds(func(*relay.Alias) bool { return true })
 	c.notify(shell.Notice{
 		Kind:    relay.NoticeMoving,
 		Message: "this node of the relay takes no more clients; connect again now: " + c.srv.o.Site.SSHAddr + " leads to another one",
 	})
 	if waits {
 		select {
-		case <-moving:
+		case <-c.moved:
 		case <-time.After(c.srv.moveWait):
 		case <-c.Context().Done():
 		}
@@ -93,12 +86,6 @@ func (c *conn) move() {
 	c.drain(ctx, stopped)
 }
 
-func (c *conn) isMoving() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.moving != nil
-}
-
 // forwardMoved ends the forward of a tunnel whose client moves, after the alias has come online
 // at another node. The requests on its channels go on.
 func (c *conn) forwardMoved(f *forward) {
@@ -109,7 +96,7 @@ func (c *conn) forwardMoved(f *forward) {
 	f.detach(true)
 	if last {
 		select {
-		case c.moving <- struct{}{}:
+		case c.moved <- struct{}{}:
 		default: // a forward was added after the last one had gone
 		}
 	}

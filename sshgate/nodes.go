@@ -65,7 +65,7 @@ func (f *forward) Acquire(done <-chan struct{}) (release func(), err *relay.Erro
 // TakenOver implements node.Tunnel. A client that moves keeps its old connection until delivery here
 // knows the new one.
 func (f *forward) TakenOver(reason string) {
-	if !f.c.isMoving() {
+	if !f.c.moving.Load() {
 		f.Close(reason)
 	}
 }

@@ -72,14 +72,12 @@ func (l *notices) toClient() *noticeSender {
 
 // SubscribeNotices implements shell.Conn.
 func (c *conn) SubscribeNotices(ctx context.Context) (online, refused []shell.Notice, further *shell.Queue[shell.Notice]) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, f := range c.forwards {
-		if f.att != nil { // the others are told when they are
+	c.forwards.attached(func(list []*forward) {
+		for _, f := range list {
 			online = append(online, f.online())
 		}
-	}
-	refused, further = c.notices.subscribe(ctx)
+		refused, further = c.notices.subscribe(ctx)
+	})
 	return online, refused, further
 }
 

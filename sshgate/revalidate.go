@@ -144,10 +144,7 @@ func (a *revalidator) revalidate(due scope) bool {
 	uses := map[relay.Right][]func(){}
 	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }
 	for _, c := range a.srv.all() {
-		c.mu.Lock()
-		skip := !c.started || c.dead // before the start who is not known
-		c.mu.Unlock()
-		if skip {
+		if !c.started.Load() || c.Context().Err() != nil { // before the start who is not known
 			continue
 		}
 		whole := due[subject{all: true}] || due[subject{account: c.who.Account}] || due[subject{key: c.who.Credential}] || due[subject{conn: c}]

@@ -41,7 +41,7 @@ func (f *forward) Close(reason string) {
 		switch {
 		case reason == relay.AliasRemoved:
 			f.c.removeForward(f)
-		case f.c.isMoving():
+		case f.c.moving.Load():
 			f.c.forwardMoved(f)
 		default:
 			f.c.closeTakenOver(f.alias.Name, reason)

@@ -1,0 +1,132 @@
+package sshgate
+
+import (
+	"slices"
+	"sync"
+
+	"relay"
+)
+
+// maxForwards is how many aliases a connection can carry.
+const maxForwards = 16
+
+// forwardSet has the forwards of a connection.
+type forwardSet struct {
+	mu      sync.Mutex
+	list    []*forward // never changed in place
+	closed  bool       // the connection ends: none is added any more
+	waiting int        // forwards with a name that were asked for and are not looked at yet
+}
+
+// ask notes that a forward with a name was asked for, or, with -1, that one is looked at.
+func (l *forwardSet) ask(n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting += n
+}
+
+// refuseUnnamed says why a forward without a name serves nothing, or nil.
+func (l *forwardSet) refuseUnnamed() *relay.Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.waiting > 0 {
+		return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside one with a name")
+	}
+	for _, other := range l.list {
+		if other.named {
+			return relay.Errorf(relay.CodeConflict, "a forward without a name serves nothing beside the one of %s", other.alias.Name)
+		}
+	}
+	return nil
+}
+
+// room tells whether the connection ends, and whether it has all the forwards that it can carry.
+func (l *forwardSet) room() (closed, full bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed, len(l.list) >= maxForwards
+}
+
+// refuseTwice says why f, whose alias is known, cannot be added, or nil.
+func (l *forwardSet) refuseTwice(f *forward) *relay.Error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, other := range l.list {
+		if other.alias.ID == f.alias.ID && !f.replaces(other) {
+			return relay.Errorf(relay.CodeConflict, "%s is forwarded on this connection already, by port %d, which goes on serving it; cancel that one first",
+				f.alias.Name, other.port)
+		}
+	}
+	return nil
+}
+
+// add adds a forward in place of those that it replaces, unless the connection ends.
+func (l *forwardSet) add(f *forward) (replaced []*forward, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, false
+	}
+	var list []*forward
+	for _, other := range l.list {
+		if f.replaces(other) {
+			other.closed.Store(true) // its Close must not end this connection
+			replaced = append(replaced, other)
+		} else {
+			list = append(list, other)
+		}
+	}
+	l.list = append(list, f)
+	return replaced, true
+}
+
+// attach gives a forward its attachment, and calls online with the list locked; false if the forward was
+// taken meanwhile.
+func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f.att = att
+	if !slices.Contains(l.list, f) {
+		return false
+	}
+	online()
+	return true
+}
+
+// take takes the forward that is meant out of the list; nil when it is not in it. last tells that no
+// other is left.
+func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	i := slices.IndexFunc(l.list, meant)
+	if i < 0 {
+		return nil, false
+	}
+	f = l.list[i]
+	l.list = slices.Delete(slices.Clone(l.list), i, i+1)
+	return f, len(l.list) == 0
+}
+
+// close takes all forwards, and lets none be added any more.
+func (l *forwardSet) close() []*forward {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	taken := l.list
+	l.list, l.closed = nil, true
+	return taken
+}
+
+// holds tells whether an alias that fits is attached, or about to be.
+func (l *forwardSet) holds(fits func(*relay.Alias) bool) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.list, func(f *forward) bool { return fits(f.alias) })
+}
+
+// attached calls do with the forwards that have an attachment. The others tell when they are online,
+// after do.
+func (l *forwardSet) attached(do func([]*forward)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	do(slices.DeleteFunc(slices.Clone(l.list), func(f *forward) bool { return f.att == nil }))
+}
