@@ -242,6 +242,9 @@ func (c *conn) claim(ctx context.Context, label string) (*relay.Alias, *relay.Er
 
 // attach puts the tunnel in place of whatever the alias had.
 func (c *conn) attach(f *forward) {
+	if c.Context().Err() != nil {
+		return // it must not take the alias from a connection that lives
+	}
 	replaced, ok := c.forwards.add(f)
 	if !ok {
 		return
