@@ -13,6 +13,14 @@ type Figures struct {
 	// are empty.
 	Buckets []Bucket
 	Total   Bucket
+	Types   []FigureType // by event type, the most frequent first; requests without one are left out
+}
+
+// FigureType counts the events of one type.
+type FigureType struct {
+	Type           string
+	Events, Errors int
+	Latency
 }
 
 // Bucket counts the events of one part of the span.

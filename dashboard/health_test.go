@@ -72,3 +72,28 @@ func TestHomeOfManyAliases(t *testing.T) {
 	contains(t, "a part of a name", r.get("/?name=Y-0042", 200), `<tr data-alias="many-0042"`)
 	contains(t, "no name", r.get("/?name=zzz", 200), "No alias has this in its name")
 }
+
+// TestOverviewTellsWhetherAllIsWell: the newest failures with what the answer said, the event types with
+// their share of errors, and how long the oldest queued event has waited.
+func TestOverviewTellsWhetherAllIsWell(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	r.online()
+	send := func(kind string) {
+		r.send(post("/webhooks/stripe", `{"id":"evt_1","type":"`+kind+`"}`, "Stripe-Signature: t=1,v1=x"))
+	}
+	contains(t, "an empty alias", r.get("/aliases/hook", 200), `id="plot" data-region="inner" hidden`)
+	for range 3 {
+		send("payout.paid")
+	}
+	page := r.get("/aliases/hook", 200)
+	contains(t, "without a failure", page, "None in the last 24 hours.", `href="/aliases/hook?type=payout.paid" data-part>payout.paid</a></td><td>3</td>`)
+	r.answers(func([]byte, []byte) string { return httpAnswer("500 Internal Server Error", `{"error":"no \u003cname\u003e"}`) })
+	send("invoice.paid")
+	send("payout.paid")
+	page = r.get("/aliases/hook", 200)
+	contains(t, "with failures", page, `<span class="cause">no &lt;name&gt;</span>`, "1 (100 %)", "1 (25 %)", `href="/aliases/hook?status=error" data-part>All errors`)
+	r.offline()
+	r.send(post("/late", "{}"))
+	contains(t, "with a queue", r.get("/aliases/hook", 200), "1 event was queued while offline", ", the oldest ")
+}

@@ -38,7 +38,7 @@ func TestRegionsAreReadAlone(t *testing.T) {
 		has, lacks    []string
 		lists         int32
 	}{
-		{"/aliases/hook?q=none", "plot", []string{`id="plot"`, "1 event in the last hour", "<title>"}, []string{`id="list"`, `id="alias"`, "<main", "<html"}, 0},
+		{"/aliases/hook?q=none", "plot", []string{`id="plot"`, "1 event in the last 24 hours", "<title>"}, []string{`id="list"`, `id="alias"`, "<main", "<html"}, 0},
 		{"/aliases/hook?q=none", "list=/aliases/hook?q=none detail", []string{`id="alias"`}, []string{`id="list"`, "<main"}, 0},
 		{"/aliases/hook?q=none", "list=/aliases/hook detail", []string{`id="list"`, `id="alias"`, "No event matches"}, []string{"<main"}, 1},
 		{"/aliases/hook?q=none", "list", []string{`id="list"`}, []string{`id="alias"`}, 1},

@@ -141,7 +141,7 @@ func TestPlotIsHonest(t *testing.T) {
 	const path = "/aliases/shop"
 	o.get("alice", path).want(200, "No events yet.").lacks("<figure", "latency")
 	o.event(a, 200, 12*time.Millisecond)
-	o.get("alice", path).want(200, "1 event in the last hour, no errors.", "One latency was measured: 12 ms.", "<svg", "1 event").
+	o.get("alice", path).want(200, "1 event in the last 24 hours, no errors.", "One latency was measured: 12 ms.", "<svg", "1 event").
 		lacks("percentile", "95 %  within", "Latency: median")
 	o.event(a, 500, 30*time.Millisecond)
 	o.event(a, 0, 0)
@@ -152,7 +152,7 @@ func TestPlotIsHonest(t *testing.T) {
 		o.event(a, 200, 10*time.Millisecond)
 	}
 	o.get("alice", path+"?window=7d").want(200, "Latency: median 10 ms, 95 % within 12 ms, slowest 30 ms.").lacks("99 %")
-	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">hour</a>`)
+	o.get("alice", path+"?window=nonsense").want(200, `aria-current="true">24 hours</a>`)
 	// Bars begin at the parts of the clock: else the same events are in another one each time.
 	for window, part := range map[string]time.Duration{"1h": time.Minute, "24h": 30 * time.Minute, "7d": 2 * time.Hour, "30d": 12 * time.Hour} {
 		bar := regexp.MustCompile(`since=([^&"]*)&`).FindStringSubmatch(o.get("alice", path+"?window="+window).body)

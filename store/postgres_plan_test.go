@@ -157,6 +157,10 @@ func TestPostgresPlans(t *testing.T) {
 	})
 	p.planned(t, "summaries", func() error { _, err := s.Summaries(ctx, all[:200]); return err })
 	p.planned(t, "figures", func() error { _, err := s.Figures(ctx, who, "a3", now.Add(-time.Hour), now, 10); return err })
+	p.planned(t, "health", func() error {
+		_, err := s.AliasHealth(ctx, who, []int64{1, 2, 3, 4}, now.Add(-time.Hour), 24)
+		return err
+	})
 	p.planned(t, "queues", func() error { _, err := s.QueueStats(ctx, []int64{1, 2, 3, 4}); return err })
 	p.planned(t, "positions", func() error {
 		_, err := s.QueuePositions(ctx, 4, []relay.AttemptRef{{Event: middle, N: 1}})

@@ -169,7 +169,18 @@ func (a *homeAlias) dayText() string {
 	if a.Errors == 0 {
 		return events
 	}
-	return events + ", " + strconv.Itoa((100*a.Errors+a.Events-1)/a.Events) + " % errors"
+	return events + ", " + strconv.Itoa(percent(a.Errors, a.Events)) + " % errors"
+}
+
+// percent is a share of a whole, rounded up: one of a thousand is not none.
+func percent(n, all int) int { return (100*n + all - 1) / all }
+
+// shareText is a number with its share of a whole, or a dash for none.
+func shareText(n, all int) string {
+	if n == 0 {
+		return "–"
+	}
+	return strconv.Itoa(n) + " (" + strconv.Itoa(percent(n, all)) + " %)"
 }
 
 // lastPill is how the newest event ended.

@@ -77,6 +77,17 @@ func (v *Row) Name() string {
 // says reports whether a row has room for what its error answer says.
 func (v *Row) says() bool { return v.Cause != nil && v.Note == "" }
 
+// failureText says why an event failed: what its answer says, or what the relay says.
+func (v *Row) failureText() string {
+	switch {
+	case v.Cause != nil:
+		return *v.Cause
+	case v.Error != nil:
+		return record.SafeTextMax(v.Error.Message, 200)
+	}
+	return record.Sentence(v.Summary)
+}
+
 // stream is the page of an alias: its events, newest first, and beside them how the alias stands.
 func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)

@@ -21,7 +21,24 @@ type plotView struct {
 	Failed         string // why there are no figures
 	Most           int    // events in one bar
 	Bars           []plotBar
+	Types          []typeView
+	Slowest        []typeView
+	Failures       []Row // the newest
 }
+
+// typeView is an event type in the overview.
+type typeView struct {
+	relay.FigureType
+	Link string // the list of its events
+}
+
+// Bounds of the overview.
+const (
+	shownTypes    = 8
+	shownSlowest  = 3
+	slowestOf     = 3 // measured latencies from which on a type may be called slow
+	shownFailures = 5
+)
 
 // plotBar is one part of the time that had events.
 type plotBar struct {
@@ -49,21 +66,20 @@ var plotWindows = []plotWindow{
 	{"30d", "30 days", 30 * 24 * time.Hour, 60},
 }
 
-// plot counts what came to an alias in the window that the address names, or else in the last hour
-// if anything came in it, or in a day.
+const plotDefault = 1 // of plotWindows
+
+// plot counts what came to an alias in the window that the address names, or else in a day.
 // A store that cannot count leaves the rest of the page alone.
 func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 	v, now := &plotView{Path: page.AliasPath(a.Name)}, time.Now().UTC()
 	chosen := slices.IndexFunc(plotWindows, func(w plotWindow) bool { return w.name == r.URL.Query().Get("window") })
-	v.Window = max(chosen, 0)
+	if v.Window = chosen; chosen < 0 {
+		v.Window = plotDefault
+	}
 	w := plotWindows[v.Window]
 	f, err := p.figures(r, who, a, w, now)
-	if err == nil && chosen < 0 && f.Total.Events == 0 {
-		if a.LastEventAt == nil {
-			return nil // nothing ever came
-		}
-		v.Window, w = 1, plotWindows[1]
-		f, err = p.figures(r, who, a, w, now)
+	if err == nil && chosen < 0 && f.Total.Events == 0 && a.LastEventAt == nil {
+		return nil // nothing ever came
 	}
 	if err != nil {
 		p.Log.Warn("figures not read", "alias", a.Name, "error", err)
@@ -71,6 +87,10 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 		return v
 	}
 	v.Figures, v.Summary = &f, plotSentences(&f, w.text)
+	v.addTypes()
+	if f.Total.Errors > 0 {
+		v.Failures = p.failures(r, who, a.Name, f.From)
+	}
 	for i := range f.Buckets {
 		b, until := &f.Buckets[i], f.To
 		if i+1 < len(f.Buckets) {
@@ -82,6 +102,37 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 		}
 	}
 	return v
+}
+
+// addTypes picks the types to show: those with errors first, then the most frequent; and those
+// whose local server takes longest.
+func (v *plotView) addTypes() {
+	for _, t := range v.Figures.Types {
+		if t.Type == record.SafeText(t.Type) {
+			v.Types = append(v.Types, typeView{t, page.WithQuery(v.Path, url.Values{"type": {t.Type}})})
+		}
+	}
+	for _, t := range v.Types {
+		if t.N >= slowestOf {
+			v.Slowest = append(v.Slowest, t)
+		}
+	}
+	slices.SortStableFunc(v.Slowest, func(a, b typeView) int { return int(b.P50 - a.P50) })
+	slices.SortStableFunc(v.Types, func(a, b typeView) int { return b.Errors - a.Errors })
+	v.Slowest = v.Slowest[:min(len(v.Slowest), shownSlowest)]
+	v.Types = v.Types[:min(len(v.Types), shownTypes)]
+}
+
+// failures are the newest events of an alias since a time that count as errors.
+func (p Pages) failures(r *http.Request, who relay.Actor, alias string, since time.Time) (rows []Row) {
+	found, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: alias, Status: relay.StatusError, Since: since, Limit: shownFailures, Budget: 60 * time.Millisecond})
+	if err != nil {
+		p.Log.Warn("failures not read", "alias", alias, "error", err)
+	}
+	for i := range found.Events {
+		rows = append(rows, p.Row(&found.Events[i]))
+	}
+	return rows
 }
 
 // figures counts in parts that begin at whole minutes, half hours or hours of the clock: else the

@@ -1,8 +1,10 @@
 package events
 
 import (
+	"cmp"
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"relay"
@@ -16,6 +18,7 @@ const (
 	figuresSlice  = 2048    // rows of one query
 	figuresRows   = 200_000 // most rows of all
 	figuresMost   = 200     // most buckets
+	figuresTypes  = 200     // most event types; the events of others count in no type
 )
 
 // Figures counts the events of an alias that the actor may see, from since to until, in
@@ -50,6 +53,7 @@ type counting struct {
 	width     time.Duration
 	latencies [][]time.Duration // by bucket
 	all       []time.Duration   // latencies of all buckets
+	types     map[string]*typeCount
 	rows      int
 	budget    time.Duration
 	slice     int
@@ -59,7 +63,7 @@ func newCounting(since, now time.Time, buckets int) *counting {
 	c := &counting{
 		out:       relay.Figures{From: since, To: now, Buckets: make([]relay.Bucket, buckets)},
 		width:     max(now.Sub(since)/time.Duration(buckets), 1),
-		latencies: make([][]time.Duration, buckets),
+		latencies: make([][]time.Duration, buckets), types: map[string]*typeCount{},
 		budget:    figuresBudget, slice: figuresSlice,
 	}
 	c.out.Total.States = map[string]int{}
@@ -74,6 +78,12 @@ type figureRow struct {
 	State   int            `db:"state"`
 	Status  int            `db:"status"`
 	Latency *time.Duration `db:"latency"`
+	Type    string         `db:"provider_type"`
+}
+
+type typeCount struct {
+	bucket    relay.Bucket
+	latencies []time.Duration
 }
 
 // walk counts in slices. A slice is a range of the index on alias and id.
@@ -81,7 +91,7 @@ func (c *counting) walk(q db.Query, alias int64) error {
 	before, floor, began := LastID, LowestID(c.out.From), time.Now()
 	for {
 		var rows []figureRow
-		if err := q.All(&rows, `SELECT id, state, status, latency_us * 1000 AS latency FROM events WHERE alias_id = ? AND id >= ? AND id < ?
+		if err := q.All(&rows, `SELECT id, state, status, latency_us * 1000 AS latency, provider_type FROM events WHERE alias_id = ? AND id >= ? AND id < ?
 			ORDER BY id DESC LIMIT ?`, alias, floor, before, c.slice); err != nil {
 			return err
 		}
@@ -105,6 +115,14 @@ func (c *counting) count(r *figureRow) {
 	i := min(max(int(r.ID.Time().Sub(c.out.Buckets[0].From)/c.width), 0), len(c.latencies)-1)
 	r.addTo(&c.out.Buckets[i], &c.latencies[i])
 	r.addTo(&c.out.Total, &c.all)
+	t := c.types[r.Type]
+	if t == nil && r.Type != "" && len(c.types) < figuresTypes {
+		t = &typeCount{}
+		c.types[r.Type] = t
+	}
+	if t != nil {
+		r.addTo(&t.bucket, &t.latencies)
+	}
 }
 
 func (r *figureRow) addTo(b *relay.Bucket, latencies *[]time.Duration) {
@@ -128,6 +146,10 @@ func (c *counting) figures() relay.Figures {
 		c.out.Buckets[i].Latency = LatencyOf(c.latencies[i])
 	}
 	c.out.Total.From, c.out.Total.Latency = c.out.From, LatencyOf(c.all)
+	for name, t := range c.types {
+		c.out.Types = append(c.out.Types, relay.FigureType{Type: name, Events: t.bucket.Events, Errors: t.bucket.Errors, Latency: LatencyOf(t.latencies)})
+	}
+	slices.SortFunc(c.out.Types, func(a, b relay.FigureType) int { return cmp.Or(b.Events-a.Events, strings.Compare(a.Type, b.Type)) })
 	return c.out
 }
 
