@@ -88,7 +88,9 @@ func TestOverviewTellsWhetherAllIsWell(t *testing.T) {
 	}
 	page := r.get("/aliases/hook", 200)
 	contains(t, "without a failure", page, "None in the last 24 hours.", `href="/aliases/hook?type=payout.paid" data-part>payout.paid</a></td><td>3</td>`)
-	r.answers(func([]byte, []byte) string { return httpAnswer("500 Internal Server Error", `{"error":"no \u003cname\u003e"}`) })
+	r.answers(func([]byte, []byte) string {
+		return httpAnswer("500 Internal Server Error", `{"error":"no \u003cname\u003e"}`)
+	})
 	send("invoice.paid")
 	send("payout.paid")
 	page = r.get("/aliases/hook", 200)

@@ -49,8 +49,8 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	rows(4)
 	click(`.chips a[href*="status=error"]`) // the failed invoice
 	rows(2)
-	click(`.chips [popovertarget=by-type]`)
-	click(`#by-type a[href*="invoice.paid"]`)
+	click(`.chips [popovertarget=filters]`)
+	click(`#filters a[href*="invoice.paid"]`)
 	rows(2)
 	click("#rows a")
 	b.see("#event")

@@ -125,6 +125,26 @@ func ParseFilterWords(text string) (relay.Filter, error) {
 	return ParseFilter(values)
 }
 
+// SplitFilterWords splits a typed filter into the words that name a filter or a field of the body, and
+// the text that is searched for; both as typed. A filter that cannot be read is all text.
+func SplitFilterWords(typed string) (named []string, text string) {
+	words, err := splitFilterWords(typed)
+	if err != nil {
+		return nil, typed
+	}
+	var texts []string
+	for _, w := range words {
+		if name, _, err := w.filter(); err != nil {
+			return nil, typed
+		} else if name == "q" {
+			texts = append(texts, w.raw)
+		} else {
+			named = append(named, w.raw)
+		}
+	}
+	return named, strings.Join(texts, " ")
+}
+
 // filterWord is one typed word.
 type filterWord struct {
 	text   string // without quotes

@@ -2,6 +2,7 @@ package record_test
 
 import (
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -242,4 +243,23 @@ func FuzzFilter(f *testing.F) {
 		}
 		record.CompleteFilter(text, nil)
 	})
+}
+
+func TestSplitFilterWords(t *testing.T) {
+	for typed, want := range map[string]struct {
+		named []string
+		text  string
+	}{
+		"":                                       {nil, ""},
+		"boom":                                   {nil, "boom"},
+		`status:5xx boom "Two words"`:            {[]string{"status:5xx"}, `boom "Two words"`},
+		`a type:invoice.* label:"x y" data.id=1`: {[]string{"type:invoice.*", `label:"x y"`, "data.id=1"}, "a"},
+		`https://a.test/x`:                       {nil, "https://a.test/x"},
+		`statsu:500 a`:                           {nil, "statsu:500 a"},
+		`status:5xx "open`:                       {nil, `status:5xx "open`},
+	} {
+		if named, text := record.SplitFilterWords(typed); !slices.Equal(named, want.named) || text != want.text {
+			t.Errorf("%q: %q and %q", typed, named, text)
+		}
+	}
 }

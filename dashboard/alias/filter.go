@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/a-h/templ"
@@ -46,7 +47,7 @@ func FilterOf(address *url.URL, alias string) (f Filter) {
 	if err != nil {
 		f.Typed = rawWords(q)
 		f.err = relay.Errorf(relay.CodeValidationFailed, "the query of the address cannot be read")
-	} else if f.Typed = strings.TrimSpace(q.Get("find")); f.Typed != "" {
+	} else if f.Typed = strings.TrimSpace(strings.Join(q["find"], " ")); f.Typed != "" { // one for each token, and what is typed
 		f.find = true
 		f.Filter, f.err = record.ParseFilterWords(f.Typed)
 	} else if f.Filter, f.err = record.ParseFilter(q, otherParameters...); f.err == nil {
@@ -108,6 +109,37 @@ func (f *Filter) Error() string {
 	return relay.AsError(f.err).Detail
 }
 
+// token is one word of the filter that names what it selects.
+type token struct{ Word, Without string } // Without is the list without it
+
+// Tokens are the words of the filter that name something, and the text that is searched for. While the
+// filter cannot be read there are none: all of it can be corrected.
+func (v *List) Tokens() (tokens []token, text string) {
+	if v.Filter.err != nil {
+		return nil, v.Filter.Typed
+	}
+	named, text := record.SplitFilterWords(v.Filter.Typed)
+	for i, word := range named {
+		q := url.Values{}
+		if rest := strings.TrimSpace(strings.Join(slices.Concat(named[:i], named[i+1:], []string{text}), " ")); rest != "" {
+			q.Set("find", rest)
+		}
+		if v.Ticks {
+			q.Set("tick", "1")
+		}
+		tokens = append(tokens, token{word, page.WithQuery(page.AliasPath(v.Alias), q)})
+	}
+	return tokens, text
+}
+
+// Found says how many events the list has, as far as it was read.
+func (v *List) Found() string {
+	if v.Older != "" {
+		return "the newest " + strconv.Itoa(len(v.Rows))
+	}
+	return record.Count(len(v.Rows), "event", "events")
+}
+
 // choice is something that one click chooses: a filter, or a view of a body.
 type choice struct {
 	Text, Link string
@@ -132,8 +164,24 @@ func (v *List) Chips() []choice {
 	return []choice{
 		{Text: "All", Link: page.AliasPath(v.Alias), On: !v.Filter.Active()},
 		v.chip("Errors", "status", relay.StatusError), v.chip("Queued", "state", relay.StateQueued),
-		v.chip("Replayed", "replayed", "true"), v.chip("Pinned", "pinned", "true"),
+		v.chip("Pinned", "pinned", "true"),
 	}
+}
+
+// choiceList is a kind of values by which the list can be filtered.
+type choiceList struct {
+	Title   string
+	Choices []choice
+}
+
+// Menu is what can be chosen besides the chips; kinds without values are left out.
+func (v *List) Menu() []choiceList {
+	return slices.DeleteFunc([]choiceList{
+		{"Type", v.choices("type", v.Choices.Types)},
+		{"Sender", v.choices("provider", v.Choices.Providers)},
+		{"Label", v.choices("label", v.Choices.Labels)},
+		{"Attempts", []choice{v.chip("Replayed", "replayed", "true")}},
+	}, func(l choiceList) bool { return len(l.Choices) == 0 })
 }
 
 // shownChoices bounds the completions of a word.
@@ -165,7 +213,7 @@ func (p Pages) completeFilter(_ http.ResponseWriter, r *http.Request, who relay.
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string][]string{"type": choices.Types, "label": choices.Labels}
+	seen := map[string][]string{"type": choices.Types, "label": choices.Labels, "provider": choices.Providers}
 	start, words := record.CompleteFilter(text, seen)
 	words = words[:min(len(words), shownChoices)]
 	for i := range words {

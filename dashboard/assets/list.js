@@ -30,6 +30,7 @@ function arrangeRows() {
 	}
 	for (const { row, count } of seen.values()) showRetries(row, count);
 	markRow(id);
+	if ($("#count")) setText($("#count"), $("#count").textContent.replace(/\d+/, rows.length));
 	if ($("#event")) {
 		const at = rows.findIndex(row => row.id === id);
 		for (const [name, row] of [["newer", rows[at - 1]], ["older-event", at < 0 ? null : rows[at + 1]]]) {
@@ -79,7 +80,12 @@ function flush() {
 		const old = document.getElementById(id);
 		if (!old && message.name === "row" && hold) continue;
 		pendingRows.delete(id);
-		if (old) { morph(old, parse(message.html).firstElementChild); decorate(old); }
+		if (old) {
+			const before = $(".pill", old)?.textContent;
+			morph(old, parse(message.html).firstElementChild);
+			decorate(old);
+			if ($(".pill", old)?.textContent !== before) old.dataset.changed = "1";
+		}
 		else if (message.name === "row") insertRow(id, message.html);
 		if (++shown === rowsPerFrame) break;
 	}
@@ -92,6 +98,7 @@ function insertRow(id, html) {
 	let below = rows.firstElementChild;
 	while (below && below.id > id) below = below.nextElementSibling; // ids are in order of arrival
 	if (!below && rows.firstElementChild && !older.parentNode.hidden) return; // it belongs on an older page
+	row.dataset.new = "1";
 	rows.insertBefore(row, below);
 	decorate(row);
 	$("#empty")?.remove();
@@ -117,6 +124,7 @@ function receiveRow(name, html) {
 	pendingRows.set(id, { name, html });
 	schedule();
 }
+document.addEventListener("animationend", e => { const row = e.target.closest("#rows > li"); delete row?.dataset.new; delete row?.dataset.changed; });
 addEventListener("scroll", () => { if ((pendingRows.size || listIsStale) && !isHeld()) schedule(); }, { passive: true, capture: true });
 document.addEventListener("click", e => {
 	if (e.target.id !== "new") return;

@@ -132,12 +132,15 @@ document.addEventListener("click", e => {
 document.addEventListener("submit", e => {
 	const form = e.target, fields = new URLSearchParams(new FormData(form, e.submitter));
 	if (form.matches("#list [role=search]")) {
-		const url = new URL(form.action), words = wordsInUTC(fields.get("find").trim());
+		const url = new URL(form.action), words = wordsInUTC(fields.getAll("find").join(" ").trim());
 		if (words) url.searchParams.set("find", words);
 		openPage(url);
 	} else if (form.matches("[data-post]")) send(e.submitter?.getAttribute("formaction") || form.action, fields);
 	else return;
 	e.preventDefault();
+});
+document.addEventListener("keydown", e => { // the last token goes as a letter would
+	if (e.key === "Backspace" && e.target.id === "search" && !e.target.value) $$(".token a").at(-1)?.click();
 });
 let completeTimer = 0;
 document.addEventListener("input", e => {
@@ -158,7 +161,7 @@ function morph(old, fresh) {
 	}
 	if (old.jsonSource !== undefined && old.jsonSource === fresh.textContent) return; // a JSON view of the same text
 	if (old.jsonSource !== undefined || old.localName === "pre" && old.className !== fresh.className) return old.replaceWith(fresh);
-	const kept = name => name === "open" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && (name === "class" || name === "data-day" || name === "hidden") ||
+	const kept = name => name === "open" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && ["class", "data-day", "data-new", "hidden"].includes(name) ||
 		name === "aria-current" && old.parentNode?.id === "sidebar" || // updates do not know which page they are for
 		name === "value" && isTyped(old) && !("told" in fresh.dataset);
 	for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);

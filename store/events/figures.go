@@ -64,7 +64,7 @@ func newCounting(since, now time.Time, buckets int) *counting {
 		out:       relay.Figures{From: since, To: now, Buckets: make([]relay.Bucket, buckets)},
 		width:     max(now.Sub(since)/time.Duration(buckets), 1),
 		latencies: make([][]time.Duration, buckets), types: map[string]*typeCount{},
-		budget:    figuresBudget, slice: figuresSlice,
+		budget: figuresBudget, slice: figuresSlice,
 	}
 	c.out.Total.States = map[string]int{}
 	for i := range c.out.Buckets {
