@@ -41,6 +41,7 @@ type Actor struct {
 	Credential  string    // id of the token, session, key or share that authenticated the actor
 	ExpiresAt   time.Time // end of the credential; zero = never
 	LoggedInAt  time.Time // start of the dashboard session; zero for every other credential
+	Via         string    // program that the actor says it acts by, such as "mcp claude-code 2.1"; "" = none is named
 	Shared      ID        // the one event that an ActorShare may see
 }
 
@@ -210,6 +211,7 @@ type AuditEntry struct {
 	ID     int64
 	At     time.Time
 	Actor  string
+	Via    string // Via of the actor
 	Action string // such as token.add
 	Target string
 	Detail string

@@ -41,6 +41,7 @@ var allowedImports = map[string][]string{
 	"relay/server":            {"relay", "relay/wire", "relay/record", "relay/admission", "relay/sockets"},
 	"relay/link":              {"relay", "relay/budget", "relay/sockets"},
 	"relay/server/certs":      {"relay"},
+	"relay/mcp":               {"relay", "relay/record", "relay/record/body", "relay/record/mask", "relay/signature", "relay/cli"},
 	"relay/cli":               {"relay", "relay/wire", "relay/signature", "relay/record", "relay/record/body"},
 	"relay/sshgate":           {"relay", "relay/wire", "relay/record", "relay/cli", "relay/admission", "relay/sshgate/shell", "relay/budget", "relay/sockets", "relay/link", "relay/sshgate/node", "relay/sshgate/login", "relay/sshgate/session"},
 	"relay/sshgate/login":     {"relay", "relay/cli", "relay/admission", "relay/link", "relay/record", "relay/sockets", "relay/sshgate/shell"},
@@ -69,7 +70,7 @@ var allowedImports = map[string][]string{
 	"relay/relaytest":         {},
 	"relay/bench":             {},
 	"relay/migrations":        {},
-	"relay/api":               {"relay", "relay/wire", "relay/signature", "relay/record", "relay/record/body", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant"},
+	"relay/api":               {"relay", "relay/wire", "relay/signature", "relay/record", "relay/record/body", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant", "relay/cli", "relay/mcp"},
 	"relay/dashboard":         {"relay/dashboard/page", "relay/dashboard/alias", "relay/dashboard/event", "relay/dashboard/people"},
 	"relay/dashboard/page":    {"relay", "relay/record", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant"},
 	"relay/dashboard/alias":   {"relay", "relay/record", "relay/record/body", "relay/dashboard/page", "relay/dashboard/body"},
@@ -79,7 +80,7 @@ var allowedImports = map[string][]string{
 	"relay/dashboard/assets":  {},
 	"relay/client":            {"relay", "relay/wire", "relay/record", "relay/cli", "relay/sockets", "relay/link"},
 	"relay/manual":            {"relay"},
-	"relay/cmd/relay":         {"relay", "relay/record", "relay/cli", "relay/client", "relay/manual"},
+	"relay/cmd/relay":         {"relay", "relay/record", "relay/cli", "relay/client", "relay/manual", "relay/mcp"},
 	"relay/cmd/relayd":        nil, // it wires all packages together, but no test package
 }
 

@@ -205,6 +205,7 @@ type Attempt struct {
 	StartedAt  time.Time // zero = not started
 	EndedAt    time.Time // zero = not ended
 	Actor      string    // "" for an original
+	Via        string    // Via of the actor
 	Error      *Fault
 	Released   bool
 	Position   int // position in the queue from 1, set by readers; 0 = not queued

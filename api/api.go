@@ -46,6 +46,8 @@ type Options struct {
 	// have no bound.
 	Budget *budget.Budget
 
+	MCP bool // agents are served at MCPPath
+
 	HostKeys []relay.HostKey       // what the SSH side shows, for clients that pin them
 	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none
 }

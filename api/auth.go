@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/cookie"
+	"relay/record"
 )
 
 // actorKey is the context key of WithActor.
@@ -45,6 +46,19 @@ func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 	}
 	c.who = who
 	return err
+}
+
+// maxVia bounds what is noted of the program that a caller acts for, in characters.
+const maxVia = 80
+
+// viaOf is what the caller says about the program that it acts for; "" = none. It is a claim, which
+// stands beside the actor and allows nothing.
+func viaOf(r *http.Request) string {
+	via := r.Header.Get(record.ViaHeader)
+	if name, _, _ := strings.Cut(via, " "); name != "mcp" {
+		return ""
+	}
+	return record.SafeTextMax(via, maxVia)
 }
 
 // lookUpSecret looks a secret up unless its source showed too many wrong ones.

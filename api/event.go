@@ -213,7 +213,7 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 			return relay.Page{}, err
 		}
 	}
-	leave, err := s.Limits.waits.acquire(accountKey(c.who))
+	leave, err := s.Limits.Wait(c.who)
 	if err != nil {
 		return relay.Page{}, err
 	}

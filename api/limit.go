@@ -34,6 +34,7 @@ var (
 // SSH connections, with some more in total for dashboards.
 const (
 	maxOpenPerAccount = 256
+	maxAgentWaits     = 8 // of one credential
 	maxOpenTotal      = 16384
 )
 
@@ -116,22 +117,24 @@ func (l *rateLimiter) refusal(wait time.Duration) error {
 type concurrencyLimiter struct {
 	refusals
 
+	perKey int // at once
+
 	mu    sync.Mutex
 	byKey map[string]int // those with a call open
 	total int
 }
 
-func newConcurrencyLimiter(name string) *concurrencyLimiter {
-	return &concurrencyLimiter{refusals: refusals{name: name}, byKey: map[string]int{}}
+func newConcurrencyLimiter(name string, perKey int) *concurrencyLimiter {
+	return &concurrencyLimiter{refusals: refusals{name: name}, perKey: perKey, byKey: map[string]int{}}
 }
 
 // acquire gives a place, which leave gives back once; rate-limited when all are taken.
 func (p *concurrencyLimiter) acquire(key string) (leave func(), err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.byKey[key] >= maxOpenPerAccount || p.total >= maxOpenTotal {
-		return nil, p.refuse(Rate{N: maxOpenPerAccount, Per: time.Second}, time.Second,
-			"too many of these calls are open: %d at once are allowed; end one first", maxOpenPerAccount)
+	if p.byKey[key] >= p.perKey || p.total >= maxOpenTotal {
+		return nil, p.refuse(Rate{N: p.perKey, Per: time.Second}, time.Second,
+			"too many of these calls are open: %d at once are allowed; end one first", p.perKey)
 	}
 	p.byKey[key]++
 	p.total++
@@ -161,7 +164,7 @@ type Limits struct {
 	// guesses does not lock them out. An entry alone authenticates nobody.
 	validSecrets *lru.Cache[[sha256.Size]byte, struct{}]
 
-	streams, waits *concurrencyLimiter
+	streams, waits, agentWaits *concurrencyLimiter
 }
 
 // NewLimits makes full buckets: replays per token or session, replays per share. The limits
@@ -174,8 +177,9 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 		sources:      newLimiter("source", sourceRate),
 		verifies:     newLimiter("verifications", verifyRate),
 		validSecrets: newLRU[[sha256.Size]byte, struct{}](),
-		streams:      newConcurrencyLimiter("streams"),
-		waits:        newConcurrencyLimiter("waits"),
+		streams:      newConcurrencyLimiter("streams", maxOpenPerAccount),
+		waits:        newConcurrencyLimiter("waits", maxOpenPerAccount),
+		agentWaits:   newConcurrencyLimiter("agent-waits", maxAgentWaits),
 	}
 }
 
@@ -183,6 +187,21 @@ func NewLimits(replay, shareReplay Rate) *Limits {
 // by release. rate-limited when all slots are taken.
 func (l *Limits) Stream(who relay.Actor) (release func(), err error) {
 	return l.streams.acquire(accountKey(who))
+}
+
+// Wait takes one of the account's slots for a call that waits, and where an agent asks one of the few
+// of its credential; the caller gives them back by release.
+func (l *Limits) Wait(who relay.Actor) (release func(), err error) {
+	account, err := l.waits.acquire(accountKey(who))
+	if err != nil || who.Via == "" {
+		return account, err
+	}
+	credential, err := l.agentWaits.acquire(string(who.Kind) + ":" + who.Credential)
+	if err != nil {
+		account()
+		return nil, err
+	}
+	return func() { credential(); account() }, nil
 }
 
 // Replay counts a replay or release by a token or session; rate-limited when it may
@@ -254,6 +273,6 @@ func (l *Limits) Stats() LimitStats {
 
 func (l *Limits) refusals() []*refusals {
 	return []*refusals{
-		&l.replays.refusals, &l.shareReplays.refusals, &l.creations.refusals, &l.sources.refusals, &l.verifies.refusals, &l.streams.refusals, &l.waits.refusals,
+		&l.replays.refusals, &l.shareReplays.refusals, &l.creations.refusals, &l.sources.refusals, &l.verifies.refusals, &l.streams.refusals, &l.waits.refusals, &l.agentWaits.refusals,
 	}
 }

@@ -107,7 +107,7 @@ func TestSources(t *testing.T) {
 
 func TestConcurrencyLimits(t *testing.T) {
 	t.Parallel()
-	p := newConcurrencyLimiter("x")
+	p := newConcurrencyLimiter("x", maxOpenPerAccount)
 	var first func()
 	for i := range maxOpenPerAccount {
 		leave, err := p.acquire("a")

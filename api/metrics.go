@@ -29,7 +29,7 @@ func newMetrics(reg prometheus.Registerer, l *Limits, routes map[string]*route) 
 	if reg == nil {
 		return m
 	}
-	names := []string{unknownRoute}
+	names := []string{unknownRoute, mcpRoute.id}
 	for _, rt := range routes {
 		names = append(names, rt.id)
 	}

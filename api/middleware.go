@@ -87,6 +87,10 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.writeError(out, c, relay.ErrNotFound)
 		return
 	}
+	if r.URL.Path == MCPPath && s.MCP {
+		s.serveMCP(out, r, c)
+		return
+	}
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
 	if r.Method == http.MethodGet { // what was changed is told, whatever it takes
 		r = r.WithContext(answer.WithReads(r.Context()))
@@ -154,6 +158,7 @@ func (s *server) runChecks(rt *route, r *http.Request, c *requestInfo) (url.Valu
 		if err := s.authenticate(r, c); err != nil {
 			return nil, err
 		}
+		c.who.Via = viaOf(r)
 		c.answer.Account = c.who.BufferAccount()
 		switch {
 		case !c.who.Scopes.Has(rt.scope):

@@ -46,6 +46,15 @@ type API struct {
 	TokenHint string
 }
 
+// viaKey is the context key of WithVia.
+type viaKey struct{}
+
+// WithVia gives the context of requests that a program makes for another one, such as an agent: via
+// names both, and the relay notes it beside the actor of what is done.
+func WithVia(ctx context.Context, via string) context.Context {
+	return context.WithValue(ctx, viaKey{}, via)
+}
+
 // Endpoint is how a relay is reached.
 type Endpoint struct {
 	Name string // ssh or api
@@ -94,6 +103,14 @@ func NewSSHAPI(version, addr string, open func() (net.Conn, error), link Link) *
 	})
 }
 
+// NewLocalAPI returns the API that calls answers in this process.
+func NewLocalAPI(version string, calls http.RoundTripper) *API {
+	return &API{
+		Connection: Connection{Endpoint: Endpoint{Name: "api", Addr: "this relay"}, Base: sshBase, Version: version},
+		maxAnswer:  maxAnswer, http: &http.Client{Transport: calls},
+	}
+}
+
 // OverSSH reports whether the API is reached over SSH.
 func (a *API) OverSSH() bool { return a.Endpoint.Name == "ssh" }
 
@@ -124,6 +141,9 @@ func (a *API) Request(ctx context.Context, method, path string, body []byte, aft
 		req.Header.Set("Authorization", "Bearer "+a.Token)
 	}
 	req.Header.Set("User-Agent", "relay/"+a.Version)
+	if via, _ := ctx.Value(viaKey{}).(string); via != "" {
+		req.Header.Set(record.ViaHeader, via)
+	}
 	if after != "" {
 		req.Header.Set("Last-Event-ID", after)
 	}

@@ -1,10 +1,14 @@
 package record
 
 import (
+	"strings"
 	"time"
 
 	"relay"
 )
+
+// ViaHeader is the line of a request to the API that says by what the actor acts, such as "mcp claude-code 2.1".
+const ViaHeader = "Relay-Via"
 
 // Me says who is asking and what the credential allows.
 type Me struct {
@@ -147,15 +151,24 @@ func OfInvite(secret string, expires time.Time, site relay.Site) *Invite {
 
 // AuditEntry says who did what when.
 type AuditEntry struct {
-	ID     int64  `json:"id"`
-	At     Time   `json:"at" format:"date-time"`
-	Actor  string `json:"actor"`
-	Action string `json:"action"`
-	Target string `json:"target"`
-	Detail string `json:"detail"`
+	ID     int64   `json:"id"`
+	At     Time    `json:"at" format:"date-time"`
+	Actor  string  `json:"actor"`
+	Via    *string `json:"via" doc:"mcp where an agent acted for the actor, or null"`
+	Client *string `json:"client" doc:"program that the agent says it runs in, or null"`
+	Action string  `json:"action"`
+	Target string  `json:"target"`
+	Detail string  `json:"detail"`
+}
+
+// viaOf takes a Via of an actor apart.
+func viaOf(via string) (by, client *string) {
+	name, rest, _ := strings.Cut(via, " ")
+	return textOf(name), textOf(rest)
 }
 
 // OfAudit gives the outward form of an audit entry.
 func OfAudit(a relay.AuditEntry) AuditEntry {
-	return AuditEntry{ID: a.ID, At: Time{a.At}, Actor: a.Actor, Action: a.Action, Target: a.Target, Detail: a.Detail}
+	by, client := viaOf(a.Via)
+	return AuditEntry{ID: a.ID, At: Time{a.At}, Actor: a.Actor, Via: by, Client: client, Action: a.Action, Target: a.Target, Detail: a.Detail}
 }

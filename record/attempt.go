@@ -25,6 +25,8 @@ type Attempt struct {
 	ReceivedAt    Time         `json:"receivedAt" format:"date-time"`
 	StartedAt     *Time        `json:"startedAt" format:"date-time"`
 	Actor         *string      `json:"actor"`
+	Via           *string      `json:"via" doc:"mcp where an agent acted for the actor, or null"`
+	Client        *string      `json:"client" doc:"program that the agent says it runs in, or null"`
 	Error         *relay.Fault `json:"error"`
 	Released      bool         `json:"released"`
 	QueuePosition *int         `json:"queuePosition"`
@@ -50,6 +52,7 @@ type AttemptMessage struct {
 // OfAttempt gives the outward form of an attempt; without bodies the key body of
 // its response is left out.
 func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
+	via, client := viaOf(a.Via)
 	out := &Attempt{
 		Number:     a.N,
 		Kind:       a.Kind,
@@ -57,6 +60,8 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		ReceivedAt: Time{a.ReceivedAt},
 		StartedAt:  timeOf(a.StartedAt),
 		Actor:      textOf(a.Actor),
+		Via:        via,
+		Client:     client,
 		Error:      a.Error,
 		Released:   a.Released,
 		Connection: textOf(a.Connection), Node: textOf(a.Node),

@@ -104,6 +104,7 @@ func textSize(e *Event) (n int) {
 type sharedView struct {
 	full     *Event
 	host     string // of the alias; "" where that says nothing
+	owner    bool   // whoever looks knows the owner
 	m        *mask.Masker
 	sent     *body.Reading // nil where its content coding could not be undone
 	answered *body.Reading // the same
@@ -138,15 +139,22 @@ func (v *sharedView) mask() (path string) {
 	request.Headers, request.Trailers = v.headers(request.Headers), v.headers(request.Trailers)
 	v.request = &request
 	if v.full.Response != nil {
-		r := *v.full.Response
-		r.Body = v.body(r.Body, v.answered)
-		r.Headers, r.Trailers, r.Interim = v.headers(r.Headers), v.headers(r.Trailers), slices.Clone(r.Interim)
-		for i := range r.Interim {
-			r.Interim[i].Headers = v.headers(r.Interim[i].Headers)
-		}
-		v.response = &r
+		v.response = v.answer(v.full.Response, v.answered)
 	}
 	return path
+}
+
+// answer is a response without its secrets; read is the reading of its body.
+func (v *sharedView) answer(from *Response, read *body.Reading) *Response {
+	r := *from
+	if r.Body != nil {
+		r.Body = v.body(r.Body, read)
+	}
+	r.Headers, r.Trailers, r.Interim = v.headers(r.Headers), v.headers(r.Trailers), slices.Clone(r.Interim)
+	for i := range r.Interim {
+		r.Interim[i].Headers = v.headers(r.Interim[i].Headers)
+	}
+	return &r
 }
 
 // body returns the text of a body without its secrets. It leaves out the SHA-256 if the text differs from
@@ -174,6 +182,9 @@ func (v *sharedView) body(b *Body, r *body.Reading) *Body {
 func (v *sharedView) headers(list []Header) []Header {
 	out := slices.Clone(list)
 	for i, h := range list {
+		if v.owner && mask.OwnerHeader(h.Name()) {
+			continue
+		}
 		if value, changed := v.m.Header(h.Name(), h.Value(), v.host); changed {
 			out[i] = Header{h.Name(), value}
 		}

@@ -44,6 +44,9 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 			VALUES (?, ?, ?, 1, ?, ?, ?, 0, ?, '', '', 0, 0, '', NULL, NULL, 0, 0, '', ?, ?,
 				(SELECT size + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) FROM payloads WHERE event_id = ? AND n = 0))`,
 			id, n, e.AliasID, state, db.Micros(now), db.Micros(started), db.StorableText(who.String()), node, 0, id)
+		if who.Via != "" {
+			c.Do(`UPDATE attempts SET via = ? WHERE event_id = ? AND n = ?`, db.StorableText(who.Via), id, n)
+		}
 		c.Publish(relay.Change{Kind: relay.ChangeAttempt, Alias: e.AliasID, Event: id, N: n})
 		if !deliver {
 			events.EnqueueAttempt(c, id, n)

@@ -106,7 +106,7 @@ func (p *program) root() *cobra.Command {
 	group("tunnel", "Tunnel:", p.up())
 	group("events", "Aliases and events:", p.front().Commands()...)
 	group("account", "Account:", p.login(), p.logout(), p.whoami())
-	group("program", "This program:", p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man())
+	group("program", "This program:", p.mcp(), p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man())
 	root.SetHelpCommandGroupID("program")
 	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "show the help of a command", Args: cobra.ArbitraryArgs, RunE: cli.Help, GroupID: "program"})
 	p.complete(root)

@@ -224,7 +224,7 @@ func (a *app) wire() error {
 	a.limits = api.NewLimits(c.ReplayLimit, c.ShareReplayLimit)
 	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
-		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: version, Budget: budget,
+		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: version, Budget: budget, MCP: c.MCP,
 	})
 	if err := a.wireSSH(budget, registry, apiHandler); err != nil {
 		return err
@@ -307,8 +307,12 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	return nil
 }
 
-// isAPIPath tells whether a path begins with /api, or would without dots and double slashes.
+// isAPIPath tells whether a path begins with /api, or would without dots and double slashes, or is that
+// of agents.
 func isAPIPath(p string) bool {
+	if p == api.MCPPath {
+		return true
+	}
 	for _, p := range []string{"/" + strings.TrimLeft(p, "/"), path.Clean("/" + p)} {
 		if p == "/api" || strings.HasPrefix(p, "/api/") {
 			return true

@@ -155,6 +155,9 @@ type Config struct {
 	// LogFormat and LogLevel are of the log on stderr.
 	LogFormat string `kind:"text|json" flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  string `kind:"debug|info|warn|error" flag:"log-level" default:"info" help:"debug, info, warn or error"`
+	// MCP serves agents on the base host.
+	MCP bool `kind:"on|off" flag:"mcp" default:"on" help:"coding agents are served at /mcp of the base host, with an API token"`
+
 	// AccessLog has no query, no header and no body.
 	AccessLog string `flag:"access-log" default:"off" help:"one JSON line for each request to an alias host, refused ones included: off, stdout or a file" note:"SIGUSR1 opens the file again"`
 

@@ -197,6 +197,7 @@ share-replay-limit 10/min
 initial-admin-keys
 log-format text
 log-level info
+mcp on
 access-log off
 `
 

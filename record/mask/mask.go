@@ -163,7 +163,7 @@ func (m *Masker) Target(target string) string {
 func (m *Masker) Header(name, value, host string) (masked string, changed bool) {
 	switch {
 	case secretHeader(name):
-		if !ownerHeader(name) {
+		if !OwnerHeader(name) {
 			m.learnHeader(value)
 		}
 		return Masked, true

@@ -173,7 +173,8 @@ func secretHeader(name string) bool {
 		slices.ContainsFunc(words([]byte(name)), func(word string) bool { return slices.Contains(secretWords, word) })
 }
 
-func ownerHeader(name string) bool {
+// OwnerHeader tells whether a header line names the host of the owner.
+func OwnerHeader(name string) bool {
 	var space [maxName]byte
 	return slices.Contains(ownerHeaders, string(plainName([]byte(name), &space)))
 }

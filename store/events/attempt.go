@@ -56,7 +56,7 @@ const AttemptColumns = `event_id, n, alias_id, kind, state, received_at, started
 // attemptQuery reads attempts as they are shown: with the name of the node that ran them, and
 // whether they were released while they wait.
 const attemptQuery = `SELECT event_id, n, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
-	` + ReleasedWhileQueued + `, connection, identical, timing, has_response, status, response_state, caller_gone,
+	` + ReleasedWhileQueued + `, connection, identical, timing, has_response, status, response_state, caller_gone, via,
 	COALESCE((SELECT name FROM node_names WHERE id = attempts.claim_node), ''), claim_node FROM attempts WHERE `
 
 // storedAttempt is a row of attemptQuery.
@@ -73,7 +73,7 @@ func (a *storedAttempt) fields() []any {
 	return []any{
 		&a.event, &a.N, db.Code(&a.Kind, kinds), db.Code(&a.State, States), (*db.Time)(&a.ReceivedAt), (*db.Time)(&a.StartedAt), (*db.Time)(&a.EndedAt),
 		&a.Actor, faultCode(&a.Error), faultMessage(&a.Error), &a.Released, &a.Connection, &a.Identical, timing,
-		&a.HasResponse, &a.Status, &a.ResponseState, &a.CallerGone, &a.Node, db.Column(func(stored any) {
+		&a.HasResponse, &a.Status, &a.ResponseState, &a.CallerGone, &a.Via, &a.Node, db.Column(func(stored any) {
 			if id, _ := stored.(string); a.Node == "" { // that of a node which is gone begins with its name
 				a.Node = id[:max(strings.LastIndexByte(id, '/'), 0)]
 			}

@@ -17,16 +17,16 @@ func Audit(c *db.Tx, who relay.Actor, subject int64, action, target, detail stri
 }
 
 func auditAt(c *db.Tx, at time.Time, who relay.Actor, subject int64, action, target, detail string) error {
-	c.Do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?)`,
-		db.Micros(at), db.StorableText(who.String()), who.Account, subject, action, db.StorableText(target), db.StorableText(detail))
+	c.Do(`INSERT INTO audit (at, actor, via, account_id, subject_id, action, target, detail) VALUES (?, ?, ?, ?, ?, ?, ?, ?)`,
+		db.Micros(at), db.StorableText(who.String()), db.StorableText(who.Via), who.Account, subject, action, db.StorableText(target), db.StorableText(detail))
 	return c.Err
 }
 
 // AuditOfAlias is audit for what concerns the owner of an alias.
 func AuditOfAlias(c *db.Tx, who relay.Actor, alias int64, action, target, detail string) error {
-	c.Do(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail)
-		SELECT CAST(? AS BIGINT), ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
-		db.Micros(c.Now()), db.StorableText(who.String()), who.Account, action, db.StorableText(target), db.StorableText(detail), alias)
+	c.Do(`INSERT INTO audit (at, actor, via, account_id, subject_id, action, target, detail)
+		SELECT CAST(? AS BIGINT), ?, ?, CAST(? AS BIGINT), owner_id, ?, ?, ? FROM aliases WHERE id = ?`,
+		db.Micros(c.Now()), db.StorableText(who.String()), db.StorableText(who.Via), who.Account, action, db.StorableText(target), db.StorableText(detail), alias)
 	return c.Err
 }
 
@@ -78,12 +78,12 @@ func (s *Store) Audit(ctx context.Context, who relay.Actor, limit int) ([]relay.
 		limit = 100
 	}
 	fields := func(e *relay.AuditEntry) []any {
-		return []any{&e.ID, (*db.Time)(&e.At), &e.Actor, &e.Action, &e.Target, &e.Detail}
+		return []any{&e.ID, (*db.Time)(&e.At), &e.Actor, &e.Via, &e.Action, &e.Target, &e.Detail}
 	}
 	list := []relay.AuditEntry{}
 	for before := int64(math.MaxInt64); ; before = list[len(list)-1].ID {
 		size := min(limit-len(list), auditPage)
-		page, err := db.ReadRows(ctx, s.db, "read audit", fields, `SELECT id, at, actor, action, target, detail FROM audit
+		page, err := db.ReadRows(ctx, s.db, "read audit", fields, `SELECT id, at, actor, via, action, target, detail FROM audit
 			WHERE id < ? AND (account_id = ? OR subject_id = ? OR 1 = ?) ORDER BY id DESC LIMIT ?`,
 			before, who.Account, who.Account, db.BoolToInt(who.Admin), size)
 		if err != nil {

@@ -1,0 +1,118 @@
+package api
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net/http"
+
+	"relay"
+	"relay/budget"
+	"relay/cli"
+	"relay/mcp"
+	"relay/record"
+)
+
+// MCPPath is where agents reach the tools of package mcp on the base host.
+const MCPPath = "/mcp"
+
+// mcpRoute is the route of MCPPath in log and metrics; it is none of the API's.
+var mcpRoute = &route{method: http.MethodPost, path: MCPPath, id: "mcp"}
+
+// serveMCP answers a message of an agent, which calls the API in this process. A bearer token says who
+// asks; cookies do not count, since a page of another site could send them.
+func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo) {
+	c.route, c.waited = mcpRoute, true
+	if err := s.mcpRefusal(r, c); err != nil {
+		if relay.AsError(err).Code == relay.CodeUnauthorized {
+			w.Header().Set("WWW-Authenticate", "Bearer")
+		}
+		s.writeError(w, c, err)
+		return
+	}
+	c.answer.Account = c.who.BufferAccount()
+	answers := &budget.Hold{Budget: s.Budget, Account: c.answer.Account}
+	read := &budget.Hold{Budget: s.Budget, Account: c.answer.Account}
+	defer answers.Release()
+	defer read.Release()
+	calls := cli.NewLocalAPI(s.Version, &localCalls{api: s, who: c.who, remote: r.RemoteAddr, answers: answers})
+	calls.Hold = read.Set
+	mcp.ServeHTTP(w, r, mcp.Options{
+		API: calls, Me: record.OfActor(c.who), Version: s.Version, Client: record.SafeTextMax(r.UserAgent(), maxVia),
+	})
+}
+
+// mcpRefusal checks what comes before the protocol, and identifies the caller.
+func (s *server) mcpRefusal(r *http.Request, c *requestInfo) error {
+	switch {
+	case r.Method != http.MethodPost:
+		c.header.Set("Allow", http.MethodPost)
+		return relay.Errorf(relay.CodeMethodNotAllowed, "this path takes POST")
+	case s.origin.Check(r) != nil:
+		return relay.Errorf(relay.CodeForbidden, "a page of another origin may not call this")
+	case len(r.Header["Authorization"]) == 0:
+		return relay.Errorf(relay.CodeUnauthorized, "send an API token as Authorization: Bearer rly_…")
+	}
+	return s.authenticate(r, c)
+}
+
+// localCalls answers requests of one caller by the API in this process.
+type localCalls struct {
+	api     http.Handler
+	who     relay.Actor
+	remote  string
+	answers *budget.Hold // the bytes of answers that are built
+}
+
+// maxLocalAnswer bounds an answer, in bytes.
+const maxLocalAnswer = 64 << 20
+
+// RoundTrip implements http.RoundTripper. The answer is whole when it returns.
+func (l *localCalls) RoundTrip(r *http.Request) (resp *http.Response, err error) {
+	r = r.WithContext(WithActor(r.Context(), l.who))
+	r.RemoteAddr = l.remote
+	w := &localAnswer{header: http.Header{}, status: http.StatusOK, hold: l.answers}
+	defer func() {
+		if broken := recover(); broken != nil {
+			resp, err = nil, fmt.Errorf("the answer broke off")
+		}
+		if w.err != nil {
+			resp, err = nil, w.err
+		}
+	}()
+	l.api.ServeHTTP(w, r)
+	return &http.Response{
+		Status: http.StatusText(w.status), StatusCode: w.status, Header: w.header, Body: io.NopCloser(&w.body), ContentLength: int64(w.body.Len()),
+		ProtoMajor: 1, ProtoMinor: 1, Request: r,
+	}, nil
+}
+
+// localAnswer is an answer that is built in memory.
+type localAnswer struct {
+	header http.Header
+	status int
+	body   bytes.Buffer
+	hold   *budget.Hold
+	err    error
+}
+
+// Header implements http.ResponseWriter.
+func (w *localAnswer) Header() http.Header { return w.header }
+
+// WriteHeader implements http.ResponseWriter.
+func (w *localAnswer) WriteHeader(status int) { w.status = status }
+
+// Write implements http.ResponseWriter. It fails when there is no space for more.
+func (w *localAnswer) Write(p []byte) (int, error) {
+	size := int64(w.body.Len() + len(p))
+	if w.err == nil && size > maxLocalAnswer {
+		w.err = relay.Overloaded("the answer is too large")
+	}
+	if w.err == nil && w.hold != nil && w.hold.Budget != nil {
+		w.err = w.hold.Set(2 * size) // a buffer grows to twice its bytes
+	}
+	if w.err != nil {
+		return 0, w.err
+	}
+	return w.body.Write(p)
+}

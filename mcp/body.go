@@ -1,0 +1,150 @@
+package mcp
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"relay"
+	"relay/record"
+	"relay/record/body"
+)
+
+type bodyIn struct {
+	hiding
+	ID       string `json:"id"`
+	Part     string `json:"part,omitempty" jsonschema:"request or response; default request"`
+	Attempt  int    `json:"attempt,omitempty" jsonschema:"number of the attempt whose response is read; default the newest that got one"`
+	Offset   int    `json:"offset,omitempty" jsonschema:"bytes to skip; nextOffset of the piece before"`
+	Bytes    int    `json:"bytes,omitempty" jsonschema:"length of the piece, at most 65536; default 8192"`
+	JSONPath string `json:"jsonPath,omitempty" jsonschema:"the value of a JSON body to read, such as data.object.id or items[0]"`
+}
+
+// piece is a part of the text of a body.
+type piece struct {
+	Text       string `json:"text"`
+	Encoding   string `json:"encoding"`   // utf8, or base64 of bytes that are no text
+	Size       int64  `json:"size"`       // of the body as it was sent
+	TextSize   int    `json:"textSize"`   // of the text that Offset counts in
+	NextOffset *int   `json:"nextOffset"` // null = the text ends here
+	Note       string `json:"note"`       // why the text is not all of the body; empty where it is
+}
+
+func (t *tools) getBody(ctx context.Context, in bodyIn) (any, error) {
+	length, err := within("bytes", in.Bytes, usualPiece, maxPiece)
+	if err != nil {
+		return nil, err
+	}
+	if in.Offset < 0 {
+		return nil, invalid("offset", "expected 0 or more")
+	}
+	e, err := t.read(ctx, in.ID, true)
+	if err != nil {
+		return nil, err
+	}
+	if in.Attempt > 0 {
+		if err := t.addAttempt(ctx, e, in.Attempt); err != nil {
+			return nil, err
+		}
+	}
+	if !in.Reveal {
+		record.Mask(e)
+	}
+	b, headers, err := bodyOf(e, in.Part, in.Attempt)
+	if err != nil {
+		return nil, err
+	}
+	text, encoding, note := textOf(b, headers, !in.Reveal)
+	if in.JSONPath != "" {
+		if text, err = valueAt(text, in.JSONPath); err != nil {
+			return nil, err
+		}
+	}
+	return cutPiece(piece{Encoding: encoding, Size: b.Size, Note: note}, text, in.Offset, length), nil
+}
+
+// bodyOf finds a body in a record.
+func bodyOf(e *record.Event, part string, attempt int) (*record.Body, []record.Header, error) {
+	switch part {
+	case "", record.DiffRequest:
+		return e.Request.Body, e.Request.Headers, nil
+	case record.DiffResponse:
+	default:
+		return nil, nil, invalid("part", "expected request or response")
+	}
+	for i := len(e.Attempts) - 1; i >= 0; i-- {
+		a := &e.Attempts[i]
+		if a.Response != nil && a.Response.Body != nil && (attempt == 0 || a.Number == attempt) {
+			return a.Response.Body, a.Response.Headers, nil
+		}
+	}
+	return nil, nil, relay.Errorf(relay.CodeNotFound, "no such attempt of this event has a response")
+}
+
+// textOf is the text of a body as it is read, or its bytes in base64. A masked body is that text already.
+func textOf(b *record.Body, headers []record.Header, masked bool) (text []byte, encoding, note string) {
+	if b.Truncated {
+		note = "this is not all of the body: it is longer than 1 MiB, or a part of it cannot be shown"
+	}
+	if masked {
+		return []byte(b.Data), b.Encoding, note
+	}
+	r, err := b.Read(headers)
+	switch {
+	case err != nil:
+		return []byte(b.Data), b.Encoding, "the body cannot be decoded"
+	case r.Form == body.Binary:
+		return []byte(base64.StdEncoding.EncodeToString(r.Text)), record.EncodingBase64, strings.Trim(note+"; "+r.FaultText(), "; ")
+	}
+	return r.Text, record.EncodingUTF8, strings.Trim(note+"; "+r.FaultText(), "; ")
+}
+
+// cutPiece fills in the piece of a text that begins at an offset.
+func cutPiece(p piece, text []byte, offset, length int) piece {
+	p.TextSize = len(text)
+	rest := text[min(offset, len(text)):]
+	end := min(length, len(rest))
+	for end > 0 && end < len(rest) && !utf8.RuneStart(rest[end]) {
+		end--
+	}
+	p.Text = strings.ToValidUTF8(string(rest[:end]), "\ufffd")
+	if next := offset + end; end < len(rest) {
+		p.NextOffset = &next
+	}
+	return p
+}
+
+// valueAt is the value of a JSON text at a path such as data.items[0].id.
+func valueAt(text []byte, path string) ([]byte, error) {
+	value := json.RawMessage(text)
+	for name := range strings.SplitSeq(strings.NewReplacer("[", ".", "]", "").Replace(strings.TrimPrefix(path, "$")), ".") {
+		if name == "" {
+			continue
+		}
+		var members map[string]json.RawMessage
+		var elements []json.RawMessage
+		var ok bool
+		if json.Unmarshal(value, &members) == nil && members != nil {
+			value, ok = members[name]
+		} else if json.Unmarshal(value, &elements) == nil {
+			var n int
+			if n, ok = index(name, len(elements)); ok {
+				value = elements[n]
+			}
+		} else if !json.Valid(text) {
+			return nil, invalid("jsonPath", "this body is not JSON")
+		}
+		if !ok {
+			return nil, relay.Errorf(relay.CodeNotFound, "this body has nothing at %s", path)
+		}
+	}
+	return value, nil
+}
+
+func index(text string, length int) (int, bool) {
+	n, err := strconv.Atoi(text)
+	return n, err == nil && n >= 0 && n < length
+}

@@ -1,0 +1,149 @@
+package record
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/record/body"
+	"relay/record/mask"
+)
+
+// Mask hides in the record of an event what is secret, as the page of a share does: values with the
+// name of a secret, and each of these values wherever else it stands in the event. A body becomes the
+// text that it is read as, and loses its SHA-256 where that differs from its bytes.
+func Mask(e *Event) {
+	v := &sharedView{full: e, owner: true, m: mask.New(""), sent: readBody(e.Request.Body, e.Request.Headers)}
+	answered := make([]*body.Reading, len(e.Attempts))
+	for i := range e.Attempts {
+		if r := e.Attempts[i].Response; r != nil && r.Body != nil {
+			answered[i] = readBody(r.Body, r.Headers)
+		}
+	}
+	if r := e.Response; r != nil {
+		v.answered = readBody(r.Body, r.Headers)
+	}
+	v.all(answered)
+	v.m.Learned()
+	e.Attempts = v.all(answered)
+	e.Request, e.Response = v.request, v.response
+	v.summary(&e.Summary)
+}
+
+// all is mask, which also returns all attempts anew.
+func (v *sharedView) all(answered []*body.Reading) []Attempt {
+	v.mask()
+	list := slices.Clone(v.full.Attempts)
+	for i := range list {
+		if r := list[i].Response; r != nil {
+			list[i].Response = v.answer(r, answered[i])
+		}
+	}
+	return list
+}
+
+// MaskSummary hides the secrets in the summary of an event that is not read whole.
+func MaskSummary(s *Summary) {
+	v := &sharedView{m: mask.New("")}
+	v.m.Target(s.Path)
+	v.m.Learned()
+	v.summary(s)
+}
+
+func (v *sharedView) summary(s *Summary) {
+	s.Path, s.URL, s.PathBase64 = v.m.Target(s.Path), v.m.Target(s.URL), ""
+}
+
+// MaskedEvent gives an event of the form that ReadDiff and Export take, with what its masked record
+// says, and a source of its bodies. Chunked bodies have a length in it.
+func MaskedEvent(e *Event) (*relay.Event, BodySource) {
+	id, _ := relay.ParseID(e.ID)
+	out := &relay.Event{
+		ID: id, Alias: e.Alias, ReceivedAt: e.ReceivedAt.Time, LastReceivedAt: e.ReceivedAt.Time, TLS: e.TLS,
+		Method: e.Method, Host: e.Host, State: e.State, Error: e.Error, AttemptCount: e.AttemptCount,
+		Blocker: textFrom(e.ReplayBlocker),
+	}
+	if e.HTTPVersion == "HTTP/1.1" {
+		out.HTTPMinor = 1
+	}
+	if e.Provider != nil {
+		out.Provider.DeliveryID = textFrom(e.Provider.DeliveryID)
+	}
+	parts := maskedParts{}
+	target := strings.ReplaceAll(e.Path, mask.Masked, url.QueryEscape(mask.Masked)) // its brackets are no part of an address
+	out.Target = []byte(target)
+	out.Request = parts.message(0, e.Method+" "+target+" "+e.HTTPVersion, e.Request.Headers, e.Request.Body)
+	for i := range e.Attempts {
+		a := &e.Attempts[i]
+		made := relay.Attempt{N: a.Number, Kind: a.Kind, State: a.State, ReceivedAt: a.ReceivedAt.Time, Error: a.Error}
+		if t := a.Timing; t != nil {
+			made.HasTiming, made.Timing = true, relay.Timing{Blocked: span(t.Blocked), Connect: span(t.Connect), Send: span(t.Send), Wait: span(t.Wait), Receive: span(t.Receive)}
+		}
+		if r := a.Response; r != nil {
+			made.HasResponse, made.Status, made.ResponseState = true, r.Status, r.State
+			made.Response = parts.message(a.Number, r.HTTPVersion+" "+strconv.Itoa(r.Status)+" "+r.Reason, r.Headers, r.Body)
+		}
+		out.Attempts = append(out.Attempts, made)
+	}
+	return out, parts
+}
+
+func span(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+
+func textFrom(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// maskedParts has the bodies of a masked event by the number of their attempt, 0 = of the request.
+type maskedParts map[int][]byte
+
+// BodyPart implements BodySource.
+func (p maskedParts) BodyPart(_ context.Context, _ relay.ID, n, _ int) ([]byte, error) {
+	return p[n], nil
+}
+
+func (p maskedParts) message(n int, start string, headers []Header, b *Body) relay.Message {
+	data, _ := b.Bytes()
+	p[n] = data
+	m := relay.Message{Body: relay.Body{Data: data, Stored: int64(len(data)), Size: int64(len(data)), State: b.State}}
+	if b.Truncated {
+		m.Body.Size = max(b.Size, m.Body.Stored+1)
+	}
+	if sum, err := hex.DecodeString(b.SHA256); err == nil && len(sum) == sha256.Size {
+		copy(m.Body.SHA256[:], sum)
+	} else {
+		m.Body.SHA256 = sha256.Sum256(data)
+	}
+	var head bytes.Buffer
+	head.WriteString(start + "\r\n")
+	for _, h := range headers {
+		name, value := h.Name(), h.Value()
+		switch strings.ToLower(name) {
+		case "content-length", "transfer-encoding":
+			name, value = "Content-Length", strconv.FormatInt(m.Body.Size, 10)
+			m.Framing = relay.FramingLength
+		case "content-encoding":
+			if b.SHA256 == "" {
+				continue // the text is what it was decoded to
+			}
+		}
+		if raw, err := base64.StdEncoding.DecodeString(h.item(2)); err == nil && len(raw) > 0 {
+			value = string(raw)
+		}
+		head.WriteString(name + ": " + value + "\r\n")
+	}
+	head.WriteString("\r\n")
+	m.Head = head.Bytes()
+	return m
+}
