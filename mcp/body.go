@@ -51,7 +51,9 @@ func (t *tools) getBody(ctx context.Context, in bodyIn) (any, error) {
 		}
 	}
 	if !in.Reveal {
-		record.Mask(e)
+		if err := record.Mask(ctx, e); err != nil {
+			return nil, err
+		}
 	}
 	b, headers, err := bodyOf(e, in.Part, in.Attempt)
 	if err != nil {

@@ -265,7 +265,9 @@ func (t *tools) read(ctx context.Context, id string, reveal bool) (*record.Event
 		return nil, errUnseen
 	}
 	if !reveal {
-		record.Mask(&e)
+		if err := record.Mask(ctx, &e); err != nil {
+			return nil, err
+		}
 	}
 	return &e, nil
 }
@@ -402,7 +404,9 @@ func (t *tools) side(ctx context.Context, ref string, sources twoSources) (c rec
 			return c, err
 		}
 	}
-	record.Mask(e)
+	if err := record.Mask(ctx, e); err != nil {
+		return c, err
+	}
 	event, source := record.MaskedEvent(e)
 	sources[event.ID] = joined{source, sources[event.ID]}
 	c.Event = event

@@ -19,8 +19,20 @@ import (
 
 // Mask hides in the record of an event what is secret, as the page of a share does: values with the
 // name of a secret, and each of these values wherever else it stands in the event. A body becomes the
-// text that it is read as, and loses its SHA-256 where that differs from its bytes.
-func Mask(e *Event) {
+// text that it is read as, and loses its SHA-256 where that differs from its bytes. Mask waits for a turn
+// before it reads large bodies, as body.Turn does; the error is that of the context.
+func Mask(ctx context.Context, e *Event) error {
+	size := textSize(e)
+	for i := range e.Attempts {
+		if r := e.Attempts[i].Response; r != nil && r.Body != nil {
+			size += len(r.Body.Data)
+		}
+	}
+	done, err := body.Turn(ctx, size)
+	if err != nil {
+		return err
+	}
+	defer done()
 	v := &sharedView{full: e, owner: true, m: mask.New(""), sent: readBody(e.Request.Body, e.Request.Headers)}
 	answered := make([]*body.Reading, len(e.Attempts))
 	for i := range e.Attempts {
@@ -36,6 +48,7 @@ func Mask(e *Event) {
 	e.Attempts = v.all(answered)
 	e.Request, e.Response = v.request, v.response
 	v.summary(&e.Summary)
+	return nil
 }
 
 // all is mask, which also returns all attempts anew.
