@@ -21,7 +21,7 @@ var notRun = [...]struct {
 	reason string
 }{
 	{regexp.MustCompile(`^(sudo|docker|tar|sha256sum) |^relayd serve$`), "needs a release, root or Docker: TestPackages installs one"},
-	{regexp.MustCompile(`^(dig|lego|pg_dump|pg_restore|autossh|make) |--tls files`), "drives a program of others, or a domain"},
+	{regexp.MustCompile(`^(dig|lego|pg_dump|pg_restore|autossh|make|claude) |--tls files`), "drives a program of others, or a domain"},
 	{regexp.MustCompile(`relay\.example\.com(/readyz|$)| login |hooks\.example\.net`), "needs a domain or a person: TestLogin"},
 	{regexp.MustCompile(`link@HOST`), "needs a person: TestEnrolment"},
 	{regexp.MustCompile(`^(while true; do|  ssh -N |  sleep 2|done$)`), "is a loop without an end"},
