@@ -56,6 +56,7 @@ func (v *sharedView) all(answered []*body.Reading) []Attempt {
 	v.mask()
 	list := slices.Clone(v.full.Attempts)
 	for i := range list {
+		list[i].Cause = v.text(list[i].Cause)
 		if r := list[i].Response; r != nil {
 			list[i].Response = v.answer(r, answered[i])
 		}
@@ -63,16 +64,27 @@ func (v *sharedView) all(answered []*body.Reading) []Attempt {
 	return list
 }
 
-// MaskSummary hides the secrets in the summary of an event that is not read whole.
+// MaskSummary hides the secrets in the summary of an event that is not read whole. What the answer says is
+// left out: it may repeat a secret of the request.
 func MaskSummary(s *Summary) {
 	v := &sharedView{m: mask.New("")}
 	v.m.Target(s.Path)
 	v.m.Learned()
+	s.Cause = nil
 	v.summary(s)
+}
+
+// text is a text of no known form without its secrets.
+func (v *sharedView) text(s *string) *string {
+	if s == nil {
+		return nil
+	}
+	return new(v.m.Text(*s))
 }
 
 func (v *sharedView) summary(s *Summary) {
 	s.Path, s.URL, s.PathBase64 = v.m.Target(s.Path), v.m.Target(s.URL), ""
+	s.Cause = v.text(s.Cause)
 }
 
 // MaskedEvent gives an event of the form that ReadDiff and Export take, with what its masked record
