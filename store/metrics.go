@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay/store/cluster"
+	"relay/store/file"
 	"relay/store/db"
 )
 
@@ -100,10 +101,21 @@ func (s *Store) Register(reg prometheus.Registerer) {
 		gauge("lease_held", "1 while this node does that work for all nodes, else 0.", flag(func() bool { return s.HasLease(name) }), "lease", name)
 	}
 	gauge("schema_newer", "1 once a newer relayd has changed the schema of the database.", flag(func() bool { return s.NewerSchema() > 0 }))
+	s.registerDisk(gauge)
+}
+
+// registerDisk adds the gauges of the disk of the data dir.
+func (s *Store) registerDisk(gauge func(name, help string, value func() float64, labels ...string)) {
 	if s.db.Disk.Free != nil {
 		gauge("min_free_bytes", "With less free space than this, new events are refused; 0 = off.", func() float64 { return float64(s.db.Disk.Min) })
-		gauge("disk_free_bytes", "Free space of the file system with the SQLite file.", func() float64 {
-			free, err := s.db.Disk.Free(s.db.Disk.Dir)
+	}
+	freeSpace := s.opt.FreeSpace
+	if freeSpace == nil {
+		freeSpace = file.FreeSpace
+	}
+	if s.opt.DataDir != "" {
+		gauge("disk_free_bytes", "Free space of the file system with the data dir, where the SQLite file or the spool is.", func() float64 {
+			free, err := freeSpace(s.opt.DataDir)
 			if err != nil {
 				return math.NaN()
 			}

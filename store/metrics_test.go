@@ -56,6 +56,9 @@ func TestMetrics(t *testing.T) {
 		if _, there := got["relay_store_min_free_bytes"]; there != hasDisk || spool != float64(o.SpoolLimit) {
 			t.Errorf("spool limit %v, min-free there: %t", spool, there)
 		}
+		if got["relay_store_disk_free_bytes"] <= 0 { // with Postgres the spool is there
+			t.Errorf("free space: %v", got["relay_store_disk_free_bytes"])
+		}
 		for _, name := range []string{
 			"relay_store_queued_steps", "relay_store_spool_bytes", "relay_store_spool_refused_steps_total",
 			"relay_store_retention_events_total age", "relay_store_retention_events_total size", "relay_store_retries_total",
