@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -32,14 +33,17 @@ func (c *program) aliasCommand() *cobra.Command {
 		fmt.Fprintln(o.stdout, o.site.AliasURL(a.Name))
 		return nil
 	})
-	list := listing(c, &cobra.Command{Use: "list", Short: "list the aliases"}, "NAME\tOWNER\tQUEUED\tLAST EVENT\tURL",
-		aliasRows, func(r aliasRow) aliasRow { return r }, func(r aliasRow) []string {
-			owner := cmp.Or(r.Owner, "-")
-			if r.OwnerRemoved {
-				owner += " (removed)"
-			}
-			return []string{r.Name, owner, strconv.Itoa(r.Queued), whenOr(r.LastEventAt), r.URL}
-		})
+	list := &cobra.Command{Use: "list", Short: "list the aliases", Example: "  relayd alias list --usage"}
+	usage := usageFlag(list)
+	listing(c, list, "NAME\tOWNER\tQUEUED\tEVENTS\tSTORED\tLAST EVENT\tURL", func(ctx context.Context, o *operator) ([]aliasRow, error) {
+		return aliasRows(ctx, o, *usage)
+	}, func(r aliasRow) aliasRow { return r }, func(r aliasRow) []string {
+		owner := cmp.Or(r.Owner, "-")
+		if r.OwnerRemoved {
+			owner += " (removed)"
+		}
+		return slices.Concat([]string{r.Name, owner, strconv.Itoa(r.Queued)}, r.cells(), []string{whenOr(r.LastEventAt), r.URL})
+	})
 	transfer := c.forUser(&cobra.Command{
 		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: cli.Takes("ALIAS", 1, 1),
 	}, "who gets it", func(ctx context.Context, o *operator, user string, args []string) error {
@@ -96,9 +100,34 @@ type aliasRow struct {
 	LastOnlineAt *record.Time    `json:"lastOnlineAt"`
 	CreatedAt    record.Time     `json:"createdAt"`
 	Settings     record.Settings `json:"settings"`
+	usageCells
 }
 
-func aliasRows(ctx context.Context, o *operator) ([]aliasRow, error) {
+// usageCells are the columns of --usage; null without it.
+type usageCells struct {
+	Events      *int   `json:"events"`
+	StoredBytes *int64 `json:"storedBytes"`
+}
+
+func usageFlag(cmd *cobra.Command) *bool {
+	return cmd.Flags().Bool("usage", false, "count events and stored bytes, the most bytes first; with many events it takes a while")
+}
+
+func usageOf(u relay.Usage) usageCells { return usageCells{&u.Events, &u.Bytes} }
+
+func (u usageCells) cells() []string {
+	if u.Events == nil {
+		return []string{"-", "-"}
+	}
+	return []string{strconv.Itoa(*u.Events), relay.FormatBytes(*u.StoredBytes)}
+}
+
+// byBytes compares two rows of --usage.
+func (u usageCells) byBytes(other usageCells) int {
+	return cmp.Compare(*other.StoredBytes, *u.StoredBytes)
+}
+
+func aliasRows(ctx context.Context, o *operator, usage bool) ([]aliasRow, error) {
 	aliases, err := o.store.Aliases(ctx, o.who)
 	if err != nil {
 		return nil, err
@@ -119,7 +148,13 @@ func aliasRows(ctx context.Context, o *operator) ([]aliasRow, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mapSlice(aliases, func(a relay.Alias) aliasRow {
+	var stored map[int64]relay.Usage
+	if usage {
+		if stored, err = o.store.Usage(ctx, o.who); err != nil {
+			return nil, err
+		}
+	}
+	rows := mapSlice(aliases, func(a relay.Alias) aliasRow {
 		q := stats[a.ID]
 		row := aliasRow{
 			Name: a.Name, URL: o.site.AliasURL(a.Name), Owner: a.OwnerName, Queued: q.Queued, QueuedEvents: q.QueuedEvents,
@@ -131,8 +166,15 @@ func aliasRows(ctx context.Context, o *operator) ([]aliasRow, error) {
 		if !a.LastOnlineAt.IsZero() {
 			row.LastOnlineAt = &record.Time{Time: a.LastOnlineAt}
 		}
+		if usage {
+			row.usageCells = usageOf(stored[a.ID])
+		}
 		return row
-	}), nil
+	})
+	if usage {
+		slices.SortStableFunc(rows, func(a, b aliasRow) int { return a.byBytes(b.usageCells) })
+	}
+	return rows, nil
 }
 
 func (c *program) aliasSet() *cobra.Command {

@@ -17,15 +17,17 @@ import (
 const noAccount = "there is no account %s; `relayd user list` shows them"
 
 func (c *program) userCommand() *cobra.Command {
-	list := listing(c, &cobra.Command{Use: "list", Short: "list the accounts"}, "NAME\tADMIN\tMADE",
-		func(ctx context.Context, o *operator) ([]relay.Account, error) { return o.store.Accounts(ctx, o.who) },
-		record.OfAccount, func(u record.User) []string {
-			admin := "-"
-			if u.Admin {
-				admin = "admin"
-			}
-			return []string{u.Name, admin, when(u.CreatedAt.Time)}
-		})
+	list := &cobra.Command{Use: "list", Short: "list the accounts", Example: "  relayd user list --usage"}
+	usage := usageFlag(list)
+	listing(c, list, "NAME\tADMIN\tEVENTS\tSTORED\tMADE", func(ctx context.Context, o *operator) ([]userRow, error) {
+		return userRows(ctx, o, *usage)
+	}, func(r userRow) userRow { return r }, func(r userRow) []string {
+		admin := "-"
+		if r.Admin {
+			admin = "admin"
+		}
+		return slices.Concat([]string{r.Name, admin}, r.cells(), []string{when(r.CreatedAt.Time)})
+	})
 	remove := c.changing(&cobra.Command{
 		Use: "rm NAME", Short: "remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on", Args: cli.Takes("NAME", 1, 1),
 	}, noAccount, "", func(ctx context.Context, o *operator, name string) error {
@@ -39,6 +41,32 @@ func (c *program) userCommand() *cobra.Command {
 		return nil
 	})
 	return group("user", "accounts: add, list, rm", c.userAdd(), list, remove)
+}
+
+// userRow is an account, with what all its aliases have stored.
+type userRow struct {
+	record.User
+	usageCells
+}
+
+func userRows(ctx context.Context, o *operator, usage bool) ([]userRow, error) {
+	accounts, err := o.store.Accounts(ctx, o.who)
+	if err != nil || !usage {
+		return mapSlice(accounts, func(a relay.Account) userRow { return userRow{User: record.OfAccount(a)} }), err
+	}
+	stored, err := o.store.Usage(ctx, o.who)
+	if err != nil {
+		return nil, err
+	}
+	aliases, err := o.store.Aliases(ctx, o.who)
+	sums := map[int64]relay.Usage{}
+	for i := range aliases {
+		a, sum := stored[aliases[i].ID], sums[aliases[i].Owner]
+		sums[aliases[i].Owner] = relay.Usage{Events: sum.Events + a.Events, Bytes: sum.Bytes + a.Bytes}
+	}
+	rows := mapSlice(accounts, func(a relay.Account) userRow { return userRow{record.OfAccount(a), usageOf(sums[a.ID])} })
+	slices.SortStableFunc(rows, func(a, b userRow) int { return a.byBytes(b.usageCells) })
+	return rows, err
 }
 
 func (c *program) userAdd() *cobra.Command {

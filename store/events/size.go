@@ -1,6 +1,11 @@
 package events
 
-import "relay"
+import (
+	"context"
+
+	"relay"
+	"relay/store/db"
+)
 
 // payloadRowOverhead is what a row of payloads counts in the storage of an alias in
 // addition to its bytes. PayloadBytes is the SQL expression for both together.
@@ -29,4 +34,28 @@ func AttemptStoredSize(a *relay.Attempt) int64 {
 		return 0
 	}
 	return StoredSize(&a.Response, a.SentHead, packInterim(a.Interim))
+}
+
+// Usage counts the events of each alias that has some, and their bytes, for the operator. It reads
+// a row of every message, however long that takes.
+func (s *Store) Usage(ctx context.Context, who relay.Actor) (map[int64]relay.Usage, error) {
+	if who.Kind != relay.ActorSystem {
+		return nil, relay.Errorf(relay.CodeForbidden, "only the operator sees what everybody has stored")
+	}
+	handle := s.db.Slow
+	if !s.db.Dialect.SeveralNodes() {
+		handle = s.db.Read // the server beside it writes
+	}
+	type row struct {
+		relay.Usage
+		alias int64
+	}
+	rows, err := db.RowsOf(s.db.Session(ctx, handle), func(r *row) []any { return []any{&r.alias, &r.Events, &r.Bytes} },
+		`SELECT e.alias_id, SUM(CASE WHEN p.n = 0 THEN 1 ELSE 0 END), CAST(SUM(`+PayloadBytes+`) AS BIGINT)
+			FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`)
+	out := make(map[int64]relay.Usage, len(rows))
+	for _, r := range rows {
+		out[r.alias] = r.Usage
+	}
+	return out, s.db.Fault("count what is stored", err)
 }
