@@ -42,7 +42,7 @@ Leave the password out of the URL where others can see your commands, and set PG
 		if served, known := servedPlace(cfg.DataDir); known && !served.same(from) {
 			c.report("the last server of %s kept its data in %s; what is there is not copied", cfg.DataDir, served)
 		}
-		cfg.DatabaseURL, cfg.DatabaseDirectURL = *to, ""
+		cfg.DatabaseURL, cfg.DatabaseDirectURL = *to, *to
 		c.report("copying %s to %s", from, placeOf(cfg))
 		return c.copyStore(ctx, cfg)
 	})

@@ -85,7 +85,8 @@ func TestMigrateStore(t *testing.T) {
 			kills++
 			continue
 		}
-		if code := p.Code(t, time.Second); code != cli.ExitOK || !strings.Contains(p.Out.String(), "payloads") {
+		place := "copying sqlite " + filepath.Join(dir, databaseFile) + " to postgres " + databasePlace(url) + "\n"
+		if code := p.Code(t, time.Second); code != cli.ExitOK || !strings.Contains(p.Out.String(), "payloads") || !strings.Contains(p.Err.String(), place) {
 			t.Fatalf("exit %d: %s%s", code, p.Out, p.Err)
 		}
 		break
