@@ -8,8 +8,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"relay/store/cluster"
-	"relay/store/file"
 	"relay/store/db"
+	"relay/store/file"
 )
 
 // meter holds the counters of the journal, which are atomic. docs/metrics.md explains them.
