@@ -329,13 +329,13 @@ func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Hand
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()), SSHFlags: a.sshFlags,
 		Enrolments: a.store, Budget: budget,
 	})
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return server.Compress(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPIPath(r.URL.Path) {
 			apiHandler.ServeHTTP(w, r)
 			return
 		}
 		pages.ServeHTTP(w, r)
-	})
+	}))
 }
 
 // apiOverSSH returns what serves the API on SSH channels, with the limits and timeouts of

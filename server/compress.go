@@ -1,0 +1,153 @@
+package server
+
+import (
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// compressFrom is the size in bytes from which on an answer is compressed.
+const compressFrom = 1 << 10
+
+// compressed are the types of answers that shrink. Live streams are not among them.
+var compressed = []string{
+	"text/html", "text/css", "text/javascript", "application/javascript", "application/json", "application/problem+json", "application/yaml", "image/svg+xml",
+}
+
+// Compress compresses the answers of the base site for clients that take gzip: pages and JSON to a fifth.
+//
+// Answers to forms and other changes are left as they are, because a secret that was just made is in
+// some of them. Others can leak nothing by their size (BREACH): the cookies are SameSite, so no page of
+// another site can have one made with what it wants to know beside what it chose.
+//
+// Nothing of the compressor is kept between two writes, so that a client who does not read holds
+// only the bytes of its answer.
+func Compress(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !takesGzip(r.Header.Values("Accept-Encoding")) {
+			next.ServeHTTP(w, r)
+			return
+		}
+		c := &compressor{ResponseWriter: w}
+		next.ServeHTTP(c, r)
+		c.close()
+	})
+}
+
+// takesGzip reads Accept-Encoding.
+func takesGzip(lines []string) bool {
+	for _, line := range lines {
+		for coding := range strings.SplitSeq(line, ",") {
+			name, weight, _ := strings.Cut(coding, ";")
+			if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+				q := strings.ReplaceAll(weight, " ", "")
+				return !strings.HasPrefix(q, "q=0") || strings.Trim(q, "q=0.") != ""
+			}
+		}
+	}
+	return false
+}
+
+// compressor holds back the first KiB of an answer, and compresses one that is longer.
+type compressor struct {
+	http.ResponseWriter
+	status  int
+	start   []byte
+	decided bool
+	gz      *gzip.Writer // nil = the answer is not compressed
+}
+
+// WriteHeader keeps the status until it is known how the answer is sent; an interim one is sent at once.
+func (c *compressor) WriteHeader(status int) {
+	switch {
+	case status < http.StatusOK:
+		c.ResponseWriter.WriteHeader(status)
+	case c.status == 0:
+		c.status = status
+	}
+}
+
+func (c *compressor) Write(p []byte) (int, error) {
+	if !c.decided {
+		if len(c.start)+len(p) < compressFrom && c.suits() {
+			c.start = append(c.start, p...)
+			return len(p), nil
+		}
+		if err := c.decide(c.suits()); err != nil {
+			return 0, err
+		}
+	}
+	if c.gz != nil {
+		return c.gz.Write(p)
+	}
+	return c.ResponseWriter.Write(p)
+}
+
+// suits tells whether the answer may be compressed, by its head.
+func (c *compressor) suits() bool {
+	h := c.Header()
+	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))
+	return (c.status == 0 || c.status >= http.StatusOK && c.status != http.StatusNoContent && c.status != http.StatusPartialContent && c.status != http.StatusNotModified) &&
+		slices.Contains(compressed, kind) && h.Get("Content-Encoding") == "" && h.Get("Content-Disposition") == ""
+}
+
+// decide sends the head and what was held back.
+func (c *compressor) decide(gz bool) error {
+	c.decided = true
+	h := c.Header()
+	if c.suits() {
+		h.Add("Vary", "Accept-Encoding")
+	}
+	if gz {
+		h.Set("Content-Encoding", "gzip")
+		h.Del("Content-Length")
+		if tag := h.Get("ETag"); strings.HasPrefix(tag, `"`) {
+			h.Set("ETag", "W/"+tag)
+		}
+		c.gz, _ = gzip.NewWriterLevel(c.ResponseWriter, gzip.StatelessCompression)
+	}
+	if c.status != 0 {
+		c.ResponseWriter.WriteHeader(c.status)
+	}
+	start := c.start
+	c.start = nil
+	if len(start) == 0 {
+		return nil
+	}
+	_, err := c.Write(start)
+	return err
+}
+
+// FlushError implements what http.ResponseController looks for: what is flushed early is a stream.
+func (c *compressor) FlushError() error {
+	if !c.decided {
+		if err := c.decide(false); err != nil {
+			return err
+		}
+	}
+	if c.gz != nil {
+		if err := c.gz.Flush(); err != nil {
+			return err
+		}
+	}
+	return http.NewResponseController(c.ResponseWriter).Flush()
+}
+
+// Flush implements http.Flusher.
+func (c *compressor) Flush() { _ = c.FlushError() }
+
+// Unwrap lets http.ResponseController find deadlines.
+func (c *compressor) Unwrap() http.ResponseWriter { return c.ResponseWriter }
+
+// close ends the answer. After a panic, which breaks it off, nothing is added.
+func (c *compressor) close() {
+	if !c.decided {
+		_ = c.decide(false)
+	}
+	if c.gz != nil {
+		_ = c.gz.Close()
+	}
+}
