@@ -61,7 +61,7 @@ func TestBrowserByKeyboardAlone(t *testing.T) {
 	value[any](b, `told.length = 0`)
 	b.key("\r")
 	b.until(`document.querySelector('[data-attempt="2"][data-state="delivered"]')`)
-	b.waitForAnnouncement("Attempt 2: delivered")
+	b.waitForAnnouncement("Replayed: ")
 	if told := value[[]string](b, `told`); len(told) > 2 {
 		t.Errorf("one replay is announced so often: %q", told)
 	}

@@ -82,7 +82,7 @@ func TestBrowserOpenEventStaysStill(t *testing.T) {
 	b.until(`document.querySelector("#event") && document.querySelector("#link").textContent === "live"`)
 	value[any](b, `document.querySelector("#request-part .fields-fold").open = true; document.querySelector("#facts").open = true; document.querySelector("#request-part pre.json details details").open = false`)
 	b.until(`document.querySelector("#facts").open`)
-	value[any](b, `document.querySelector("#detail").scrollTo(0, 150); document.querySelector("#curl").focus({preventScroll: true}); getSelection().selectAllChildren(document.querySelector("#event h1"))`)
+	value[any](b, `document.querySelector("#detail").scrollTo(0, 150); document.querySelector("#compare").focus({preventScroll: true}); getSelection().selectAllChildren(document.querySelector("#event h1"))`)
 	const still = `[document.querySelector("#detail").scrollTop, document.querySelector("#request-part .fields-fold").open, document.querySelector("#facts").open,
 		document.querySelector("#request-part pre.json details details").open, document.activeElement.id, String(getSelection()), document.querySelector("#event").dataset.eventId].join(" ")`
 	before := value[string](b, still)

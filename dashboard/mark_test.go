@@ -16,10 +16,10 @@ func TestPinLabelAndNote(t *testing.T) {
 	r := newFixture(t)
 	r.online()
 	id, other := r.send(post("/marked", "{}")).String(), r.send(post("/other", "{}")).String()
-	contains(t, "unmarked", r.get("/events/"+id, 200), ">Pin</button>", "Label, note")
-	contains(t, "pinned", r.submit("/events/"+id+"/mark", url.Values{"pinned": {"on"}}, 200), "★ pinned", ">Unpin</button>")
+	contains(t, "unmarked", r.get("/events/"+id, 200), ">Pin</span>", "Label, note")
+	contains(t, "pinned", r.submit("/events/"+id+"/mark", url.Values{"pinned": {"on"}}, 200), `class="star on"`, ">Unpin</span>")
 	page := r.submit("/events/"+id+"/mark", url.Values{"label": {"bug <17>"}, "note": {"two\nlines"}}, 200)
-	contains(t, "labelled", page, "★ pinned", "bug &lt;17&gt;</a>", "two\nlines", "/aliases/hook?label=bug+%3C17%3E")
+	contains(t, "labelled", page, `class="star on"`, "bug &lt;17&gt;</a>", "two\nlines", "/aliases/hook?label=bug+%3C17%3E")
 	list := r.get("/aliases/hook", 200)
 	contains(t, "list", list, `aria-label="pinned">★`, `<span class="label">bug &lt;17&gt;</span>`, "?pinned=true")
 	for _, query := range []string{"pinned=true", "label=bug+%3C17%3E", "label=bug*", "find=pinned:true"} {
@@ -32,7 +32,7 @@ func TestPinLabelAndNote(t *testing.T) {
 	if part := r.do("POST", "/events/"+id+"/mark", url.Values{"pinned": {"off"}}, http.Header{"X-Regions": {"detail"}}, 200); !strings.Contains(part, "Not pinned any more") || strings.Contains(part, "<html") {
 		t.Errorf("partial answer: %q", part)
 	}
-	contains(t, "not pinned", r.get("/events/"+id, 200), ">Pin</button>", "two\nlines")
+	contains(t, "not pinned", r.get("/events/"+id, 200), ">Pin</span>", "two\nlines")
 }
 
 // TestDeleteAsksFirst: an event is deleted by a button on a page that says what goes.

@@ -71,11 +71,12 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	click("#mark summary")
 	do(b, chromedp.SendKeys(chromedp.CSS("#mark-label"), "bug-17\r"))
 	b.until(`document.querySelector(".marks .label")?.textContent === "bug-17"`)
+	click("[popovertarget=share-box]")
 	click("#share")
 	click("#create-share")
 	b.see("#share-url")
 	click("#rows > li:last-child a") // another event of the list
-	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_1")`)
+	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_1")`)
 
 	b.open("/aliases/hook")
 	click("#tick")
@@ -111,11 +112,11 @@ func TestBrowserTasksByKeys(t *testing.T) {
 	b.until(`document.querySelectorAll("#rows > li").length === 2`)
 	b.key("\x1b")
 	b.key("j")
-	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_2")`)
+	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_2")`)
 	b.key("]") // the next one, and back
-	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_1")`)
+	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_1")`)
 	b.key("[")
-	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_2")`)
+	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_2")`)
 	b.key("\x1b")
 	b.key("\r")
 	b.until(`document.activeElement.matches("#event h1")`)
@@ -142,7 +143,7 @@ func TestBrowserTasksByKeys(t *testing.T) {
 	b.open("/aliases/hook?type=invoice.*")
 	live()
 	b.key("j")
-	b.until(`document.querySelector("#request-part")?.textContent.includes("evt_2")`)
+	b.until(`(p => p?.jsonSource ?? p?.textContent)(document.querySelector("#request-part pre"))?.includes("evt_2")`)
 	b.key("d")
 	b.until(`document.querySelector("#diff")?.textContent.includes("data.object.amount") && location.pathname === "/diff"`)
 

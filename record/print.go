@@ -19,9 +19,9 @@ func DiffLines(d *Diff) string {
 	for _, h := range d.Headers {
 		note := ""
 		if h.Noise {
-			note = "  (says nothing: it differs in every message)"
+			note = "  (always differs)"
 			if strings.EqualFold(h.Name, "content-length") {
-				note = "  (it follows from the body)"
+				note = "  (follows from the body)"
 			}
 		}
 		if h.Left != nil {

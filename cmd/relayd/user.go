@@ -130,7 +130,7 @@ func (c *program) loginLinkCommand() *cobra.Command {
 
 func (c *program) inviteCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "invite NAME", Short: "print a one-time link by which a person joins, valid for 3 days", Args: cli.Takes("NAME", 1, 1),
+		Use: "invite NAME", Short: "print a one-time link that lets a person join, valid for 3 days", Args: cli.Takes("NAME", 1, 1),
 		Long: "Prints a one-time link, valid for 3 days. The account is made if there is none of that name.",
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {

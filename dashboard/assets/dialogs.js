@@ -24,11 +24,15 @@ function copyBody(button) {
 	else copyText(bodyText(button.closest(".body")));
 }
 document.addEventListener("click", e => {
-	const button = e.target.closest("[data-copy], [data-copy-from], [data-copy-table], [data-copy-body]");
+	const button = e.target.closest("[data-copy], [data-copy-from], [data-copy-table], [data-copy-body], [data-copy-of], [data-copy-link], [data-copy-text]");
 	const value = !button && getSelection().isCollapsed && e.target.closest(".pairs td code, .pairs th code");
 	if (value) copyText(value.closest("tr").querySelector("td code").textContent);
 	if (!button) return;
+	button.closest(".menu-box")?.hidePopover();
 	if ("copyBody" in button.dataset) copyBody(button);
+	else if (button.dataset.copyOf) { const body = $(`${button.dataset.copyOf} [data-copy-body]`); body ? copyBody(body) : announce("Not copied: there is no body.", true); }
+	else if (button.dataset.copyLink) copyText(new URL(button.dataset.copyLink, location).href);
+	else if (button.dataset.copyText) copyText(button.dataset.copyText);
 	else if (button.dataset.copy) copyText($(button.dataset.copy).textContent);
 	else if (button.dataset.copyTable) copyText(tableText($(button.dataset.copyTable)));
 	else copyFrom(button.dataset.copyFrom);

@@ -12,12 +12,20 @@ function showJSON(pre, text = pre.textContent) {
 		if (/^\s*[}\]]/.test(line) && open.length) ends.set(open.pop(), i);
 		if (/[{[]$/.test(line)) open.push(i);
 	});
-	pre.json = { lines, ends };
+	pre.json = { lines, ends, ...foldsOf(pre, lines, ends) };
 	build(pre, linesAtOnce);
+}
+// foldsOf tells which lines are folded at first: the envelope around the member that the sender tells about, and members that say the same in every event.
+function foldsOf(pre, lines, ends) {
+	const at = name => lines.findIndex((line, i) => ends.has(i) && line.startsWith(`  ${JSON.stringify(name)}: `));
+	const core = pre.dataset.core ? at(pre.dataset.core) : -1, last = lines.length - 1;
+	const groups = core < 0 ? [] : [[1, core], [ends.get(core) + 1, last]].filter(([from, to]) => to - from > 1);
+	return { groups: new Map(groups), shut: new Set((pre.dataset.folded ?? "").split(" ").filter(Boolean).map(at)) };
 }
 // build shows the lines anew. Print and the search of the browser see what is built: then all is, or of a very long text what says how much is left.
 const build = (pre, atOnce) => { Object.assign(pre.json, { atOnce, left: 2 * atOnce }); pre.replaceChildren(); addLines(pre, pre.json, 0, pre.json.lines.length); };
-const buildAll = () => { for (const pre of $$("pre.json")) if (pre.json?.atOnce === linesAtOnce) build(pre, 20000); };
+const opened = json => Object.assign(json, { groups: new Map(), shut: new Set() }); // nothing is folded
+const buildAll = () => { for (const pre of $$("pre.json")) if (pre.json?.atOnce === linesAtOnce) { opened(pre.json); build(pre, 20000); } };
 addEventListener("beforeprint", buildAll);
 addEventListener("keydown", e => { if ((e.ctrlKey || e.metaKey) && e.key === "f") buildAll(); });
 
@@ -41,6 +49,16 @@ function addLines(parent, json, from, to) {
 			const more = make("button", { textContent: `${(to - i).toLocaleString("en")} more lines`, onclick: () => { more.remove(); addLines(parent, json, i, to); } });
 			return parent.append(more);
 		}
+		const group = json.groups.get(i);
+		if (group > i && group <= to) {
+			const inner = make("div"), fold = make("details", { ontoggle: () => { if (fold.open && !inner.firstChild) { json.groups.delete(from); addLines(inner, json, first, group); } } }), first = i;
+			fold.append(make("summary", { className: "ln group", tabIndex: -1, textContent: "  " }), inner);
+			fold.firstChild.dataset.line = first;
+			fold.firstChild.dataset.hidden = ` ${group - first} lines of the envelope `;
+			parent.append(fold);
+			i = group - 1;
+			continue;
+		}
 		json.left--;
 		const end = json.ends.get(i);
 		if (end === undefined) {
@@ -51,7 +69,7 @@ function addLines(parent, json, from, to) {
 		const fold = make("details", { ontoggle: () => { if (fold.open) fill(); } });
 		fold.append(lineOf(json, i, "summary", end - i - 1), inner);
 		parent.append(fold);
-		if (json.left > 0) { fold.open = true; fill(); }
+		if (json.left > 0 && !json.shut.has(i)) { fold.open = true; fill(); }
 		parent.append(lineOf(json, end, "div"));
 		i = end;
 	}
@@ -63,18 +81,32 @@ function lineOf(json, i, name, hidden) {
 	const [, indent, key, colon, value, comma] = /^(\s*)("(?:[^"\\]|\\.)*")?(: )?(.*?)(,?)$/.exec(line);
 	const isName = key && colon;
 	el.dataset.line = i;
+	el.style.setProperty("--in", indent.length); // wrapped lines hang below their value
 	el.append(indent);
 	if (isName) addTone(el, "name", key);
 	el.append(isName ? colon : "");
 	const rest = isName ? value : (key ?? "") + (colon ?? "") + value;
 	if (/^[{}[\]]/.test(rest)) el.append(rest);
-	else addTone(el, rest.startsWith('"') ? "text" : "literal", rest);
+	else {
+		const time = timeOf(key, rest), tone = addTone(el, rest.startsWith('"') ? "text" : "literal", rest);
+		if (time) Object.assign(tone, { title: time, className: "literal time" });
+	}
 	el.append(comma);
 	if (hidden) el.dataset.hidden = ` ${hidden} lines `;
 	el.append("\n");
 	return el;
 }
-const addTone = (el, tone, text) => el.append(make("span", { className: tone, textContent: text }));
+function addTone(el, className, textContent) {
+	const tone = make("span", { className, textContent });
+	el.append(tone);
+	return tone;
+}
+// timeOf reads a number whose name says that it is a time: seconds or milliseconds since 1970.
+const timeName = /creat|updat|modif|time|date|start|end|expir|until|since|due|cancel|anchor|paid|(_at|At|^"(ts|iat|exp|nbf))"$/i;
+function timeOf(key, value) {
+	const n = /^(\d{10}|\d{13})$/.test(value) && timeName.test(key ?? "") ? Number(value) * (value.length === 10 ? 1000 : 1) : 0;
+	return n > 1e12 && n < 4.1e12 ? `${new Date(n).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "medium" })} (${new Date(n).toISOString().replace(".000", "")})` : "";
+}
 
 // jsonValue is the value at a line: the text of a string, or JSON.
 function jsonValue(json, i) {

@@ -62,7 +62,7 @@ const keys = {
 	f: () => $("#follow")?.click(),
 	d: compareWithNeighbour,
 	" ": () => $("input", focusedRow() ?? $("#main"))?.click(),
-	s: () => ($("#share") ?? $("#shares"))?.focus(),
+	s: () => { $("#share-box:not(:popover-open)")?.showPopover(); ($("#share") ?? $("#shares"))?.focus(); },
 	"/": () => $("#search")?.select(),
 	"?": () => $("#keys")?.showModal(),
 	Escape: () => { if (!cancelUndo()) (visibleRows().find(row => row.id === currentID())?.querySelector("a"))?.focus(); },

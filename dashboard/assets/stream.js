@@ -3,12 +3,15 @@
 let lastID = "", connection = "", source, connectedTo = "";
 
 // What was done is announced, and the page arranged, after each change of its regions.
-const latestAttempt = () => $$("#event [data-attempt]").sort((a, b) => a.dataset.attempt - b.dataset.attempt).slice(-1).map(a =>
-	`Attempt ${a.dataset.attempt}: ` + [...new Set([a.dataset.state, $(".pill", a)?.textContent, $(".place", a)?.textContent])].join(" ").trim()).join();
+const latestAttempt = () => $$("#event [data-attempt]").sort((a, b) => a.dataset.attempt - b.dataset.attempt).slice(-1).map(a => {
+	const { attempt, state } = a.dataset, text = sel => $(sel, a)?.textContent.trim() ?? "";
+	const says = state === "delivered" ? `${attempt > 1 ? "Replayed" : "Delivered"}: ${text(".pill")} in ${text(".took")}` : `Attempt ${attempt}: ${[...new Set([state, text(".pill"), text(".place")])].join(" ").trim()}`;
+	return `${attempt}|${says}`; // two replays that end alike are two
+}).join();
 let announced = ["", ""]; // event and its latest attempt
 function showChanges() {
 	const id = currentID(), attempt = latestAttempt();
-	if (id && id === announced[0] && attempt !== announced[1] && !attempt.includes(": delivering")) announce(attempt); // its start was announced by the answer to the form
+	if (id && id === announced[0] && attempt !== announced[1] && !attempt.includes(": delivering")) announce(attempt.split("|")[1]); // its start was announced by the answer to the form
 	announced = [id, attempt];
 	if ($("#detail")) $("#main").classList.toggle("overview", !id);
 	arrangeRows();

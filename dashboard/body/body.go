@@ -74,6 +74,8 @@ type View struct {
 	View         string
 	Text         string // of pretty, raw and hex
 	JSON         bool   // Text is indented JSON
+	Core         string // name of the member of JSON that is what a sender tells about; what is around it is folded
+	Folded       string // names of members of JSON that are folded, divided by spaces
 	Mark, Rest   string // the byte at which it is no JSON, and what follows
 	Fault        string // what is wrong there
 	Form         []Pair
@@ -118,7 +120,7 @@ func Show(s Source) View {
 
 // bodyStates say what is missing of a body.
 var bodyStates = map[string]string{
-	relay.BodyReceiving: "It is still coming in.",
+	relay.BodyReceiving: "It is still being received.",
 	relay.BodyAborted:   "The caller went away before its end.",
 	relay.BodyNotSent:   "It was not read: the answer came before it.",
 	relay.BodyOverLimit: "It was larger than what is kept; size and SHA-256 cover all of it.",
@@ -194,6 +196,9 @@ func (c *content) pretty(v *View) {
 		}
 	}
 	text, _ := c.Plain()
+	if c.Form == reading.JSON || c.Form == reading.JSONLines {
+		text = reading.Readable(text)
+	}
 	v.Text, v.JSON = Visible(text), c.Form == reading.JSON
 }
 

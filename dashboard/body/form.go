@@ -28,7 +28,7 @@ func pairsOf(fields []reading.Field) []Pair {
 		}
 		p := Pair{Name: record.SafeText(f.Name), JSON: f.JSON}
 		if f.JSON {
-			p.Value = Visible(reading.Indent([]byte(f.Value)))
+			p.Value = Visible(reading.Readable(reading.Indent([]byte(f.Value))))
 		} else {
 			p.Value = record.SafeText(f.Value)
 		}
@@ -53,6 +53,9 @@ func (c *content) partsOf() []partView {
 			v.Size = "at least " + v.Size
 		}
 		if text, ok := p.Plain(); ok {
+			if v.JSON {
+				text = reading.Readable(text)
+			}
 			v.Text = Visible(text)
 		} else {
 			v.Text = hexDump(p.Text[:min(len(p.Text), shownPartHex)])

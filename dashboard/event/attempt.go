@@ -59,7 +59,7 @@ func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *re
 	e.Attempts = read.list
 	left, right := read.left, read.right
 	all := allAttempts(q)
-	v.Strip = e.AttemptCount > 2 && !all
+	v.Strip, v.Opened = e.AttemptCount > 2 && !all, opened(q, read)
 	for i := range newest {
 		if a := &newest[i]; a.State == relay.StateQueued {
 			v.Queued = "Attempt " + strconv.Itoa(a.N) + " " + queueText(a, v.auto)
@@ -94,6 +94,14 @@ func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *re
 	name := "Attempt " + strconv.Itoa(was.N)
 	v.Diff = body.DiffOf(d, name+" and "+strconv.Itoa(is.N), [2]string{attemptTitle(e.Attempt(was.N)), attemptTitle(e.Attempt(is.N))})
 	return nil
+}
+
+// opened is the number of the attempt that a person has chosen; what it is compared with is the other one.
+func opened(q url.Values, read attemptsPage) int {
+	if n, err := strconv.Atoi(q.Get("attempt")); err == nil && n == read.left {
+		return n
+	}
+	return read.right
 }
 
 // linkAttempts sets the addresses of other pages of attempts. oldest is the number of the oldest
@@ -289,4 +297,16 @@ func changedLines(was, is []byte) []string {
 type phaseView struct {
 	Name      string
 	At, Taken float64
+}
+
+// shows reports whether a phase is large enough to be told beside the others; all are in the text of
+// the bar.
+func (p *phaseView) shows(t *record.Timing) bool { return p.Taken >= t.Total/20 && p.Taken > 0 }
+
+// waits is what an attempt without times has in their place.
+func (v *attemptView) waits() string {
+	if v.Queue != "" {
+		return "waits in the queue"
+	}
+	return ""
 }

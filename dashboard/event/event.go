@@ -42,6 +42,7 @@ type eventView struct {
 	Attempts     []attemptView
 	Longest      float64 // total time of one, in ms: bars side by side have one scale
 	Strip        bool    // not all of them are columns: there is a strip to choose from
+	Opened       int     // number of the attempt that a person has chosen, else the newest
 	AllAttempts  string  // address that shows each of them as a column
 	OlderReplays string  // address that has older replays beside the original, "" = there are none
 	NewerReplays string  // address that has the newest replays, "" = these are they
@@ -166,6 +167,9 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 		ID: "request", What: "Request body", Param: "body", Download: page.APIEventPath(e.ID.String(), "request.body"),
 	})
 	v.Request.Query = body.QueryPairs(e.Target)
+	if core := cores[e.Provider.Name]; core != (coreOf{}) {
+		v.Request.Body.Core, v.Request.Body.Folded = core.member, core.folded
+	}
 	if err := p.addAttempts(r, who, &v, e, most); err != nil {
 		return v, head, err
 	}
@@ -258,6 +262,7 @@ func (p pages) wholeText(w http.ResponseWriter, r *http.Request, who relay.Actor
 		return nil, relay.Errorf(relay.CodeConflict, "this body is too long to be shown, or not JSON to its end; the download has it")
 	}
 	out, _ := said.Plain()
+	out = reading.Readable(out)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	_, _ = io.WriteString(w, body.Visible(out))
 	return nil, nil

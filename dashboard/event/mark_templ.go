@@ -44,7 +44,7 @@ func markPanel(v eventView) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		if v.Mark.Pinned {
+		if v.Mark.Pinned && v.Shares.Owner != "" {
 			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 2, "<span>★ pinned</span> ")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
@@ -303,12 +303,12 @@ func pinButton(v eventView) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if v.Mark.Pinned {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<input type=\"hidden\" name=\"pinned\" value=\"off\"> <button type=\"submit\" class=\"quiet\" id=\"pin\" title=\"Retention may delete it again\">Unpin</button>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 26, "<input type=\"hidden\" name=\"pinned\" value=\"off\"> <button type=\"submit\" class=\"star on\" id=\"pin\" title=\"Pinned: retention keeps it\"><span class=\"unseen\">Unpin</span></button>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
 		} else {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "<input type=\"hidden\" name=\"pinned\" value=\"on\"> <button type=\"submit\" class=\"quiet\" id=\"pin\" title=\"Retention keeps a pinned event\">Pin</button>")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 27, "<input type=\"hidden\" name=\"pinned\" value=\"on\"> <button type=\"submit\" class=\"star\" id=\"pin\" title=\"Pin: retention keeps a pinned event\"><span class=\"unseen\">Pin</span></button>")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

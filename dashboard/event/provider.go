@@ -20,6 +20,18 @@ type providerView struct {
 	Same                        string // address of events that name the same delivery
 }
 
+// coreOf says where in the JSON of a sender what it tells about stands: in a member, around which is an
+// envelope, or beside members that say the same in every event.
+type coreOf struct{ member, folded string }
+
+var cores = map[string]coreOf{
+	"stripe": {member: "data"}, "slack": {member: "event"}, "paddle": {member: "data"}, "standard-webhooks": {member: "data"}, "svix": {member: "data"},
+	"cloudevents": {member: "data"}, "event-grid": {member: "data"}, "linear": {member: "data"}, "workos": {member: "data"}, "lemonsqueezy": {member: "data"},
+	"paypal": {member: "resource"}, "square": {member: "data"}, "intercom": {member: "data"}, "calendly": {member: "payload"}, "zoom": {member: "payload"},
+	"github": {folded: "repository organization sender installation enterprise"}, "gitlab": {folded: "project repository user"},
+	"gitea": {folded: "repository sender"}, "forgejo": {folded: "repository sender"}, "gogs": {folded: "repository sender"},
+}
+
 // providerOf says who sent it and what a replay now would mean to the check of its
 // signature.
 func providerOf(e *relay.Event, now time.Time) *providerView {

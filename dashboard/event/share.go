@@ -28,6 +28,14 @@ type sharesView struct {
 	NewAllowsView bool   // of that one
 }
 
+// shareButton names the button that opens the shares of an event.
+func shareButton(v sharesView) string {
+	if n := len(v.List); n > 0 {
+		return "Share (" + strconv.Itoa(n) + ")…"
+	}
+	return "Share…"
+}
+
 // shareText says what the holder of a share may do.
 func shareText(s relay.Share) string {
 	text := map[bool]string{true: "replay and view", false: "replay"}[s.View]

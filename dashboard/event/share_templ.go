@@ -39,7 +39,7 @@ func sharesPanel(v eventView) templ.Component {
 			templ_7745c5c3_Var1 = templ.NopComponent
 		}
 		ctx = templ.ClearChildren(ctx)
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section id=\"shares\" aria-labelledby=\"shares-title\"><h2 id=\"shares-title\">Share</h2>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 1, "<section id=\"shares\" aria-labelledby=\"shares-title\"><h2 id=\"shares-title\">Share this event</h2>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

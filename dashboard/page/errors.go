@@ -2,6 +2,7 @@ package page
 
 import (
 	"cmp"
+	"errors"
 	"math"
 	"net/http"
 	"net/url"
@@ -29,7 +30,11 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	if status == http.StatusServiceUnavailable && r.Method == http.MethodGet {
 		retry = LocalPath(url.QueryEscape(r.URL.RequestURI()))
 	}
-	body := errorPage(status, cmp.Or(statusTitles[status], "Something went wrong"), e.Detail, retry)
+	title := cmp.Or(statusTitles[status], "Something went wrong")
+	if t, is := errors.AsType[Titled](err); is {
+		title = t.Title
+	}
+	body := errorPage(status, title, e.Detail, retry)
 	switch {
 	case e.Code == relay.CodeLoginTooOld:
 		body = loginAgainPage(e.Detail, p.LoginCommand())
@@ -40,6 +45,18 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	}
 	return WithStatus{body, status}
 }
+
+// Titled is an error whose page has a title of its own.
+type Titled struct {
+	error
+	Title string
+}
+
+// WithTitle gives the page of an error a title.
+func WithTitle(title string, err error) error { return Titled{err, title} }
+
+// Unwrap returns the error.
+func (t Titled) Unwrap() error { return t.error }
 
 // WithStatus is a component that is sent with a status other than 200, such as a
 // form that is shown again with what was wrong.

@@ -349,7 +349,7 @@ func TunnelState(state string) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if state == "never" {
-			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "never connected")
+			templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 28, "not yet connected")
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}

@@ -83,7 +83,7 @@ func (p pages) logout(w http.ResponseWriter, r *http.Request) (templ.Component, 
 }
 
 func (p pages) loginLinkError() error {
-	return relay.Errorf(relay.CodeNotFound, "this login link was used, has expired, or does not exist; get a new one with: %s", p.LoginCommand())
+	return page.WithTitle(linkUsed, relay.Errorf(relay.CodeNotFound, "this login link was used, has expired, or does not exist; get a new one with: %s", p.LoginCommand()))
 }
 
 func (p pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, error) {
@@ -91,7 +91,10 @@ func (p pages) invite(_ http.ResponseWriter, r *http.Request) (templ.Component, 
 	return invitePage(p.Site.Base.Host, acc.Name, page.Form{Name: "invite"}), err
 }
 
-var errInviteNotFound = relay.Errorf(relay.CodeNotFound, "this invitation was used, has expired, or does not exist; ask an admin for a new one")
+// linkUsed is the title of the page about a link that was used, or never was.
+const linkUsed = "This link does not work"
+
+var errInviteNotFound = page.WithTitle(linkUsed, relay.Errorf(relay.CodeNotFound, "this invitation was used, has expired, or does not exist; ask an admin for a new one"))
 
 // useInvite registers the key and logs the browser in. A key that is refused leaves
 // the invitation as it was.

@@ -1,0 +1,63 @@
+package body
+
+import (
+	"bytes"
+	"strconv"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// Readable undoes the escapes of JSON that stand for characters which need none: \u00d7 becomes ×, and \/
+// becomes /. Values stay the same. What a reader could not see, such as a control character, and a
+// surrogate without its partner, stays escaped.
+func Readable(p []byte) []byte {
+	at := bytes.IndexByte(p, '\\')
+	if at < 0 {
+		return p
+	}
+	out := make([]byte, 0, len(p))
+	for at >= 0 && at+1 < len(p) {
+		out = append(out, p[:at]...)
+		r, size := plainEscape(p[at:])
+		if size > 0 {
+			out = utf8.AppendRune(out, r)
+		} else {
+			size = 2
+			out = append(out, p[at:at+2]...)
+		}
+		p = p[at+size:]
+		at = bytes.IndexByte(p, '\\')
+	}
+	return append(out, p...)
+}
+
+// plainEscape reads the escape that p begins with, if its character can stand without one.
+func plainEscape(p []byte) (r rune, size int) {
+	if p[1] == '/' {
+		return '/', 2
+	}
+	if r, size = unicodeEscape(p); size > 0 && utf16.IsSurrogate(r) {
+		low, more := unicodeEscape(p[size:])
+		if r = utf16.DecodeRune(r, low); more == 0 || r == utf8.RuneError {
+			return 0, 0
+		}
+		size += more
+	}
+	if size == 0 || r == '"' || r == '\\' || r == utf8.RuneError || !unicode.IsPrint(r) || unicode.Is(unicode.M, r) {
+		return 0, 0
+	}
+	return r, size
+}
+
+// unicodeEscape reads \u and four digits.
+func unicodeEscape(p []byte) (rune, int) {
+	if len(p) < 6 || p[0] != '\\' || p[1] != 'u' {
+		return 0, 0
+	}
+	n, err := strconv.ParseUint(string(p[2:6]), 16, 16)
+	if err != nil {
+		return 0, 0
+	}
+	return rune(n), 6
+}
