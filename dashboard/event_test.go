@@ -137,7 +137,7 @@ func TestReplayAndCompare(t *testing.T) {
 	contains(t, "after a replay", page, `data-attempt="2"`, "Attempt 2 (replay)", "user:alice", "</time> by user:alice", "500 → 200")
 	page = r.get("/events/"+id+"?diff=1,2", 200)
 	contains(t, "diff", page, "500 → 200", "1 header line changed", "1 field changed", "list[1]", `class="removed"`,
-		`<tr class="noise"><th scope="row"><code>Date</code>`, "<code>Tue</code>", "<code>X-A</code>", "What is faded differs between any two messages")
+		`<tr class="noise both"><th scope="row"><code>Date</code>`, "<code>Tue</code>", "<code>X-A</code>", "that always differ")
 	contains(t, "diff in the other order", r.get("/events/"+id+"?diff=2,1", 200), "500 → 200")
 	r.get("/events/"+id+"?diff=1,99", 200)
 

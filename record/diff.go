@@ -41,6 +41,8 @@ type Diff struct {
 	Headers   []HeaderChange `json:"headers" nullable:"false" doc:"changed lines only"`
 	Body      BodyDiff       `json:"body"`
 	LatencyMs *float64       `json:"latencyMs" doc:"how much later the right response came; null where not known"`
+
+	right []byte // body, where both are JSON
 }
 
 // StatusChange has the statuses of two responses, which may be equal.
@@ -176,6 +178,7 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 	}
 	defer done()
 	d.Body = compareBodies(was, is)
+	d.right = is.json
 	if was.body.Size == is.body.Size && was.body.SHA256 == is.body.SHA256 {
 		d.Body = BodyDiff{Kind: d.Body.Kind, Same: true, Changes: []BodyChange{}}
 	}
@@ -208,6 +211,7 @@ type diffSide struct {
 
 	label  reading.Label
 	stored []byte // as much of the body as is compared
+	json   []byte // body as JSON, nil = it is none
 }
 
 func newDiffSide(c Compared, part string) (*diffSide, error) {
@@ -373,6 +377,7 @@ func compareBodies(was, is *diffSide) BodyDiff {
 		}
 	}
 	a, b := jsonText(left), jsonText(right)
+	is.json = b
 	switch {
 	case a != nil && b != nil && (left.Form == right.Form):
 		d = compareJSON(a, b)

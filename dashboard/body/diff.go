@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"relay/record"
+	reading "relay/record/body"
 )
 
 // Bounds of a shown comparison.
@@ -18,8 +19,49 @@ type Diff struct {
 	Title   string
 	Columns [2]string
 	Changed []fieldChange // method and path, and header lines
+	Noise   []fieldChange // header lines that always differ
 	Fields  []fieldChange // of two JSON bodies
-	Noise   bool          // something is faded
+	Lines   []diffRow     // the right one of them, with its changes; nil = they have no place in it
+	Faded   bool          // some of the fields always differ
+}
+
+// diffRow is a line of a body with its mark, or stands for equal lines that are left out.
+type diffRow struct {
+	record.DiffLine
+	Skipped int
+}
+
+// sign is written before a line.
+func (r *diffRow) sign() string {
+	return map[string]string{"add": "+ ", "remove": "− ", "replace": "~ "}[r.Op]
+}
+
+// sameAround is how many equal lines are shown around changes.
+const sameAround = 3
+
+// rowsOf leaves out equal lines that are far from a change.
+func rowsOf(lines []record.DiffLine) (rows []diffRow) {
+	near := make([]bool, len(lines))
+	for i := range lines {
+		if lines[i].Op != "" {
+			for k := max(0, i-sameAround); k < min(len(lines), i+sameAround+1); k++ {
+				near[k] = true
+			}
+		}
+	}
+	for i := 0; i < len(lines); i++ {
+		end := i
+		for end < len(lines) && !near[end] {
+			end++
+		}
+		if end-i > 1 {
+			rows = append(rows, diffRow{Skipped: end - i})
+			i = end - 1
+			continue
+		}
+		rows = append(rows, diffRow{DiffLine: lines[i]})
+	}
+	return rows
 }
 
 // fieldChange is a header line or a JSON field that differs; "" = it is not there.
@@ -45,12 +87,16 @@ func DiffOf(d *record.Diff, title string, columns [2]string) *Diff {
 		if h.Right != nil {
 			c.Is = record.SafeTextMax(*h.Right, diffLine)
 		}
-		v.Changed, v.Noise = append(v.Changed, c), v.Noise || c.Noise
+		if c.Noise {
+			v.Noise = append(v.Noise, c)
+		} else {
+			v.Changed = append(v.Changed, c)
+		}
 	}
 	if d.Body.Kind == record.DiffJSON {
 		for i := range d.Body.Changes {
 			c := &d.Body.Changes[i]
-			was, is := string(c.Old), string(c.Value)
+			was, is := string(reading.Readable(c.Old)), string(reading.Readable(c.Value))
 			if c.Op == "move" && c.From != nil && c.Path != nil {
 				was, is = "at "+*c.From, "at "+*c.Path
 			}
@@ -58,7 +104,10 @@ func DiffOf(d *record.Diff, title string, columns [2]string) *Diff {
 				Name: record.SafeTextMax(cmp.Or(c.Field, "the whole body"), diffValue),
 				Was:  record.SafeTextMax(was, diffValue), Is: record.SafeTextMax(is, diffValue), Noise: c.Noise,
 			})
-			v.Noise = v.Noise || c.Noise
+			v.Faded = v.Faded || c.Noise
+		}
+		if lines, ok := d.Lines(); ok {
+			v.Lines = rowsOf(lines)
 		}
 	}
 	return v

@@ -1,0 +1,196 @@
+package record
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+	"strings"
+
+	reading "relay/record/body"
+)
+
+// DiffLine is a line of the right body, or one that only the left body has, with its mark.
+type DiffLine struct {
+	Op   string // add, remove, replace, move; "" = the same in both
+	Text string // of a replaced value the line without its value
+	Old  string // of a replaced value
+	New  string // of a replaced value, with what follows it
+}
+
+// shownLine bounds a line, in characters.
+const shownLine = 300
+
+// Bounds of a body whose changes are marked in it.
+const (
+	markedBytes = 64 << 10
+	markedLines = 600
+)
+
+// Lines writes the right body of a comparison of JSON, a line for each of its values, with the changes
+// marked where they are; all text is safe to print. ok is false where a change has no place in it, such
+// as an element that moved, where not all changes are listed, and for a long body.
+func (diff *Diff) Lines() (lines []DiffLine, ok bool) {
+	d := &diff.Body
+	if d.Kind != DiffJSON || d.Same || len(d.Changes) == 0 || d.Total > len(d.Changes) || len(diff.right) == 0 || len(diff.right) > markedBytes {
+		return nil, false
+	}
+	text := reading.Indent(diff.right)
+	if bytes.Count(text, []byte("\n")) > markedLines {
+		return nil, false
+	}
+	m := &lineMarker{changes: map[string]*BodyChange{}, removed: map[string][]*BodyChange{}}
+	for i := range d.Changes {
+		c := &d.Changes[i]
+		if c.Path == nil || *c.Path == "" || c.Op == "move" {
+			return nil, false
+		}
+		if c.Op == "remove" {
+			parent := (*c.Path)[:strings.LastIndexByte(*c.Path, '/')]
+			m.removed[parent] = append(m.removed[parent], c)
+		} else {
+			m.changes[*c.Path] = c
+		}
+	}
+	for line := range bytes.Lines(text) {
+		if !m.line(strings.TrimRight(string(line), "\r\n")) {
+			return nil, false
+		}
+	}
+	return m.lines, len(m.changes) == 0 && len(m.removed) == 0
+}
+
+// lineMarker marks the lines of indented JSON, which have a value each.
+type lineMarker struct {
+	changes map[string]*BodyChange   // by JSON pointer; those that are not found yet
+	removed map[string][]*BodyChange // by the pointer of what they were in
+	open    []openValue
+	added   int             // depth of the value that is new with all that is in it; 0 = none is
+	whole   strings.Builder // text of that value
+	want    []byte          // what it is, by its change
+	lines   []DiffLine
+}
+
+// openValue is an object or an array whose end has not come.
+type openValue struct {
+	pointer string
+	array   bool
+	next    int // index of the next element
+}
+
+// line adds one line, and reports whether its change fits it.
+func (m *lineMarker) line(text string) bool {
+	bare := strings.TrimLeft(text, " ")
+	if bare == "" {
+		return true
+	}
+	if bare[0] == '}' || bare[0] == ']' {
+		return m.end(text)
+	}
+	pointer, value := m.place(bare)
+	op := ""
+	c := m.changes[pointer]
+	delete(m.changes, pointer)
+	opens := strings.HasSuffix(value, "{") || strings.HasSuffix(value, "[")
+	switch {
+	case m.added > 0:
+		op = "add"
+	case c == nil:
+	case c.Op == "add":
+		op = "add"
+		if m.want = c.Value; opens {
+			m.added = len(m.open) + 1
+			m.whole.Reset()
+		} else if !m.isWanted(value) {
+			return false
+		}
+	case opens || !bytes.Equal(bytes.TrimSuffix([]byte(value), []byte(",")), c.Value):
+		return false // a value of another kind, or at another place
+	default:
+		m.lines = append(m.lines, DiffLine{Op: "replace", Text: readable(text[:len(text)-len(value)]), Old: readable(string(c.Old)), New: readable(value)})
+		return true
+	}
+	m.lines = append(m.lines, DiffLine{Op: op, Text: readable(text)})
+	if m.added == len(m.open)+1 {
+		m.whole.WriteString(value)
+	} else if m.added > 0 {
+		m.whole.WriteString(bare)
+	}
+	if opens {
+		m.open = append(m.open, openValue{pointer: pointer, array: value[len(value)-1] == '['})
+		return true
+	}
+	return m.rest(pointer, len(text)-len(bare)+2)
+}
+
+// place is where the value of a line is, and the value as it stands in it.
+func (m *lineMarker) place(bare string) (pointer, value string) {
+	if len(m.open) == 0 {
+		return "", bare
+	}
+	in := &m.open[len(m.open)-1]
+	if in.array {
+		in.next++
+		return in.pointer + "/" + strconv.Itoa(in.next-1), bare
+	}
+	s := scanner{p: []byte(bare)}
+	name, _ := s.text()
+	value = strings.TrimPrefix(bare[len(name):], ": ")
+	if len(name) < 2 {
+		return in.pointer + "/", value
+	}
+	return in.pointer + "/" + escapePointer.Replace(jsonString(name)), value
+}
+
+// end adds the end of an object or array, and before it what only the left one had.
+func (m *lineMarker) end(text string) bool {
+	if len(m.open) == 0 {
+		return false
+	}
+	in := m.open[len(m.open)-1]
+	if !m.rest(in.pointer, len(text)-len(strings.TrimLeft(text, " "))+2) {
+		return false
+	}
+	m.open = m.open[:len(m.open)-1]
+	op := ""
+	if m.added > 0 {
+		op = "add"
+	}
+	if m.added > 0 {
+		m.whole.WriteString(strings.TrimLeft(text, " "))
+	}
+	if m.added == len(m.open)+1 {
+		if m.added = 0; !m.isWanted(m.whole.String()) {
+			return false
+		}
+	}
+	m.lines = append(m.lines, DiffLine{Op: op, Text: readable(text)})
+	return true
+}
+
+// isWanted reports whether a value is the one of the change: the places of elements are those at the time
+// of their change, not always those in the end.
+func (m *lineMarker) isWanted(text string) bool {
+	var b bytes.Buffer
+	return json.Compact(&b, []byte(strings.TrimSuffix(text, ","))) == nil && bytes.Equal(b.Bytes(), m.want)
+}
+
+// rest adds what only the left object or array had.
+func (m *lineMarker) rest(pointer string, indent int) bool {
+	for _, c := range m.removed[pointer] {
+		name := (*c.Path)[len(pointer)+1:]
+		text := strings.Repeat(" ", indent)
+		if in := len(m.open); in == 0 || !m.open[in-1].array {
+			text += `"` + unescapePointer.Replace(name) + `": `
+		}
+		m.lines = append(m.lines, DiffLine{Op: "remove", Text: readable(text + string(c.Old))})
+	}
+	delete(m.removed, pointer)
+	return true
+}
+
+var unescapePointer = strings.NewReplacer("~1", "/", "~0", "~")
+
+// readable is JSON as people read it, on one line that is safe to print.
+func readable(text string) string {
+	return SafeTextMax(string(reading.Readable([]byte(text))), shownLine)
+}
