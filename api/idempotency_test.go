@@ -1,7 +1,9 @@
 package api_test
 
 import (
+	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -48,6 +50,39 @@ func TestIdempotency(t *testing.T) {
 	once("slow", target).code(409, "conflict")
 	close(finish)
 	(<-done).want(200)
+}
+
+// TestIdempotencyOfACallerWhoLeaves: the replay runs on, and the same key gives its answer later.
+func TestIdempotencyOfACallerWhoLeaves(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	target := "/api/v1/events/" + h.event("shop", nil).String() + "/replay"
+	running, finish := make(chan struct{}), make(chan struct{})
+	h.deliver.replay = func(who relay.Actor, id relay.ID, _ time.Duration) (*relay.Event, int, error) {
+		close(running)
+		<-finish
+		e, err := h.store.Event(t.Context(), who, id, 0)
+		return e, 1, err
+	}
+	ask := func(ctx context.Context) *http.Request {
+		r := h.request("POST", h.asAlice, target, "").WithContext(ctx)
+		r.Header.Set("Idempotency-Key", "left")
+		return r
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		h.do(ask(ctx))
+	}()
+	<-running
+	leave()
+	close(finish)
+	<-done
+	h.do(ask(t.Context())).want(200)
+	if n := h.deliver.calls(); n != 1 {
+		t.Errorf("%d replays", n)
+	}
 }
 
 // TestIdempotencyOfLargeAnswers: a day of them must not fill the disk, so the record is

@@ -108,13 +108,16 @@ func TestKeyTypesOfTheKnownEntriesAreAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := newFakeRelay(t, newSigner(t), second)
+	first := newSigner(t)
+	d := newFakeRelay(t, first, second)
 	addr := d.listen()
-	dialer, _ := newDialer(t, addr)
-	lines := "# a comment\n" + addr + " ssh-unheard-of AAAA\n" + knownhosts.Line([]string{addr}, second.PublicKey())
-	keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), lines)
-	if err := dialOnce(t, dialer); err != nil {
-		t.Error(err)
+	for _, known := range []ssh.Signer{first, second} { // whichever would come first by itself
+		dialer, _ := newDialer(t, addr)
+		lines := "# a comment\n" + addr + " ssh-unheard-of AAAA\n" + knownhosts.Line([]string{addr}, known.PublicKey())
+		keep(t, filepath.Join(dialer.Home, ".ssh", "known_hosts"), lines)
+		if err := dialOnce(t, dialer); err != nil {
+			t.Errorf("%s: %v", known.PublicKey().Type(), err)
+		}
 	}
 }
 

@@ -147,6 +147,20 @@ func TestTooLargeByLength(t *testing.T) {
 	}, func(b *fixture) { b.opt.MaxBody = 1000 })
 }
 
+func TestLargestBody(t *testing.T) {
+	body := strings.Repeat("x", 1000)
+	for name, raw := range map[string]string{
+		"length":  "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1000\r\n\r\n" + body,
+		"chunked": "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + body + "\r\n0\r\n\r\n",
+	} {
+		run(t, always(body, ok), func(b *fixture) {
+			_, c := b.send(raw)
+			b.want(name, c.answer(), ok)
+			b.want("state", b.event().State, relay.StateDelivered)
+		}, func(b *fixture) { b.opt.MaxBody = 1000 })
+	}
+}
+
 func TestTooLargeAsItComes(t *testing.T) {
 	run(t, func(l *local) { l.ended() }, func(b *fixture) {
 		c, done := b.begin("POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3e8\r\n" + strings.Repeat("x", 1000))

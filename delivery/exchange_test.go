@@ -125,15 +125,20 @@ func TestInterimPassesAtOnce(t *testing.T) {
 }
 
 func TestTooManyInterim(t *testing.T) {
-	run(t, func(l *local) {
-		l.until("hello")
-		for range 17 {
-			l.Write("HTTP/1.1 102 Processing\r\n\r\n")
-		}
-	}, func(b *fixture) {
-		out, _ := b.send(post)
-		b.want("code", code(out), relay.CodeLocalMalformed)
-	})
+	const interim = "HTTP/1.1 102 Processing\r\n\r\n"
+	for n, want := range map[int]string{16: "", 17: relay.CodeLocalMalformed} {
+		run(t, func(l *local) {
+			l.until("hello")
+			for range n {
+				l.Write(interim)
+			}
+			l.Write(ok)
+		}, func(b *fixture) {
+			out, c := b.send(post)
+			b.want(fmt.Sprint("code with ", n), code(out), want)
+			b.want(fmt.Sprint("passed with ", n), strings.Count(c.answer(), interim), 16)
+		})
+	}
 }
 
 func TestUntilClose(t *testing.T) {

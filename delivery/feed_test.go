@@ -25,6 +25,25 @@ func names(items []relay.FeedItem) string {
 	return strings.Join(out, " ")
 }
 
+// A token of one alias sees what happens to that alias, not to the others of its account.
+func TestFeedOfATokenOfOneAlias(t *testing.T) {
+	run(t, always("hello", ok), func(b *fixture) {
+		own, _ := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 7}, 0, "")
+		of8, err := b.d.Subscribe(context.Background(), relay.Actor{Account: 1, Kind: relay.ActorToken, Alias: 8}, 0, "")
+		b.want("error", err, nil)
+		b.send(post)
+		b.hold.Stale()
+		items, err := own.Next(context.Background())
+		b.want("its own alias", words(len(items) > 0, err), words(true, nil))
+		short, cancel := timeout(time.Second)
+		items, err = of8.Next(short)
+		cancel()
+		b.want("another alias", words(names(items), err), words("", context.DeadlineExceeded))
+	}, func(b *fixture) {
+		b.s.aliases[8] = &relay.Alias{ID: 8, Name: "other", Owner: 1, Settings: relay.DefaultSettings()}
+	})
+}
+
 func TestFeed(t *testing.T) {
 	run(t, always("hello", ok), func(b *fixture) {
 		ctx := context.Background()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"relay"
 	"relay/grant"
@@ -45,6 +46,41 @@ func (r *recorder) CreateShare(context.Context, relay.Actor, relay.ID, relay.Sha
 
 func (r *recorder) CreateToken(_ context.Context, _ relay.Actor, t relay.Token) (relay.Token, string, error) {
 	return t, "", r.note("create")
+}
+
+func (r *recorder) CreateInvite(context.Context, relay.Actor, string, time.Duration) (string, error) {
+	return "", r.note("create")
+}
+
+// TestCreationsAreLimited: whatever is made is counted first, and is not made beyond the limit.
+func TestCreationsAreLimited(t *testing.T) {
+	t.Parallel()
+	for name, create := range map[string]func(g grant.Grants) error{
+		"share": func(g grant.Grants) error {
+			_, _, err := g.CreateShare(t.Context(), relay.Actor{}, grant.ShareRequest{View: true})
+			return err
+		},
+		"token": func(g grant.Grants) error {
+			_, _, err := g.CreateToken(t.Context(), relay.Actor{}, grant.TokenRequest{})
+			return err
+		},
+		"invite": func(g grant.Grants) error {
+			_, _, err := g.CreateInvite(t.Context(), relay.Actor{}, "bob")
+			return err
+		},
+	} {
+		for _, failAt := range []string{"", "limit"} {
+			r := &recorder{failAt: failAt}
+			err := create(grant.Grants{Accounts: r, Limits: r, Events: blockedEvents{}})
+			want := []string{"limit", "create"}
+			if failAt != "" {
+				want = want[:1]
+			}
+			if !slices.Equal(r.asked, want) || (err != nil) != (failAt != "") {
+				t.Errorf("%s, failing at %q: %v, %v", name, failAt, r.asked, err)
+			}
+		}
+	}
 }
 
 // TestReplaySharedKeepsItsOrder: a replay by a share is counted, then uses the share, then is made; a use without a replay is given

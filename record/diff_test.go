@@ -408,3 +408,29 @@ func TestDiffOfHostileBodies(t *testing.T) {
 		}
 	}
 }
+
+// TestDiffListsFiveHundredChanges: as many are listed and no more, and only then the text says that some are left out.
+func TestDiffListsFiveHundredChanges(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{499, 500, 501} {
+		var left, right []string
+		for i := range n {
+			left, right = append(left, fmt.Sprintf("%d", i)), append(right, fmt.Sprintf("%d", i+10_000))
+		}
+		members := func(list []string) string {
+			var out []string
+			for i, v := range list {
+				out = append(out, fmt.Sprintf(`"m%d":%s`, i, v))
+			}
+			return "{" + strings.Join(out, ",") + "}"
+		}
+		d := diffOf(t, [2]string{isJSON, members(left)}, [2]string{isJSON, members(right)})
+		if len(d.Body.Changes) != min(n, 500) || d.Body.Total != n {
+			t.Errorf("%d changed fields: %d are listed of %d", n, len(d.Body.Changes), d.Body.Total)
+		}
+		d = diffOf(t, [2]string{isText, strings.Join(left, "\n")}, [2]string{isText, "x\n" + strings.Join(left, "\n") + strings.Repeat("\ny", n-1)})
+		if cut := strings.Contains(d.Body.Note, "only the first 500"); cut != (n > 500) || d.Body.Total != n {
+			t.Errorf("%d changed lines of %d: %q", d.Body.Total, n, d.Body.Note)
+		}
+	}
+}

@@ -249,6 +249,19 @@ func TestRequestLimits(t *testing.T) {
 	}
 }
 
+// All that follows the last chunk counts as trailers, the empty line at the end too.
+func TestTrailersAtTheirLimit(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]string{64 << 10: "ok", 64<<10 + 1: relay.CodeRequestMalformed} {
+		trailers := "X: " + strings.Repeat("a", size-len("X: \r\n\r\n")) + "\r\n\r\n"
+		for _, step := range []int{1, 7, 1 << 20} {
+			if _, err := readRequest([]byte(chunked("0\r\n"+trailers)), step, wire.Limits{}); code(err) != want {
+				t.Errorf("%d bytes in steps of %d: got %v, want %s", size, step, err, want)
+			}
+		}
+	}
+}
+
 func TestRefusedEarly(t *testing.T) {
 	t.Parallel()
 	long := "GET / HTTP/1.1\r\nHost: a\r\n" + strings.Repeat("X-Many: 0123456789\r\n", 1000)

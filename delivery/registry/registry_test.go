@@ -97,7 +97,7 @@ func TestOutdatedAliasDoesNotTakeTheLabel(t *testing.T) {
 	}
 }
 
-// What the store said of a tunnel before this node changed it undoes nothing.
+// What the store said of a tunnel before this node changed it, or before the change was stored, undoes nothing.
 func TestOutdatedRecordOfATunnel(t *testing.T) {
 	r := New(Options{
 		NewDispatcher: func(*Alias) Dispatcher { return nil }, Store: thisNode{},
@@ -107,6 +107,8 @@ func TestOutdatedRecordOfATunnel(t *testing.T) {
 	before := st.tunnelVersion
 	st.tunnelVersion++
 	r.applyTunnel(st, before, &relay.TunnelRecord{Alias: 1, Node: "other", State: relay.TunnelOnline}, time.Time{})
+	r.tunnels.write(relay.TunnelWrite{TunnelRecord: relay.TunnelRecord{Alias: 1}})
+	r.applyTunnel(st, st.tunnelVersion, &relay.TunnelRecord{Alias: 1, Node: "other", State: relay.TunnelOnline}, time.Time{})
 	if st.tunnel() != nil {
 		t.Error("the alias has the tunnel of the other node")
 	}
