@@ -31,12 +31,16 @@ func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 		t.Fatal(err)
 	}
 	who := relay.Actor{Account: acc.ID, AccountName: "alice", Name: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}
-	for _, alias := range []string{"first", "second"} {
+	for _, alias := range []string{"first", "second", "third"} {
 		if _, err := s.CreateAlias(ctx, who, alias, ""); err != nil {
 			t.Fatal(err)
 		}
 	}
 	key, err := s.AddKey(ctx, who, "alice", "", publicKey(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := s.AddSecret(ctx, who, "third", relay.SenderSecret{Provider: "github"}, relay.NewSecretText("of-a-sender"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +54,12 @@ func TestLastingChangesNeedAFreshLogin(t *testing.T) {
 			return err
 		},
 		"TransferAlias": func(who relay.Actor) error { _, err := s.TransferAlias(ctx, who, "first", "bob"); return err },
-		"RemoveAlias":   func(who relay.Actor) error { return s.RemoveAlias(ctx, who, "second") },
+		"AddSecret": func(who relay.Actor) error {
+			_, err := s.AddSecret(ctx, who, "third", relay.SenderSecret{Provider: "github"}, relay.NewSecretText("of-another-sender"))
+			return err
+		},
+		"RemoveSecret": func(who relay.Actor) error { return s.RemoveSecret(ctx, who, "third", secret.ID) },
+		"RemoveAlias":  func(who relay.Actor) error { return s.RemoveAlias(ctx, who, "second") },
 	}
 	for name, call := range calls {
 		who.LoggedInAt = now.Add(-15*time.Minute - time.Second)
