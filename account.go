@@ -79,12 +79,17 @@ const (
 	ScopeAliasesRead
 	ScopeAliasesWrite
 	ScopeAccount
+	ScopeEventsSend // stored tokens have these bits: a new scope comes last
 	AllScopes Scope = 1<<iota - 1
 )
 
-var scopeNames = []string{
-	"events:read", "events:replay", "events:write", "events:share",
-	"aliases:read", "aliases:write", "account",
+var scopeNames = []struct {
+	scope Scope
+	name  string
+}{
+	{ScopeEventsRead, "events:read"}, {ScopeEventsReplay, "events:replay"}, {ScopeEventsSend, "events:send"},
+	{ScopeEventsWrite, "events:write"}, {ScopeEventsShare, "events:share"},
+	{ScopeAliasesRead, "aliases:read"}, {ScopeAliasesWrite, "aliases:write"}, {ScopeAccount, "account"},
 }
 
 // Has reports whether every scope of want is in s.
@@ -93,9 +98,9 @@ func (s Scope) Has(want Scope) bool { return s&want == want }
 // Names lists the scopes in their fixed order.
 func (s Scope) Names() []string {
 	names := []string{}
-	for i, n := range scopeNames {
-		if s&(1<<i) != 0 {
-			names = append(names, n)
+	for _, known := range scopeNames {
+		if s.Has(known.scope) {
+			names = append(names, known.name)
 		}
 	}
 	return names
@@ -106,13 +111,13 @@ func ParseScopes(names []string) (Scope, error) {
 	var s Scope
 next:
 	for _, n := range names {
-		for i, known := range scopeNames {
-			if n == known {
-				s |= 1 << i
+		for _, known := range scopeNames {
+			if n == known.name {
+				s |= known.scope
 				continue next
 			}
 		}
-		return 0, Errorf(CodeValidationFailed, "unknown scope %q; scopes are %s", n, strings.Join(scopeNames, " "))
+		return 0, Errorf(CodeValidationFailed, "unknown scope %q; scopes are %s", n, strings.Join(AllScopes.Names(), " "))
 	}
 	if len(names) == 0 {
 		s = AllScopes

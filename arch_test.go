@@ -70,7 +70,7 @@ var allowedImports = map[string][]string{
 	"relay/relaytest":         {},
 	"relay/bench":             {},
 	"relay/migrations":        {},
-	"relay/api":               {"relay", "relay/wire", "relay/signature", "relay/record", "relay/record/body", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant", "relay/cli", "relay/mcp"},
+	"relay/api":               {"relay", "relay/compose", "relay/wire", "relay/signature", "relay/record", "relay/record/body", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant", "relay/cli", "relay/mcp"},
 	"relay/dashboard":         {"relay/dashboard/page", "relay/dashboard/alias", "relay/dashboard/event", "relay/dashboard/people"},
 	"relay/dashboard/page":    {"relay", "relay/record", "relay/budget", "relay/cookie", "relay/sockets", "relay/grant"},
 	"relay/dashboard/alias":   {"relay", "relay/record", "relay/record/body", "relay/dashboard/page", "relay/dashboard/body"},

@@ -67,6 +67,7 @@ type Event struct {
 	Cause          string // what an error answer of the last attempt that ended says, as record.Cause reads it; lists have it, and the live feed
 	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or what it did instead, as record.RefusedBy names it
 	Mark           Mark
+	Sent           *Sent // nil = a caller sent it
 
 	Request        Message
 	ForwardedLines []byte // Forwarded header lines computed at capture; they are sent before the empty line that ends the head
@@ -146,6 +147,33 @@ func (e *Event) Attempt(n int) *Attempt {
 type Mark struct {
 	Pinned      bool
 	Label, Note string
+}
+
+// Origins of an event: a caller sent it to its alias, or it was made and sent here.
+const (
+	OriginCaller = "caller"
+	OriginSend   = "send"
+)
+
+// Sent says of a new event who made and sent it here.
+type Sent struct {
+	Actor    string   `json:"actor"`
+	MadeFrom string   `json:"madeFrom,omitempty"` // id of the event that it was made from
+	Changes  []string `json:"changes,omitempty"`  // what differs from that
+	SignedBy string   `json:"signedBy,omitempty"` // id of the secret of the alias, or SignedByClient
+}
+
+// SignedByClient as the SignedBy of a Sent means that its request came with the signature.
+const SignedByClient = "client"
+
+// Outgoing is a request that becomes a new event of an alias.
+type Outgoing struct {
+	Alias          *Alias
+	Request        Message // whole, with all of its body
+	ForwardedLines []byte  // as in Event
+	From           netip.AddrPort
+	TLS            bool
+	Sent           Sent
 }
 
 // SavedSearch is a search of an alias that an account keeps by a name.
@@ -238,6 +266,7 @@ type Filter struct {
 	Replayed *bool  // whether there is an attempt besides the original
 	Pinned   *bool
 	Label    string // as Type
+	Origin   string // OriginCaller or OriginSend
 	JSON     []FieldFilter
 	Since    time.Time    // first arrival, inclusive
 	Until    time.Time    // first arrival, exclusive

@@ -90,6 +90,9 @@ type Deliverer interface {
 	// Replay asks for a new attempt and waits up to wait for its end; n is its number. e is the
 	// event as it is then, with this attempt alone and without bodies.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
+	// Send stores a new event, sends it through the tunnel of its alias and waits up to wait for the
+	// end. It is never queued and never sent twice. e is as for Replay, with its only attempt.
+	Send(ctx context.Context, who Actor, out Outgoing, wait time.Duration) (e *Event, err error)
 	// Release lets the inbound events go that were queued while offline.
 	Release(ctx context.Context, who Actor, alias string) (int, error)
 	// Cancel cancels what waits of an event; conflict when nothing does.

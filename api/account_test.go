@@ -101,7 +101,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("listed %s", list.body)
 	}
 	full := decoded[record.Token](h.post(h.asAlice, "/api/v1/tokens", `{}`).want(201))
-	if len(full.Scopes) != 7 || full.ExpiresAt != nil {
+	if len(full.Scopes) != 8 || full.ExpiresAt != nil {
 		t.Errorf("without scopes: %+v", full)
 	}
 	narrow := h.token("alice", relay.Token{Scopes: relay.ScopeAccount | relay.ScopeEventsRead, ExpiresAt: time.Now().Add(time.Hour)})

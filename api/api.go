@@ -18,6 +18,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/compose"
 )
 
 // Prefix is the path below which version 1 lives.
@@ -39,9 +40,11 @@ type Options struct {
 	Accounts Accounts
 	Nodes    Nodes
 	Site     relay.Site
-	Log      *slog.Logger // nil = nothing is logged
-	Version  string       // of the program, named as the maker of exported files
-	Limits   *Limits      // shared with the dashboard and the SSH server
+	Log      *slog.Logger       // nil = nothing is logged
+	Version  string             // of the program, named as the maker of exported files
+	Limits   *Limits            // shared with the dashboard and the SSH server
+	Sending  compose.Limits     // of a new event, as the listener for aliases has them
+	Secrets  relay.SecretOpener // for signatures of new events
 	// Budget has the bytes of answers while they are built, and while nobody takes them; nil = they
 	// have no bound.
 	Budget *budget.Budget
@@ -87,6 +90,7 @@ func New(o Options) http.Handler {
 	s.addRawRoutes()
 	s.addSignatureRoutes()
 	s.addReplayRoutes()
+	s.addSendRoutes()
 	s.addShareRoutes()
 	s.addStreamRoute()
 	s.addExportRoute()

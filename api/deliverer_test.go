@@ -18,6 +18,7 @@ type fakeDeliverer struct {
 	release func(who relay.Actor, alias string) (int, error)
 	cancel  func(who relay.Actor, id relay.ID) error
 	state   relay.TunnelState
+	send    func(who relay.Actor, out relay.Outgoing) (*relay.Event, error)
 	feed    *fakeFeed
 }
 
@@ -27,6 +28,14 @@ func (f *fakeDeliverer) Replay(_ context.Context, who relay.Actor, id relay.ID, 
 	run := f.replay
 	f.mu.Unlock()
 	return run(who, id, wait)
+}
+
+func (f *fakeDeliverer) Send(_ context.Context, who relay.Actor, out relay.Outgoing, _ time.Duration) (*relay.Event, error) {
+	f.mu.Lock()
+	f.replays++
+	run := f.send
+	f.mu.Unlock()
+	return run(who, out)
 }
 
 func (f *fakeDeliverer) calls() int {

@@ -28,6 +28,7 @@ type listInput struct {
 	Pinned   string   `query:"pinned" doc:"true: the event is pinned; false: it is not"`
 	Label    string   `query:"label" doc:"label that a person gave the event; a * at its end stands for any rest"`
 	Replayed string   `query:"replayed" doc:"true: there is an attempt besides the original; false: there is none"`
+	Origin   string   `query:"origin" doc:"caller: it came from outside; send: it was made and sent here"`
 	JSON     []string `query:"json,explode" doc:"field of the request body (JSON, JSON lines, a form or multipart) and its value, such as data.object.id=pi_1; if repeated, all must hold"`
 	Since    string   `query:"since" doc:"first arrival, this moment included: RFC 3339, or a duration before now such as 24h"`
 	Until    string   `query:"until" doc:"first arrival, this moment not included; written like since"`

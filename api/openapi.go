@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -89,10 +90,27 @@ func (s *server) addOpenAPIRoute() {
 			schema.AdditionalProperties = nil // answers gain keys, requests must not have unknown ones
 		}
 		allowNull(schema, t)
+		allowAbsent(schema, t)
 	}
 	var err error
 	if s.openapi, err = json.MarshalIndent(doc, "", " "); err != nil {
 		panic("api: the OpenAPI document cannot be written: " + err.Error())
+	}
+}
+
+// allowAbsent says of the fields of embedded pointers that they may be absent.
+func allowAbsent(schema *huma.Schema, t reflect.Type) {
+	if t == nil || t.Kind() != reflect.Struct {
+		return
+	}
+	for _, f := range reflect.VisibleFields(t) {
+		if !f.Anonymous || f.Type.Kind() != reflect.Pointer {
+			continue
+		}
+		for _, inner := range reflect.VisibleFields(f.Type.Elem()) {
+			name, _, _ := strings.Cut(inner.Tag.Get("json"), ",")
+			schema.Required = slices.DeleteFunc(schema.Required, func(required string) bool { return required == name })
+		}
 	}
 }
 

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -39,10 +40,10 @@ func (s *server) addReplayRoutes() {
 		answers: map[string]*huma.Response{"202": answer("How many were released", "application/json", s.schema(record.Released{}))},
 	}.on("POST /aliases/{alias}/replay-queued", "replay-queued", "Release the inbound events that were queued while offline; a request body is ignored", 409),
 		func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
-			return s.runIdempotent(w, r, c, func(ctx context.Context) (int, any, error) {
+			return s.runIdempotent(w, r, c, idempotent{run: func(ctx context.Context) (int, any, error) {
 				n, err := s.Deliver.Release(ctx, c.who, c.alias.Name)
 				return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, err
-			}, nil)
+			}})
 		})
 	s.registerRaw(route{
 		tag: "shares", public: true, resolve: s.sharedEvent, query: []*huma.Param{wait}, answers: results(record.SharedReplay{}),
@@ -58,7 +59,7 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 		return refused
 	}
 	c.waited = true
-	return s.runIdempotent(w, r, c, func(ctx context.Context) (int, any, error) {
+	return s.runIdempotent(w, r, c, idempotent{run: func(ctx context.Context) (int, any, error) {
 		e, n, err := s.replayAs(ctx, c.who, c.event.ID, wait)
 		if err != nil {
 			return 0, nil, err
@@ -70,10 +71,10 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 			rec = record.Of(told, s.Site, time.Now())
 		}
 		return status, rec, nil
-	}, func(ctx context.Context) (any, error) {
+	}, again: func(ctx context.Context, _ []byte) (any, error) {
 		e, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
 		return s.eventRecord(c, e, err)
-	})
+	}})
 }
 
 func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
@@ -99,7 +100,19 @@ var errCredentialEnded = relay.Errorf(relay.CodeUnauthorized, "this credential e
 
 // replayAs replays an event and waits for the end of the attempt, as long as the actor's
 // credential is valid. The attempt itself continues without it.
-func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
+func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (e *relay.Event, n int, err error) {
+	err = s.whileValid(ctx, who, func(ctx context.Context) (err error) {
+		e, n, err = s.Deliver.Replay(ctx, who, id, wait)
+		return err
+	})
+	if err != nil {
+		e = nil
+	}
+	return e, n, err
+}
+
+// whileValid calls run, whose context ends with the actor's credential.
+func (s *server) whileValid(ctx context.Context, who relay.Actor, run func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watch sync.WaitGroup
 	watch.Go(func() {
@@ -120,14 +133,14 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 		cancel(nil)
 		watch.Wait()
 	}()
-	e, n, err := s.Deliver.Replay(ctx, who, id, wait)
+	err := run(ctx)
 	switch {
 	case context.Cause(ctx) != errCredentialEnded:
-		return e, n, err
+		return err
 	case who.Kind == relay.ActorShare: // the same answer as to a call after the end
-		return nil, n, relay.ErrNotFound
+		return relay.ErrNotFound
 	}
-	return nil, n, errCredentialEnded
+	return errCredentialEnded
 }
 
 // withoutBodies returns a copy of an event without bodies.
@@ -169,11 +182,21 @@ const (
 	maxStoredAnswer   = 64 << 10
 )
 
+// idempotent is a call that an Idempotency-Key lets happen once.
+type idempotent struct {
+	target string                      // "" = method and path
+	check  func(context.Context) error // refuses a call before it is counted; nil = nothing does
+	run    func(context.Context) (int, any, error)
+	// again rebuilds an answer that was too large to be stored, from what reference gave instead; nil
+	// where answers are always small. reference may be nil.
+	again     func(ctx context.Context, stored []byte) (any, error)
+	reference func() []byte
+}
+
 // runIdempotent counts the call against the replay limit and runs it. With an
 // Idempotency-Key, a call that was answered before gets the stored answer and is not run
-// again. again rebuilds an answer that was too large to be stored; nil where answers are
-// always small.
-func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *requestInfo, run func(context.Context) (int, any, error), again func(context.Context) (any, error)) error {
+// again.
+func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *requestInfo, call idempotent) error {
 	key := r.Header.Get("Idempotency-Key")
 	if len(key) > maxIdempotencyKey || !utf8.ValidString(key) || len(r.Header["Idempotency-Key"]) > 1 {
 		return invalid("header.Idempotency-Key", "expected one line of at most 255 bytes of UTF-8", nil)
@@ -182,22 +205,22 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	var answer []byte
 	var err error
 	if key != "" {
-		status, answer, err = s.Accounts.BeginIdempotent(r.Context(), c.who, key, r.Method+" "+r.URL.Path)
+		status, answer, err = s.Accounts.BeginIdempotent(r.Context(), c.who, key, cmp.Or(call.target, r.Method+" "+r.URL.Path))
 	}
 	switch {
 	case err != nil:
 		return err
-	case status != 0 && len(answer) == 0 && again != nil:
-		v, err := again(r.Context())
+	case status != 0 && call.again != nil && !bytes.HasPrefix(answer, []byte("{")): // it was too large
+		v, err := call.again(r.Context(), answer)
 		if err != nil {
 			return err
 		}
 		return writeJSON(w, status, v)
 	case status != 0: // it was answered before
 	case key == "":
-		status, answer, err = s.runCounted(r.Context(), c, run)
+		status, answer, err = s.runCounted(r.Context(), c, call)
 	default:
-		status, answer, err = s.runOnce(r, c, key, run, again == nil)
+		status, answer, err = s.runOnce(r, c, key, call)
 	}
 	switch {
 	case err != nil:
@@ -212,26 +235,33 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 // runOnce is runCounted for a key that was begun, and stores the answer, if it is small or all
 // are. Failures are not stored, so that a retry can succeed; nor does the key stay reserved
 // after a panic.
-func (s *server) runOnce(r *http.Request, c *requestInfo, key string, run func(context.Context) (int, any, error), all bool) (status int, answer []byte, err error) {
+func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
 	// The caller may disconnect before the end; the result must be stored all the same.
 	ctx := context.WithoutCancel(r.Context())
 	defer func() {
 		stored := answer
-		if !all && len(stored) > maxStoredAnswer {
-			stored = nil
+		if call.again != nil && (len(stored) > maxStoredAnswer || c.large != nil) {
+			if stored = nil; call.reference != nil {
+				stored = call.reference()
+			}
 		}
 		err = cmp.Or(err, s.Accounts.EndIdempotent(ctx, c.who, key, status, stored))
 	}()
-	return s.runCounted(ctx, c, run)
+	return s.runCounted(ctx, c, call)
 }
 
 // runCounted counts the call and returns its answer; none with an error. A record that is too
 // large to be stored is left in c.large.
-func (s *server) runCounted(ctx context.Context, c *requestInfo, run func(context.Context) (int, any, error)) (status int, answer []byte, err error) {
+func (s *server) runCounted(ctx context.Context, c *requestInfo, call idempotent) (status int, answer []byte, err error) {
+	if call.check != nil {
+		if err := call.check(ctx); err != nil {
+			return 0, nil, err
+		}
+	}
 	if err := s.Limits.Replay(c.who); err != nil {
 		return 0, nil, err
 	}
-	status, v, err := run(ctx)
+	status, v, err := call.run(ctx)
 	if rec, ok := v.(*record.Event); ok && rec.Weight() > maxStoredAnswer {
 		c.large = rec
 	} else if err == nil {

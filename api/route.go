@@ -45,6 +45,7 @@ type route struct {
 
 	// Of raw routes only; typed ones have it from their types.
 	query   []*huma.Param
+	request map[string]*huma.MediaType
 	answers map[string]*huma.Response
 }
 
@@ -131,6 +132,9 @@ func (s *server) registerRaw(rt route, fn func(http.ResponseWriter, *http.Reques
 	op := s.operation(&rt)
 	for status, answer := range rt.answers {
 		op.Responses[status] = answer
+	}
+	if rt.request != nil {
+		op.RequestBody = &huma.RequestBody{Required: true, Content: rt.request}
 	}
 	s.huma.OpenAPI().AddOperation(op)
 	s.mux.HandleFunc(rt.pattern(), s.withChecks(&rt, func(w http.ResponseWriter, r *http.Request) {

@@ -3,6 +3,7 @@ package compose
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	"relay/record"
 	"relay/record/body"
 )
 
@@ -28,6 +30,7 @@ type Edit struct {
 // Bounds of an edit.
 const (
 	maxHeaders = 200
+	maxName    = 256 // bytes of the name of a header line or the path of a member, which the record lists
 	maxSet     = 50
 	maxJSON    = 4 << 20 // bytes of a body in which members are set
 )
@@ -90,7 +93,7 @@ func (e *Edit) check() error {
 	for i, h := range e.Header {
 		at := fmt.Sprintf("body.headers[%d]", i)
 		switch {
-		case !isToken(h.Name):
+		case !isToken(h.Name) || len(h.Name) > maxName:
 			return invalid(at, "expected the name of a header line")
 		case framing(h.Name):
 			return invalid(at, framed)
@@ -105,7 +108,7 @@ func (e *Edit) check() error {
 	}
 	for i, name := range e.Remove {
 		switch at := fmt.Sprintf("body.removeHeaders[%d]", i); {
-		case !isToken(name):
+		case !isToken(name) || len(name) > maxName:
 			return invalid(at, "expected the name of a header line")
 		case framing(name):
 			return invalid(at, framed)
@@ -146,6 +149,9 @@ func (r *Request) set(members map[string]json.RawMessage) error {
 	changes := []string{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		path, err := parsePath(name)
+		if len(name) > maxName {
+			err = fmt.Errorf("the path is longer than %d bytes", maxName)
+		}
 		if err == nil {
 			doc, err = setMember(doc, path, members[name])
 		}
@@ -179,9 +185,9 @@ func parsePath(name string) ([]string, error) {
 		}
 		return steps, nil
 	}
-	steps := strings.Split(name, ".")
-	if slices.Contains(steps, "") {
-		return nil, fmt.Errorf("expected names with dots between them, or a JSON pointer")
+	steps, ok := record.SplitPath(name)
+	if !ok {
+		return nil, errors.New("expected a path such as data.object.status, or a JSON pointer")
 	}
 	return steps, nil
 }

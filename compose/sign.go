@@ -23,6 +23,12 @@ func (r *Request) Sender() *signature.Sender {
 	return signature.Find(p.Name, r.signed(""))
 }
 
+// SenderNamed returns the sender of a name, nil if there is none. Of several rows it is the one whose
+// signature the request has.
+func (r *Request) SenderNamed(name string) *signature.Sender {
+	return signature.Find(name, r.signed(""))
+}
+
 // HasSignature reports whether the request has a signature of a known sender.
 func (r *Request) HasSignature() bool {
 	p := r.Sender()

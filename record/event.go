@@ -44,6 +44,16 @@ type Summary struct {
 	Pinned        bool         `json:"pinned" doc:"retention keeps the event"`
 	Label         *string      `json:"label"`
 	Note          *string      `json:"note"`
+	Origin        string       `json:"origin" enum:"caller,send" doc:"send: somebody made and sent it here, and the record says who, from what, and what was changed"`
+	*Sent
+}
+
+// Sent says who made and sent an event. It is part of the record of those events alone.
+type Sent struct {
+	Actor    string   `json:"actor" doc:"who sent it, as user:NAME, token:NAME or ssh:NAME; only where origin is send, as the next three"`
+	MadeFrom *string  `json:"madeFrom" doc:"id of the event that it was made from, or null"`
+	Changes  []string `json:"changes" nullable:"false" doc:"what differs from that: method, path, header:NAME, body, or body: with a JSON pointer"`
+	SignedBy *string  `json:"signedBy" doc:"id of the secret of the alias that signed it; client: it came signed; null: nobody"`
 }
 
 // Event is the whole record of an event. Response and Timing are those of the last
@@ -133,6 +143,11 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		Pinned:        e.Mark.Pinned,
 		Label:         textOf(e.Mark.Label),
 		Note:          textOf(e.Mark.Note),
+		Origin:        relay.OriginCaller,
+	}
+	if s := e.Sent; s != nil {
+		out.Origin = relay.OriginSend
+		out.Sent = &Sent{Actor: s.Actor, MadeFrom: textOf(s.MadeFrom), Changes: ListOf(s.Changes).Data, SignedBy: textOf(s.SignedBy)}
 	}
 	if e.LastReceivedAt.IsZero() {
 		out.ReceivedAt = Time{e.ReceivedAt}

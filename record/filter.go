@@ -52,6 +52,7 @@ var filters = []FilterName{
 	{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Replayed }},
 	{Name: "pinned", Doc: "true: the event is pinned; false: it is not", Values: []string{"true", "false"}, Strict: true, Example: "pinned:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Pinned }},
 	{Name: "label", Doc: "label that a person gave the event; a * at its end stands for any rest", Example: "label:bug-17", field: func(f *relay.Filter) any { return &f.Label }},
+	{Name: "origin", Doc: "caller: it came from outside; send: it was made and sent here", Values: []string{relay.OriginCaller, relay.OriginSend}, Strict: true, Example: "origin:send", field: func(f *relay.Filter) any { return &f.Origin }},
 	{Name: "json", Doc: "field of the request body (JSON, JSON lines, a form or multipart) and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1", field: func(f *relay.Filter) any { return &f.JSON }},
 	{Name: "since", Doc: "first arrival, this moment included: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", Example: "since:24h", field: func(f *relay.Filter) any { return &f.Since }},
 	{Name: "until", Doc: "first arrival, this moment not included: a time or a duration before now", Example: "until:1h", field: func(f *relay.Filter) any { return &f.Until }},
@@ -341,6 +342,9 @@ func setTime(to *time.Time, name, value string) error {
 
 // pathStep is one step of a path with the dot that follows it: a name, [0] or ["a.b"].
 var pathStep = regexp.MustCompile(`(?s)^(?:\[("(?:[^"\\]|\\.)*")\]|\[([^\]]+)\]|([^.\[]+))\.?`)
+
+// SplitPath splits a path as the filter json has it into its steps; ok is false if it is none.
+func SplitPath(path string) (steps []string, ok bool) { return splitPath(path) }
 
 // splitPath splits data.items[0]["a.b"] into its steps; a $ before the first dot or bracket
 // stands for the whole body and is left out. In $ref it is a part of the name.

@@ -159,6 +159,9 @@ func EventText(e *Event) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s  %s  %s\n", SafeText(e.ID), SafeText(e.State), SafeText(e.URL))
 	fmt.Fprintf(&b, "received %s from %s, %d bytes\n", ZonedTime(e.Arrived()), SafeText(e.RemoteAddr), e.PayloadSize)
+	if e.Sent != nil {
+		b.WriteString(SentText(e.Sent) + "\n")
+	}
 	if mark := MarkText(&e.Summary); mark != "" {
 		b.WriteString(mark + "\n")
 	}
@@ -201,6 +204,25 @@ func AttemptText(a *Attempt) string {
 		writeMessage(&b, "< ", r.Headers, r.Body)
 	}
 	return b.String()
+}
+
+// SentText says by whom and from what an event was made, and what was changed. It is safe to print.
+func SentText(s *Sent) string {
+	_, name, named := strings.Cut(s.Actor, ":")
+	if !named {
+		name = s.Actor
+	}
+	text := "sent by " + SafeText(name)
+	if s.MadeFrom != nil {
+		text += ", made from " + SafeText(*s.MadeFrom)
+	}
+	if len(s.Changes) > 0 {
+		text += ", changed: " + SafeTextMax(strings.Join(s.Changes, ", "), 1000)
+	}
+	if s.SignedBy != nil {
+		text += ", signed by " + SafeText(*s.SignedBy)
+	}
+	return text
 }
 
 // MarkText returns what people noted about an event, "" where they noted nothing.

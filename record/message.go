@@ -91,6 +91,9 @@ type Message struct {
 	Body     *Body    `json:"body" nullable:"false"`
 }
 
+// RequestOf gives the outward form of a request.
+func RequestOf(m *relay.Message) *Message { return messageOf(m) }
+
 // Response is what a local server answered.
 type Response struct {
 	HTTPVersion string    `json:"httpVersion"`

@@ -85,6 +85,11 @@ func jsonSize(s string) (n int64) {
 // Weight is about how many bytes an event has as JSON.
 func (e *Event) Weight() int64 {
 	n := int64(4<<10) + jsonSize(e.Path) + jsonSize(e.URL)
+	if e.Sent != nil {
+		for _, change := range e.Changes {
+			n += jsonSize(change)
+		}
+	}
 	if e.Request != nil {
 		n += weightOf(e.Request.Headers, e.Request.Trailers, e.Request.Body)
 	}

@@ -25,6 +25,7 @@ import (
 	"relay/admission"
 	"relay/api"
 	"relay/budget"
+	"relay/compose"
 	"relay/dashboard"
 	"relay/delivery"
 	"relay/server"
@@ -225,6 +226,7 @@ func (a *app) wire() error {
 	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
 		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: version, Budget: budget, MCP: c.MCP,
+		Secrets: a.store, Sending: compose.Limits{Head: int(c.MaxHead), Target: int(c.MaxTarget), Body: c.MaxBody},
 	})
 	if err := a.wireSSH(budget, registry, apiHandler); err != nil {
 		return err

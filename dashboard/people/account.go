@@ -74,6 +74,7 @@ type scopeView struct{ Name, What string }
 var scopeViews = []scopeView{
 	{"events:read", "list and read events, follow the stream"},
 	{"events:replay", "replay, release queued events, cancel"},
+	{"events:send", "make new events and send them"},
 	{"events:write", "delete events"},
 	{"events:share", "create and revoke share links"},
 	{"aliases:read", "list aliases and their settings"},

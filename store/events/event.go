@@ -3,6 +3,7 @@ package events
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net/http"
 	"slices"
 	"strings"
@@ -23,7 +24,7 @@ const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
 	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL,
-	e.attempts, e.blocker, e.host_refused_by, e.req_size, al.name AS alias`
+	e.attempts, e.blocker, e.host_refused_by, e.req_size, e.sent, al.name AS alias`
 
 // markedColumns are listColumns with what a person noted about the event. They need marksJoin.
 const (
@@ -38,7 +39,7 @@ func eventFields(e *relay.Event) []any {
 		&e.ID, &e.AliasID, (*db.Time)(&e.ReceivedAt), (*db.Time)(&e.LastReceivedAt), (*db.AddrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
 		&p.Name, &p.EventType, &p.DeliveryID, (*db.Time)(&p.SignedAt), db.Period(&p.Tolerance),
 		db.Code(&e.State, States), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, db.Period(&e.Latency), &e.HasLatency, &e.AttemptCount,
-		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, &e.Alias,
+		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, sentColumn(&e.Sent), &e.Alias,
 	}
 }
 
@@ -139,6 +140,33 @@ func Refusal(e *relay.Event, a *relay.Attempt) string {
 		return record.RedirectedToSelf
 	}
 	return ""
+}
+
+// SetSent says who made and sent a new event. It runs after the insert: few events are sent, so the
+// insert has no parameter for it.
+var SetSent = db.NewStatement(`uuid text`, `WITH v (vid, vsent) AS (%s) UPDATE events SET sent = v.vsent FROM v WHERE id = v.vid {id}`)
+
+// SentText is how a Sent is stored.
+func SentText(s *relay.Sent) string {
+	text, _ := json.Marshal(s) // texts alone, which JSON takes all
+	return string(text)
+}
+
+// sentColumn reads a Sent; an empty text is none.
+func sentColumn(to **relay.Sent) db.Column {
+	return func(stored any) {
+		var text []byte
+		switch v := stored.(type) {
+		case string:
+			text = []byte(v)
+		case []byte:
+			text = v
+		}
+		if *to = nil; len(text) > 0 {
+			*to = new(relay.Sent)
+			_ = json.Unmarshal(text, *to) // a text of a later relayd says at least that there is one
+		}
+	}
 }
 
 // Event reads one event that the actor may see, with its request, its first attempt and the

@@ -209,6 +209,9 @@ func (l *listing) filter(f relay.Filter) error {
 	if f.Replayed != nil {
 		l.and(`(e.attempts > 1) = (1 = ?)`, db.BoolToInt(*f.Replayed))
 	}
+	if f.Origin != "" {
+		l.and(`(e.sent <> '') = (1 = ?)`, db.BoolToInt(f.Origin == relay.OriginSend))
+	}
 	l.filterMarks(f)
 	// Ids carry their time, which is at or after the arrival: after a clock was set back, as long
 	// as idLead after it. The columns decide.

@@ -40,9 +40,9 @@ type Step struct {
 const stepOverhead = 512
 
 // stepFormat is the first byte of a step in the spool, stepWithGone that of one that has the
-// field CallerGone of its attempts: only steps where it is set, so that an earlier relayd can
-// read the others.
-const stepFormat, stepWithGone = 1, 2
+// field CallerGone of its attempts, stepWithSent of one that has Sent of its event too: only
+// steps where they are set, so that an earlier relayd can read the others.
+const stepFormat, stepWithGone, stepWithSent = 1, 2, 3
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
@@ -53,6 +53,7 @@ type coder struct {
 	b       []byte // written, or still to be read
 	reading bool
 	gone    bool // attempts have the field CallerGone
+	sent    bool // the event has the field Sent
 	err     error
 }
 
@@ -60,21 +61,25 @@ type coder struct {
 func appendStep(out []byte, st *Step) []byte {
 	gone := st.Attempt != nil && st.Attempt.CallerGone || st.Event != nil &&
 		slices.ContainsFunc(st.Event.Attempts, func(a relay.Attempt) bool { return a.CallerGone })
+	sent := st.Event != nil && st.Event.Sent != nil
 	format := byte(stepFormat)
-	if gone {
+	switch {
+	case sent:
+		format = stepWithSent
+	case gone:
 		format = stepWithGone
 	}
-	c := coder{b: append(out, format), gone: gone}
+	c := coder{b: append(out, format), gone: format >= stepWithGone, sent: sent}
 	c.step(st)
 	return c.b
 }
 
 // parseStep decodes the output of appendStep; nothing may follow it.
 func parseStep(b []byte) (*Step, error) {
-	if len(b) == 0 || b[0] != stepFormat && b[0] != stepWithGone {
+	if len(b) == 0 || b[0] < stepFormat || b[0] > stepWithSent {
 		return nil, errStepDamaged
 	}
-	c, st := coder{b: b[1:], reading: true, gone: b[0] == stepWithGone}, &Step{}
+	c, st := coder{b: b[1:], reading: true, gone: b[0] >= stepWithGone, sent: b[0] == stepWithSent}, &Step{}
 	c.step(st)
 	if c.err == nil && len(c.b) > 0 {
 		c.err = errStepDamaged
@@ -237,6 +242,12 @@ func (c *coder) event(e *relay.Event) {
 	c.message(&e.Request)
 	c.fields(&e.ForwardedLines)
 	list(c, &e.Attempts, c.attempt)
+	if c.sent {
+		optional(c, &e.Sent, func(s *relay.Sent) {
+			c.fields(&s.Actor, &s.MadeFrom, &s.SignedBy)
+			list(c, &s.Changes, func(text *string) { c.fields(text) })
+		})
+	}
 }
 
 func (c *coder) attempt(a *relay.Attempt) {

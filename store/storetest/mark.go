@@ -16,6 +16,7 @@ func testMarks(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	b.must(b.AddMember(t.Context(), b.bob, "other", "alice"))
 	t.Run("filters", func(t *testing.T) { b.with(t).markFilters() })
+	t.Run("sent", func(t *testing.T) { b.with(t).sent() })
 	t.Run("rights", func(t *testing.T) { b.with(t).markRights() })
 	t.Run("bounds", func(t *testing.T) { b.with(t).markBounds() })
 	t.Run("searches", func(t *testing.T) { b.with(t).savedSearches() })

@@ -36,6 +36,8 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	rich.Host, rich.Method, rich.ReceivedAt = strange, strange, rich.ReceivedAt.Add(123)
 	rich.Attempts[0].ReceivedAt = rich.ReceivedAt
 	rich.ForwardedLines = []byte("X-Forwarded-For: 203.0.113.9\r\n")
+	sent := plain(relay.StateDelivering, "/sent")
+	sent.Sent = &relay.Sent{Actor: "user:alice", MadeFrom: rich.ID.String(), Changes: []string{"path", "body:/a\u0000"}, SignedBy: relay.SignedByClient}
 	half := plain(relay.StateDelivering, "/half")
 	half.Request.Body.State = relay.BodyReceiving
 	large := ended(1, relay.StateDelivered, 200, "x")
@@ -62,6 +64,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		"failed":          {plain(relay.StateDelivering, "/failed"), fault, "", true},
 		"interrupted":     {plain(relay.StateDelivering, "/interrupted"), timeless, "", true},
 		"upgraded":        {plain(relay.StateDelivering, "/upgraded"), upgraded, "", true},
+		"sent":            {sent, ended(1, relay.StateDelivered, 200, "x"), "", true},
 		"incomplete":      {half, ended(1, relay.StateFailed, 0, ""), relay.StateIncomplete, true},
 		"large head":      {plain(relay.StateDelivering, "/large"), large, "", false},
 		"caller gone":     {plain(relay.StateDelivering, "/gone"), gone, "", true},

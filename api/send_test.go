@@ -1,0 +1,237 @@
+package api_test
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/api"
+	"relay/compose"
+	"relay/record"
+	"relay/signature"
+)
+
+// oneSecret has a secret of Stripe that may sign.
+type oneSecret struct{ sealed bool }
+
+func (oneSecret) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) { return nil, nil }
+
+func (o oneSecret) SigningSecret(_ context.Context, _ relay.Actor, _ int64, provider, _, id string) (relay.OpenSecret, error) {
+	switch {
+	case o.sealed:
+		return relay.OpenSecret{}, relay.Errorf(relay.CodeSecretUnavailable, "sealed")
+	case provider != "stripe" || id != "" && id != "sec_1":
+		return relay.OpenSecret{}, relay.Errorf(relay.CodeNoSigningSecret, "none")
+	}
+	return relay.OpenSecret{SenderSecret: relay.SenderSecret{ID: "sec_1"}, Value: relay.NewSecretText("whsec_test")}, nil
+}
+
+// sender is a fixture whose sends are stored as delivered; sent are their bytes.
+type sender struct {
+	*fixture
+	sent []string
+}
+
+func newSender(t *testing.T, changes ...func(*api.Options)) *sender {
+	h := &sender{}
+	h.fixture = newFixture(t, append([]func(*api.Options){func(o *api.Options) {
+		o.Secrets, o.Sending = oneSecret{}, compose.Limits{Head: 4000, Target: 1000, Body: 500_000}
+	}}, changes...)...)
+	h.deliver.state = relay.TunnelOnline
+	h.deliver.send = func(who relay.Actor, out relay.Outgoing) (*relay.Event, error) {
+		r := compose.From(&out.Request, out.Request.Body.Data)
+		h.sent = append(h.sent, string(r.Wire()))
+		id := h.event(out.Alias.Name, func(e *relay.Event) {
+			e.Request, e.Sent = out.Request, &out.Sent
+		})
+		e, err := h.store.Request(t.Context(), who, id, 0)
+		if err == nil {
+			e.Attempts, err = h.store.Attempts(t.Context(), who, id, relay.AttemptPage{Limit: 1})
+		}
+		return e, err
+	}
+	return h
+}
+
+// stripe is a signed event of an hour ago.
+func (h *sender) stripe() (id relay.ID, raw string) {
+	body := `{"id":"evt_1","type":"invoice.paid", "data":{"object":{"status":"open","n":1.0}}}`
+	head := fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: shop.localhost\r\nStripe-Signature: t=1700000000,v1=00\r\nX-Odd:\tkept \r\nContent-Length: %d\r\nContent-Type: application/json\r\n\r\n", len(body))
+	return h.event("shop", func(e *relay.Event) { e.Request, e.Target = message(head, body), []byte("/hook") }), head + body
+}
+
+const sendTarget = "/api/v1/aliases/shop/send"
+
+func TestSendFromAnEvent(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	id, raw := h.stripe()
+	e := decoded[record.Event](h.post(h.asAlice, sendTarget, `{"from":"`+id.String()+`","headers":[["X-New","1"]],"set":{"data.object.status":"paid"},"body":null}`).want(200))
+	want := strings.Replace(raw, `"open"`, `"paid"`, 1)
+	want = strings.Replace(want, "application/json\r\n", "application/json\r\nX-New: 1\r\n", 1)
+	if h.sent[0] != want {
+		t.Errorf("sent\n%q, want\n%q", h.sent[0], want)
+	}
+	if e.Origin != relay.OriginSend || e.Sent == nil || e.Actor != "token:alice-ci" || e.MadeFrom == nil || *e.MadeFrom != id.String() || e.SignedBy != nil ||
+		!slices.Equal(e.Changes, []string{"body:/data/object/status", "header:x-new"}) || e.ID == id.String() {
+		t.Errorf("%+v %+v", e.Summary, e.Sent)
+	}
+	// Freshly signed, it verifies now.
+	e = decoded[record.Event](h.post(h.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"}`).want(200))
+	if !slices.Equal(e.Changes, []string{"header:stripe-signature"}) || e.SignedBy == nil || *e.SignedBy != "sec_1" {
+		t.Errorf("%+v", e.Sent)
+	}
+	r, err := compose.Parse([]byte(h.sent[1]))
+	must(t, err)
+	request := &signature.Request{Method: "POST", Body: r.Body, Line: r.Line}
+	if v := signature.Explain(signature.Find("stripe", nil), []signature.Secret{{Value: "whsec_test"}}, nil, request, time.Now()).Verdict; v.Verdict != signature.Valid {
+		t.Errorf("%+v", v)
+	}
+	if list := decoded[record.Page](h.get(h.asAlice, "/api/v1/events?alias=shop&origin=send").want(200)); len(list.Data) != 2 || list.Data[0].Sent == nil {
+		t.Errorf("%d events with origin send", len(list.Data))
+	}
+	original := h.get(h.asAlice, "/api/v1/events/"+id.String()+"/request.raw").want(200).body
+	if original != raw {
+		t.Errorf("the original became %q", original)
+	}
+	if e := decoded[record.Event](h.get(h.asAlice, "/api/v1/events/"+id.String()).want(200)); e.Origin != relay.OriginCaller || e.Sent != nil || strings.Contains(h.get(h.asAlice, "/api/v1/events/"+id.String()).body, `"madeFrom"`) {
+		t.Errorf("%+v", e.Summary)
+	}
+}
+
+func TestSendFromNothingAndDryRun(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	h.deliver.state = relay.TunnelOffline
+	call := `{"method":"POST","path":"/a?b","body":{"encoding":"utf8","data":"{\"n\":1}"}`
+	p := decoded[struct {
+		Request record.Message
+		Raw     string
+		Changes []string
+	}](h.post(h.asAlice, sendTarget, call+`,"dryRun":true}`).want(200))
+	raw, _ := base64.StdEncoding.DecodeString(p.Raw)
+	want := "POST /a?b HTTP/1.1\r\nHost: shop.localhost:8080\r\nContent-Type: application/json\r\nContent-Length: 7\r\n\r\n{\"n\":1}"
+	if string(raw) != want || p.Request.Body.Size != 7 || len(h.sent) > 0 {
+		t.Errorf("%q", raw)
+	}
+	h.post(h.asAlice, sendTarget, call+`}`).code(409, "alias-offline")
+	h.deliver.state = relay.TunnelOnline
+	e := decoded[record.Event](h.post(h.asAlice, sendTarget, call+`}`).want(200))
+	if h.sent[0] != want || e.MadeFrom != nil || len(e.Changes) != 0 || e.Changes == nil {
+		t.Errorf("%q, %+v", h.sent[0], e.Sent)
+	}
+}
+
+func TestSendExactBytes(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	id, old := h.stripe()
+	exact := func(query, raw string) *answer {
+		r := h.request("POST", h.asAlice, sendTarget+query, raw)
+		r.Header.Set("Content-Type", "message/http")
+		return h.do(r)
+	}
+	raw := strings.Replace(old, "v1=00", "v1=11", 1)
+	e := decoded[record.Event](exact("?from="+id.String(), raw).want(200))
+	if h.sent[0] != raw || e.SignedBy == nil || *e.SignedBy != relay.SignedByClient || !slices.Equal(e.Changes, []string{"header:stripe-signature"}) {
+		t.Errorf("%q, %+v", h.sent[0], e.Sent)
+	}
+	if e = decoded[record.Event](exact("?sign=stripe&wait=5s", raw).want(200)); *e.SignedBy != "sec_1" || e.MadeFrom != nil {
+		t.Errorf("%+v", e.Sent)
+	}
+	exact("", raw+"x").code(422, "validation-failed")
+	exact("", "GET / HTTP/1.1\r\n\r\n").code(422, "validation-failed")
+	exact("?sign=nobody", raw).code(422, "validation-failed")
+	exact("?from=evt_1", raw).code(404, "not-found")
+	exact("", raw+strings.Repeat("x", 1<<20)).code(413, "body-too-large")
+}
+
+func TestSendRefuses(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	id, _ := h.stripe()
+	foreign := h.event("other", nil)
+	from := `{"from":"` + id.String() + `"`
+	for _, c := range []struct {
+		body, code, field string
+		status            int
+	}{
+		{`{`, "bad-request", "", 400},
+		{`{}`, "validation-failed", "body", 422},
+		{from + `,"sample":"github/push"}`, "validation-failed", "body", 422},
+		{from + `,"x":1}`, "validation-failed", "body.x", 422},
+		{from + `,"headers":[["A"]]}`, "validation-failed", "body.headers[0]", 422},
+		{from + `,"headers":[["A","b\n"]]}`, "validation-failed", "body.headers[0]", 422},
+		{from + `,"headers":[["Content-Length","1"]]}`, "validation-failed", "body.headers[0]", 422},
+		{from + `,"headers":{"A":"b"}}`, "validation-failed", "body.headers", 422},
+		{from + `,"removeHeaders":["Host"]}`, "validation-failed", "body.headers", 422},
+		{from + `,"path":"x"}`, "validation-failed", "body.path", 422},
+		{from + `,"path":"/` + strings.Repeat("x", 1000) + `"}`, "validation-failed", "body.path", 422},
+		{from + `,"headers":[["A","` + strings.Repeat("x", 4000) + `"]]}`, "validation-failed", "body.headers", 422},
+		{from + `,"set":{"nothing.here":1}}`, "validation-failed", "body.set", 422},
+		{from + `,"body":{"encoding":"base64","data":"%"}}`, "validation-failed", "body.body.data", 422},
+		{from + `,"body":{"encoding":"utf8","data":"` + strings.Repeat("x", 600_000) + `"}}`, "body-too-large", "", 413},
+		{from + `,"sign":"nobody"}`, "validation-failed", "body.sign", 422},
+		{from + `,"sign":"github"}`, "no-signing-secret", "", 409},
+		{from + `,"sign":"auto","secretId":"sec_2"}`, "no-signing-secret", "", 409},
+		{from + `,"sign":"discord"}`, "cannot-sign", "", 409},
+		{`{"method":"POST","sign":"auto"}`, "no-signing-secret", "", 409},
+		{`{"method":"POST","newId":true}`, "validation-failed", "body.newId", 422},
+		{`{"from":"` + foreign.String() + `"}`, "not-found", "", 404},
+		{`{"from":"x"}`, "not-found", "", 404},
+	} {
+		p := h.post(h.asAlice, sendTarget, c.body).code(c.status, c.code).problem()
+		if c.field != "" && (len(p.Errors) == 0 || p.Errors[0].Location != c.field) {
+			t.Errorf("%.80s: %+v, want %s", c.body, p.Errors, c.field)
+		}
+	}
+	if len(h.sent) > 0 {
+		t.Errorf("%d were sent", len(h.sent))
+	}
+	h.post(h.asBob, sendTarget, from+`}`).code(404, "not-found")
+	h.post(h.token("alice", relay.Token{Name: "r", Scopes: relay.ScopeEventsReplay | relay.ScopeEventsRead}), sendTarget, from+`}`).code(403, "forbidden")
+	h.post(h.token("alice", relay.Token{Name: "s", Scopes: relay.ScopeEventsSend}), sendTarget, from+`}`).want(200)
+	r := h.request("POST", h.asAlice, sendTarget, "x")
+	r.Header.Set("Content-Type", "text/plain")
+	h.do(r).code(415, "unsupported-media-type")
+	sealed := newSender(t, func(o *api.Options) { o.Secrets = oneSecret{sealed: true} })
+	id, _ = sealed.stripe()
+	sealed.post(sealed.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"}`).code(503, "secret-unavailable")
+}
+
+// The same key sends once, whatever the tunnel does meanwhile, and another request is not taken for it.
+func TestSendOnce(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	for i, data := range []string{"small", strings.Repeat("x", 100_000)} {
+		h.deliver.state = relay.TunnelOnline
+		before := len(h.sent)
+		once := func(path string) *answer {
+			r := h.request("POST", h.asAlice, sendTarget, `{"method":"POST","path":"`+path+`","body":{"encoding":"utf8","data":"`+data+`"}}`)
+			r.Header.Set("Idempotency-Key", fmt.Sprint("k", i))
+			return h.do(r)
+		}
+		first := decoded[record.Event](once("/").want(200))
+		h.deliver.state = relay.TunnelOffline
+		again := decoded[record.Event](once("/").want(200))
+		if len(h.sent) != before+1 || first.ID != again.ID || again.Request.Body.Size != int64(len(data)) {
+			t.Errorf("%d were sent, %s and %s", len(h.sent)-before, first.ID, again.ID)
+		}
+		once("/other").code(422, "validation-failed")
+	}
+}
+
+func TestSendIsLimitedAsReplays(t *testing.T) {
+	t.Parallel()
+	h := newSender(t, func(o *api.Options) { o.Limits = api.NewLimits(api.Rate{N: 1, Per: time.Minute}, api.Rate{}) })
+	call := `{"method":"GET"}`
+	h.post(h.asAlice, sendTarget, call).want(200)
+	h.post(h.asAlice, sendTarget, call).code(429, "rate-limited")
+	h.deliver.state = relay.TunnelOffline
+	h.post(h.asAlice, sendTarget, call).code(409, "alias-offline")
+}

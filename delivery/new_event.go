@@ -1,0 +1,155 @@
+package delivery
+
+import (
+	"context"
+	"runtime/debug"
+	"time"
+
+	"relay"
+	"relay/delivery/exchange"
+	"relay/delivery/registry"
+	"relay/record"
+	"relay/wire"
+)
+
+// errAliasOffline refuses a new event, because it is sent now or not at all.
+var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tunnel at the moment; start it and send again: a new event is never queued")
+
+// errSentNowhere is the error of the attempt of a new event whose tunnel was lost before a byte of it left.
+var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost before the request was sent; nothing of it was sent, and it is not queued")
+
+// Send stores a new event and delivers it as its attempt 1, once: a request that was not sent ends as failed,
+// and one that was under way when the relay ended as interrupted. Send returns the event as it is when the
+// attempt has ended, or after wait, with that attempt and without bodies. Errors: ErrNotFound, alias-offline,
+// storage-full, store-unavailable, stopping.
+func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing, wait time.Duration) (*relay.Event, error) {
+	if !d.begin() {
+		return nil, errStopping()
+	}
+	running := false
+	defer func() {
+		if !running {
+			d.end()
+		}
+	}()
+	st := d.registry.ByID(out.Alias.ID)
+	if st == nil {
+		return nil, relay.ErrNotFound
+	}
+	if h, _ := st.Online(); h == nil {
+		return nil, errAliasOffline
+	}
+	if err := d.store.MayClaim(); err != nil {
+		return nil, exchange.StoreError(err)
+	}
+	j, err := d.acceptNew(ctx, st, &out)
+	if err != nil {
+		return nil, err
+	}
+	id, done := j.q.Event.ID, make(chan struct{})
+	running = true
+	go func() {
+		defer d.end()
+		defer close(done)
+		defer j.release()
+		j.deliverNew()
+	}()
+	if wait > 0 {
+		select {
+		case <-done:
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return d.eventWithAttempt(ctx, who, id, 1)
+}
+
+// acceptNew stores a new event, its attempt as delivering, and returns the job that sends it.
+func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay.Outgoing) (*job, error) {
+	h, _, err := wire.Request(out.Request.Head, wire.Limits{})
+	if err != nil {
+		return nil, err
+	}
+	now, alias := time.Now(), st.Current()
+	in := &relay.Inbound{Alias: alias, From: out.From, TLS: out.TLS, Arrived: now, Head: out.Request.Head}
+	if e := d.checkCapacity(in, int64(len(out.Request.Body.Data)), capacityWait); e != nil {
+		return nil, e
+	}
+	e := newEvent(in, h)
+	e.ID, e.Request, e.ForwardedLines, e.Sent = d.store.NewID(), out.Request, out.ForwardedLines, &out.Sent
+	e.Provider = record.Recognise(e.Request.Head, e.Request.Body.Data)
+	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now}
+	e.State, e.Attempts, e.AttemptCount = a.State, []relay.Attempt{a}, 1
+	j := d.newJob(st, alias, d.exchanges.Stored(e, a, h, alias.Owner), nil) // from now on the attempt counts as under way
+	if err := d.storeParts(ctx, e); err != nil {
+		j.release()
+		return nil, exchange.StoreError(err)
+	}
+	t := d.store.Accept(e)
+	if err := d.exchanges.Await(t); err != nil {
+		d.markStoreDegraded(st, err)
+		why := exchange.StoreError(err)
+		if !closed(t.Done()) { // it may be stored yet, and is not sent
+			failed := j.q.Failed(why)
+			d.store.Finish(e.ID, &failed, "")
+			d.counters.finished(&failed, false)
+		}
+		j.release()
+		return nil, why
+	}
+	d.markStoreHealthy(st)
+	return j, nil
+}
+
+// storeParts stores a large body in parts; the event is sent with what was stored.
+func (d *Delivery) storeParts(ctx context.Context, e *relay.Event) error {
+	b := &e.Request.Body
+	if len(b.Data) <= relay.InlineBody {
+		return nil
+	}
+	data := b.Data
+	b.Data = nil
+	for ; len(data) > 0; b.Parts++ {
+		n := min(len(data), relay.BodyPart)
+		t := d.store.Chunk(e.ID, 0, b.Parts, data[:n:n])
+		data = data[n:]
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		default:
+		}
+		if err := d.exchanges.Await(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deliverNew sends a new event. After a panic its attempt becomes interrupted, as all that nobody runs.
+func (j *job) deliverNew() {
+	d, q := j.d, j.q
+	defer func() {
+		if v := recover(); v != nil {
+			d.log.Error("panic while delivering a new event", "event", q.Event.ID, "panic", v, "stack", string(debug.Stack()))
+		}
+	}()
+	if d.opt.AwaitRenewal != nil {
+		d.opt.AwaitRenewal()
+	}
+	j.att, j.lost = j.st.Online()
+	q.SetHead(j.sentHead())
+	q.Gather()
+	r := exchange.Result{Untaken: true}
+	if j.att != nil {
+		r = j.send()
+	}
+	j.releaseSlot()
+	if r.Untaken {
+		r = exchange.Fail(q, errSentNowhere, j.journal, nil)
+	}
+	j.noteResult(&r)
+	if r.StoreErr != nil {
+		d.log.Error("end of a new event not stored", "event", q.Event.ID, "error", r.StoreErr)
+	}
+}

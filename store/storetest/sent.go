@@ -1,0 +1,46 @@
+package storetest
+
+import (
+	"reflect"
+	"strings"
+
+	"relay"
+)
+
+// sent: who made and sent an event is kept with it, whether its end is stored together with it or later, and
+// the filter origin selects by it.
+func (b *fixture) sent() {
+	want := []*relay.Sent{
+		nil, {Actor: "user:alice"}, nil,
+		{Actor: "token:ci", MadeFrom: "evt_1", Changes: []string{"method", "header:x-a", `body:/a"b`}, SignedBy: "sec_1"},
+	}
+	var ids []relay.ID
+	for i, s := range want {
+		e := b.newEvent(b.hooks, relay.StateDelivering, "/sent", "body")
+		if e.Sent = s; i == 3 {
+			e.Request.Body.Data = []byte(strings.Repeat("x", relay.InlineBody))
+			e.Request.Body.Size, e.Request.Body.Stored = relay.InlineBody, relay.InlineBody
+		}
+		ids = append(ids, e.ID)
+		accepted := b.Accept(e)
+		if i < 2 {
+			b.ok(accepted)
+		}
+		b.ok(b.Finish(e.ID, ended(1, relay.StateDelivered, 200, "x"), ""))
+		b.ok(accepted)
+		if got := b.read(e.ID).Sent; !reflect.DeepEqual(got, s) {
+			b.Errorf("event %d: %+v, want %+v", i, got, s)
+		}
+	}
+	rows, err := b.Summaries(b.Context(), ids)
+	b.must(err)
+	for i := range rows {
+		if !reflect.DeepEqual(rows[i].Sent, want[i]) {
+			b.Errorf("the feed gets %+v, want %+v", rows[i].Sent, want[i])
+		}
+	}
+	for origin, sent := range map[string]bool{relay.OriginSend: true, relay.OriginCaller: false} {
+		f := relay.Filter{Alias: "hooks", Path: "/sent", Origin: origin}
+		b.same("origin "+origin, b.walk(b.alice, f), newest(ids, func(i int) bool { return want[i] != nil == sent }))
+	}
+}
