@@ -42,7 +42,7 @@ var allowedImports = map[string][]string{
 	"relay/link":              {"relay", "relay/budget", "relay/sockets"},
 	"relay/server/certs":      {"relay"},
 	"relay/mcp":               {"relay", "relay/record", "relay/record/body", "relay/record/mask", "relay/signature", "relay/cli"},
-	"relay/cli":               {"relay", "relay/wire", "relay/signature", "relay/record", "relay/record/body"},
+	"relay/cli":               {"relay", "relay/compose", "relay/wire", "relay/signature", "relay/record", "relay/record/body"},
 	"relay/sshgate":           {"relay", "relay/wire", "relay/record", "relay/cli", "relay/admission", "relay/sshgate/shell", "relay/budget", "relay/sockets", "relay/link", "relay/sshgate/node", "relay/sshgate/login", "relay/sshgate/session"},
 	"relay/sshgate/login":     {"relay", "relay/cli", "relay/admission", "relay/link", "relay/record", "relay/sockets", "relay/sshgate/shell"},
 	"relay/sshgate/node":      {"relay", "relay/budget", "relay/link", "relay/record", "relay/sockets"},

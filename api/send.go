@@ -75,11 +75,23 @@ type sending struct {
 	wait  time.Duration
 	query url.Values
 
-	request *compose.Request
-	out     relay.Outgoing
+	request  *compose.Request
+	provider string // of a sample
+	out      relay.Outgoing
+}
+
+// sampleInput selects samples.
+type sampleInput struct {
+	Provider string `query:"provider" maxLength:"100" doc:"name of a sender; of all if absent"`
 }
 
 func (s *server) addSendRoutes() {
+	addJSON(s, route{tag: "events"}.on("GET /samples", "list-samples", "Samples of requests that a new event can be made from"),
+		func(_ context.Context, _ *requestInfo, in *sampleInput) (record.List[record.Sample], error) {
+			return listOf(compose.Samples(in.Provider), func(c *compose.Sample) record.Sample {
+				return record.Sample{Name: c.Name(), Provider: c.Provider, Type: c.Type, Source: "relay"}
+			}), nil
+		})
 	param := func(name, in, doc string) *huma.Param {
 		return &huma.Param{Name: name, In: in, Description: doc, Schema: textSchema}
 	}
@@ -206,7 +218,7 @@ func (x *sending) make(ctx context.Context) (err error) {
 	case x.body.From != "":
 		err = x.from(ctx, x.body.From)
 	case x.body.Sample != "":
-		err = invalid("body.sample", "there is no such sample", nil)
+		err = x.fromSample(ctx)
 	default:
 		err = x.fromNothing()
 	}
@@ -281,13 +293,42 @@ func (x *sending) from(ctx context.Context, name string) error {
 	return nil
 }
 
+// lastPrefix begins the name of a sample that is the newest event of a type.
+const lastPrefix = "last:"
+
+// fromSample makes the request from a sample, or from the newest event of a type.
+func (x *sending) fromSample(ctx context.Context) error {
+	if kind, ok := strings.CutPrefix(x.body.Sample, lastPrefix); ok {
+		page, err := x.s.Events.Events(ctx, x.c.who, relay.Filter{Alias: x.c.alias.Name, Type: kind, Limit: 1})
+		switch {
+		case err != nil:
+			return err
+		case len(page.Events) == 0:
+			return invalid("body.sample", "the alias has no event of this type", shortValue(x.body.Sample))
+		}
+		return x.from(ctx, page.Events[0].ID.String())
+	}
+	sample := compose.FindSample(x.body.Sample)
+	if sample == nil {
+		return invalid("body.sample", "there is no such sample; GET /samples lists all", shortValue(x.body.Sample))
+	}
+	x.request, x.provider = sample.Request(x.host()), sample.Provider
+	return nil
+}
+
+// host is the Host of the alias.
+func (x *sending) host() string {
+	_, host, _ := strings.Cut(x.s.Site.AliasURL(x.c.alias.Name), "://")
+	return host
+}
+
 // fromNothing makes a request that has only what HTTP needs.
 func (x *sending) fromNothing() (err error) {
 	path := x.body.Path
 	if path == "" {
 		path = "/"
 	}
-	x.request, err = compose.New(x.body.Method, path, strings.TrimPrefix(strings.TrimPrefix(x.s.Site.AliasURL(x.c.alias.Name), "https://"), "http://"))
+	x.request, err = compose.New(x.body.Method, path, x.host())
 	return err
 }
 
@@ -330,6 +371,9 @@ const signNone, signAuto = "none", "auto"
 // sign gives the request a new delivery id and a new signature, as far as the call wants them.
 func (x *sending) sign(ctx context.Context) error {
 	sender := x.request.Sender()
+	if x.provider != "" {
+		sender = x.request.SenderNamed(x.provider)
+	}
 	if x.body.NewID {
 		if err := x.request.Renew(sender); err != nil {
 			return err

@@ -235,3 +235,21 @@ func TestSendIsLimitedAsReplays(t *testing.T) {
 	h.deliver.state = relay.TunnelOffline
 	h.post(h.asAlice, sendTarget, call).code(409, "alias-offline")
 }
+
+func TestSendSamples(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	if list := decoded[record.List[record.Sample]](h.get(h.asAlice, "/api/v1/samples?provider=stripe").want(200)); len(list.Data) != 2 || list.Data[1].Name != "stripe/invoice.paid" || list.Data[1].Source != "relay" {
+		t.Errorf("%+v", list)
+	}
+	e := decoded[record.Event](h.post(h.asAlice, sendTarget, `{"sample":"stripe/invoice.paid","sign":"auto","newId":false}`).want(200))
+	if e.MadeFrom != nil || e.SignedBy == nil || !strings.Contains(h.sent[0], "Stripe-Signature: t=") || !strings.Contains(h.sent[0], "Host: shop.localhost:8080\r\n") {
+		t.Errorf("%q, %+v", h.sent[0], e.Sent)
+	}
+	h.post(h.asAlice, sendTarget, `{"sample":"last:invoice.paid"}`).code(422, "validation-failed")
+	id := h.event("shop", func(e *relay.Event) { e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid"} })
+	if e = decoded[record.Event](h.post(h.asAlice, sendTarget, `{"sample":"last:invoice.*"}`).want(200)); *e.MadeFrom != id.String() {
+		t.Errorf("%+v", e.Sent)
+	}
+	h.post(h.asAlice, sendTarget, `{"sample":"stripe/x"}`).code(422, "validation-failed")
+}

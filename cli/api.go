@@ -128,6 +128,10 @@ func (a *API) Close() {
 // Request sends a request and returns a 2xx response, whose body the caller closes; any
 // other response is an error. after is the value of Last-Event-ID, or "".
 func (a *API) Request(ctx context.Context, method, path string, body []byte, after string) (*http.Response, error) {
+	return a.request(ctx, method, path, body, "application/json", after)
+}
+
+func (a *API) request(ctx context.Context, method, path string, body []byte, media, after string) (*http.Response, error) {
 	if a.Link != nil {
 		if err := a.Link.Connect(ctx); err != nil {
 			return nil, err
@@ -148,7 +152,7 @@ func (a *API) Request(ctx context.Context, method, path string, body []byte, aft
 		req.Header.Set("Last-Event-ID", after)
 	}
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", media)
 	}
 	resp, err := a.http.Do(req)
 	switch {

@@ -66,6 +66,14 @@ type Event struct {
 	Attempts []Attempt `json:"attempts" nullable:"false" doc:"the first and the newest 20; GET /events/{id}/attempts has the others"`
 }
 
+// Sample is a request that a new event can be made from.
+type Sample struct {
+	Name     string `json:"name"`
+	Provider string `json:"provider"`
+	Type     string `json:"type"`
+	Source   string `json:"source" enum:"relay,last" doc:"relay: of our own making; last: the newest event of the type, which the name last:TYPE stands for"`
+}
+
 // Page is one page of events, newest first.
 type Page struct {
 	Data           []Summary `json:"data" nullable:"false"`
