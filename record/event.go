@@ -204,7 +204,7 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 	if !p.SignedAt.IsZero() && p.Tolerance > 0 && now.After(p.SignedAt.Add(p.Tolerance)) {
 		list = append(list, Warning{
 			Code: WarningTimestampExpired,
-			Message: fmt.Sprintf("the signature was made at %s and %s libraries refuse it after %s; a replay sends it unchanged, so turn the check off or raise the tolerance in your code while you replay",
+			Message: fmt.Sprintf("the signature was made at %s and %s libraries refuse it after %s; a replay sends it unchanged; relay send ALIAS --from ID --sign makes a new event with a fresh signature",
 				p.SignedAt.UTC().Format(time.RFC3339), p.Name, relay.FormatDuration(p.Tolerance)),
 		})
 	}

@@ -135,7 +135,7 @@ func TestMigrationBesideALongReader(t *testing.T) {
 	s := mustServe(t, o)
 	alias, db := withAlias(t, s), database(t, o)
 	older := begun(t, db, `ALTER TABLE events DROP COLUMN host_refused_by`, `ALTER TABLE attempts DROP COLUMN caller_gone`,
-		`DROP TABLE sender_secrets`, `ALTER TABLE events DROP COLUMN sent`,
+		`DROP TABLE sender_secrets`, `ALTER TABLE attempts DROP COLUMN via`, `ALTER TABLE audit DROP COLUMN via`, `ALTER TABLE events DROP COLUMN sent`,
 		`DELETE FROM goose_db_version WHERE version_id >= 12`)
 	if err := older.Commit(); err != nil {
 		t.Fatal(err)
