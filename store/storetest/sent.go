@@ -11,7 +11,9 @@ import (
 // the filter origin selects by it.
 func (b *fixture) sent() {
 	want := []*relay.Sent{
-		nil, {Actor: "user:alice"}, nil,
+		nil,
+		{Actor: "user:alice"},
+		nil,
 		{Actor: "token:ci", MadeFrom: "evt_1", Changes: []string{"method", "header:x-a", `body:/a"b`}, SignedBy: "sec_1"},
 	}
 	var ids []relay.ID
