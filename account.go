@@ -79,17 +79,22 @@ const (
 	ScopeAliasesRead
 	ScopeAliasesWrite
 	ScopeAccount
-	ScopeEventsSend // stored tokens have these bits: a new scope comes last
-	AllScopes Scope = 1<<iota - 1
+	ScopeEventsSend       // stored tokens have these bits: a new scope comes last
+	AllScopes       Scope = 1<<iota - 1
 )
 
 var scopeNames = []struct {
 	scope Scope
 	name  string
 }{
-	{ScopeEventsRead, "events:read"}, {ScopeEventsReplay, "events:replay"}, {ScopeEventsSend, "events:send"},
-	{ScopeEventsWrite, "events:write"}, {ScopeEventsShare, "events:share"},
-	{ScopeAliasesRead, "aliases:read"}, {ScopeAliasesWrite, "aliases:write"}, {ScopeAccount, "account"},
+	{ScopeEventsRead, "events:read"},
+	{ScopeEventsReplay, "events:replay"},
+	{ScopeEventsSend, "events:send"},
+	{ScopeEventsWrite, "events:write"},
+	{ScopeEventsShare, "events:share"},
+	{ScopeAliasesRead, "aliases:read"},
+	{ScopeAliasesWrite, "aliases:write"},
+	{ScopeAccount, "account"},
 }
 
 // Has reports whether every scope of want is in s.
