@@ -40,6 +40,11 @@ func (a *Head) QueueText() string {
 	}
 }
 
+// queuedText counts events that were queued while offline.
+func queuedText(n int) string {
+	return record.Count(n, "event was queued while offline", "events were queued while offline")
+}
+
 // released is how many events the page let go before, as its address says; 0 = none.
 func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
 
