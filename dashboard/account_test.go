@@ -169,9 +169,13 @@ func TestMakingIsLimited(t *testing.T) {
 	o.must(err)
 	login, err := o.CreateLoginLink(t.Context(), relay.System(), "bob", 0)
 	o.must(err)
+	o.event(o.alias("alice", "shop"), http.StatusOK, time.Millisecond)
+	list, err := o.Events(t.Context(), o.actor("alice"), relay.Filter{Alias: "shop"})
+	o.must(err)
+	event := &list.Events[0]
 	for path, user := range map[string]string{
 		"/login/" + login: "", "/account/keys": "alice", "/account/tokens": "alice", "/admin/users/bob/invite": "root", "/invite/" + invite: "",
-		"/link/k3yl1nk": "alice", "/events/" + relay.ID{1}.String() + "/shares": "alice",
+		"/link/k3yl1nk": "alice", "/events/" + event.ID.String() + "/shares": "alice",
 	} {
 		a := o.post(user, path, "key", o.publicKey(), "scopes", "account", "expiresIn", "7d", "code", waitingCode).want(429, "too many")
 		if a.head.Get("Retry-After") != "2" {

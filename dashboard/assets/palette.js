@@ -47,6 +47,8 @@ function showPalette() {
 	showOffers();
 }
 if (palette) {
+	Object.assign(paletteText, { role: "combobox", ariaExpanded: "true", ariaAutoComplete: "list" });
+	paletteText.setAttribute("aria-controls", "palette-list");
 	paletteText.addEventListener("input", () => {
 		showOffers();
 		clearTimeout(paletteTimer);
