@@ -53,6 +53,10 @@ faults: setup ## faults in full size, one line of figures each; RUN=… for some
 versions: setup ## the version before and this one side by side on one Postgres; FORMER=commit
 	@scripts/versions
 
+.PHONY: mutants
+mutants: setup ## changes that the tests must notice; RUN=… for some of them
+	@go run -C tools ./mutants -run '$(RUN)'
+
 .PHONY: lint
 lint: ## every check that runs nothing
 	@scripts/lint
