@@ -1,6 +1,8 @@
 package main
 
 import (
+	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"regexp"
@@ -111,6 +113,9 @@ func TestUpOutlivesItsReader(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if !gone { // what relay up prints then fills the rest
+			fillPipe(t, r, w, 8<<10)
+		}
 		up := h.relay("up", "--echo", "--alias", name)
 		up.Stdout, up.Stderr = w, w
 		p := relaytest.Start(t, up)
@@ -122,7 +127,7 @@ func TestUpOutlivesItsReader(t *testing.T) {
 			_ = r.Close()
 		}
 		const path = "/0123456789012345678901234567890123456789012345678901234567890123456789012345678901234567890123456789"
-		for i := range 700 { // more than a pipe holds
+		for i := range 120 { // whose lines take more than the pipe has left
 			answer := h.send("GET " + path + " HTTP/1.1\r\nHost: " + name + ".localhost\r\nConnection: close\r\n\r\n")
 			if !strings.HasPrefix(answer, "HTTP/1.1 200 ") {
 				t.Fatalf("%s: request %d got %q", name, i, answer)
@@ -134,6 +139,27 @@ func TestUpOutlivesItsReader(t *testing.T) {
 		if code := p.Code(t, 10*time.Second); code != 0 {
 			t.Errorf("%s: exit %d", name, code)
 		}
+		if n, _ := io.Copy(io.Discard, r); !gone && n < 60<<10 {
+			t.Errorf("%d bytes do not fill a pipe: relay up never met a full one", n)
+		}
 		_ = r.Close()
+	}
+}
+
+// fillPipe writes to a pipe until it takes only left bytes more.
+func fillPipe(t *testing.T, r, w *os.File, left int) {
+	t.Helper()
+	if err := w.SetWriteDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := w.Write(make([]byte, 4<<10)); errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := io.ReadFull(r, make([]byte, left)); err != nil {
+		t.Fatal(err)
 	}
 }
