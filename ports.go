@@ -26,6 +26,8 @@ type Accounts interface {
 	AddMember(ctx context.Context, who Actor, alias, user string) error
 	RemoveMember(ctx context.Context, who Actor, alias, user string) error
 
+	Secrets
+
 	CreateShare(ctx context.Context, who Actor, id ID, want Share) (Share, string, error)
 	// Shares lists those of an event; forbidden for members.
 	Shares(ctx context.Context, who Actor, id ID) ([]Share, error)

@@ -17,6 +17,7 @@ func everyRoute(alias string, event relay.ID, key, token, share string) []string
 	a := "/api/v1/aliases/" + alias
 	return []string{
 		"GET " + a, "PATCH " + a + ` {"paused":true}`, "POST " + a + `/transfer {"user":"bob"}`, "GET " + a + "/members",
+		"GET " + a + "/secrets", "POST " + a + `/secrets {"provider":"github","secret":"x"}`, "DELETE " + a + "/secrets/sec_x",
 		"PUT " + a + "/members/bob", "DELETE " + a + "/members/bob", "POST " + a + "/replay-queued",
 		"GET /api/v1/events?alias=" + alias, "GET /api/v1/events?wait=1s&alias=" + alias, "GET /api/v1/stream?alias=" + alias,
 		"GET " + e, "GET " + e + "/request.raw", "GET " + e + "/request.body",
@@ -97,6 +98,7 @@ func TestScopes(t *testing.T) {
 		"POST " + e + "/shares":                   relay.ScopeEventsShare, "GET " + e + "/shares": relay.ScopeEventsShare, "DELETE " + e + "/shares/x": relay.ScopeEventsShare,
 		"GET /api/v1/aliases": relay.ScopeAliasesRead, "GET /api/v1/aliases/shop": relay.ScopeAliasesRead, "GET /api/v1/aliases/shop/members": relay.ScopeAliasesRead,
 		`POST /api/v1/aliases {"name":"-"}`: relay.ScopeAliasesWrite, `PATCH /api/v1/aliases/shop {}`: relay.ScopeAliasesWrite,
+		"GET /api/v1/aliases/shop/secrets": relay.ScopeAliasesRead, "DELETE /api/v1/aliases/shop/secrets/sec_x": relay.ScopeAliasesWrite,
 		`POST /api/v1/aliases/shop/transfer {"user":"nobody"}`: relay.ScopeAliasesWrite, "DELETE /api/v1/aliases/shop/members/bob": relay.ScopeAliasesWrite,
 		"PUT /api/v1/aliases/shop/members/nobody": relay.ScopeAliasesWrite,
 		"GET /api/v1/tokens":                      relay.ScopeAccount, `POST /api/v1/tokens {"name":3}`: relay.ScopeAccount, "DELETE /api/v1/tokens/x": relay.ScopeAccount,

@@ -89,6 +89,7 @@ func New(o Options) http.Handler {
 	s.addEventRoutes()
 	s.addRawRoutes()
 	s.addSignatureRoutes()
+	s.addSecretRoutes()
 	s.addReplayRoutes()
 	s.addSendRoutes()
 	s.addShareRoutes()

@@ -72,7 +72,8 @@ var contractRoutes = strings.Fields(`
 	POST:/events/shared/{token}/replay GET:/shared/{token} GET:/stream GET:/tokens POST:/tokens DELETE:/tokens/{id} GET:/keys POST:/keys DELETE:/keys/{id}
 	GET:/sessions DELETE:/sessions/{id} GET:/nodes GET:/tunnels DELETE:/tunnels/{id} GET:/users POST:/users DELETE:/users/{user} POST:/users/{user}/invite GET:/audit GET:/openapi.json GET:/docs GET:/ssh GET:/events/{id}/export
 	GET:/diff GET:/aliases/{alias}/figures GET:/aliases/{alias}/searches PUT:/aliases/{alias}/searches/{name} DELETE:/aliases/{alias}/searches/{name}
-	GET:/providers POST:/events/{id}/verify POST:/aliases/{alias}/send GET:/samples`)
+	GET:/providers POST:/events/{id}/verify POST:/aliases/{alias}/send GET:/samples
+	GET:/aliases/{alias}/secrets POST:/aliases/{alias}/secrets DELETE:/aliases/{alias}/secrets/{id}`)
 
 func TestOpenAPIDescribesEveryRoute(t *testing.T) {
 	t.Parallel()

@@ -81,7 +81,14 @@ func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) 
 	if !ok {
 		return v, nil
 	}
-	p := s.problem(requestInfoOf(ctx.Context()), inputError(found))
+	c := requestInfoOf(ctx.Context())
+	e := inputError(found)
+	if c.route != nil && c.route.takesSecret {
+		for i := range e.Fields {
+			e.Fields[i].Value = nil
+		}
+	}
+	p := s.problem(c, e)
 	p.Status, p.Title = found.Status, http.StatusText(found.Status)
 	return p, nil
 }

@@ -36,6 +36,7 @@ type route struct {
 	admin         bool
 	unlimitedOnly bool // not for tokens limited to one alias
 	hasBody       bool // the route reads a body; other routes ignore one
+	takesSecret   bool // the body has a secret of a sender: no error repeats a value of it
 
 	// resolve finds what the path names, before the input is looked at.
 	resolve func(*http.Request, *requestInfo) error

@@ -34,7 +34,7 @@ func (s *server) addSignatureRoutes() {
 		func(context.Context, *requestInfo, *noInput) (record.List[record.SignatureProvider], error) {
 			return record.ListOf(record.SignatureProviders()), nil
 		})
-	addJSON(s, route{tag: "signatures", scope: relay.ScopeEventsRead, resolve: s.resolveRequest}.on("POST /events/{id}/verify", "verify-event",
+	addJSON(s, route{tag: "signatures", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, takesSecret: true}.on("POST /events/{id}/verify", "verify-event",
 		"Judge the signature of an event as of its arrival, and say why it does not fit", http.StatusTooManyRequests), s.verifyEvent)
 }
 

@@ -23,7 +23,7 @@ import (
 // Commands returns the commands about aliases and events.
 func (f *Front) Commands() []*cobra.Command {
 	return []*cobra.Command{
-		f.aliases(), f.events(), f.wait(), f.show(), f.diff(), f.replay(), f.replayQueued(), f.mark(), f.share(), f.export(), f.verify(), f.send(), f.samples(), f.member(),
+		f.aliases(), f.events(), f.wait(), f.show(), f.diff(), f.replay(), f.replayQueued(), f.mark(), f.share(), f.export(), f.verify(), f.secret(), f.send(), f.samples(), f.member(),
 	}
 }
 

@@ -34,6 +34,8 @@ type Front struct {
 	// Secrets are those of this machine; nil where the commands do not run on the machine of
 	// the person who types them.
 	Secrets *Secrets
+	// Stdin is the standard input of the person; nil = there is none.
+	Stdin io.Reader
 }
 
 // Exit says an error, and returns the exit code.

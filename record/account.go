@@ -1,6 +1,7 @@
 package record
 
 import (
+	"encoding/json"
 	"strings"
 	"time"
 
@@ -60,6 +61,26 @@ func OfToken(t relay.Token, secret string) Token {
 	return Token{
 		ID: t.ID, Token: secret, User: t.AccountName, Name: t.Name, Scopes: t.Scopes.Names(), Alias: textOf(t.Alias),
 		CreatedAt: Time{t.CreatedAt}, ExpiresAt: timeOf(t.ExpiresAt), LastUsedAt: timeOf(t.LastUsedAt),
+	}
+}
+
+// SenderSecret is a secret of a sender, without its value.
+type SenderSecret struct {
+	ID          string          `json:"id"`
+	Provider    string          `json:"provider"`
+	Custom      json.RawMessage `json:"custom,omitempty" doc:"the scheme, where the provider is custom"`
+	Path        *string         `json:"path" doc:"prefix of the request targets that it is for; null = all"`
+	Sign        bool            `json:"sign" doc:"requests may be signed with it"`
+	CreatedAt   Time            `json:"createdAt" format:"date-time"`
+	CreatedBy   string          `json:"createdBy"`
+	LastValidAt *Time           `json:"lastValidAt" format:"date-time" doc:"when it last fitted a request"`
+}
+
+// OfSecret gives the outward form of a secret of a sender.
+func OfSecret(s relay.SenderSecret) SenderSecret {
+	return SenderSecret{
+		ID: s.ID, Provider: s.Provider, Custom: json.RawMessage(s.Custom), Path: textOf(s.Path), Sign: s.Sign,
+		CreatedAt: Time{s.CreatedAt}, CreatedBy: s.CreatedBy, LastValidAt: timeOf(s.LastValidAt),
 	}
 }
 

@@ -47,6 +47,7 @@ func (x *examination) checkStore(ctx context.Context) {
 	}
 	x.add(checkQueues(ctx, s, x.cfg))
 	x.add(checkOwnerless(ctx, s)...)
+	x.add(checkSecretKeys(ctx, s, x.cfg)...)
 }
 
 // oldestPostgres is the first major version whose features relayd uses.

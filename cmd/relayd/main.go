@@ -131,7 +131,7 @@ to it, and sends any of them again, byte for byte.`,
 	}
 	root.AddCommand(
 		c.serveCommand(), c.migrateCommand(), c.migrateStoreCommand(),
-		c.nodeCommand(), c.tunnelCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(), c.shareCommand(), c.sessionCommand(),
+		c.nodeCommand(), c.tunnelCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(), c.secretCommand(), c.secretKeyCommand(), c.shareCommand(), c.sessionCommand(),
 		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(), c.supportCommand(),
 		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.manCommand(),
 	)

@@ -1,0 +1,84 @@
+package api_test
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+
+	"relay"
+	"relay/api"
+	"relay/record"
+)
+
+func TestSecrets(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := newFixture(t, func(o *api.Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	const value, path = "whsec_value-of-the-test", "/api/v1/aliases/shop/secrets"
+	var answers strings.Builder
+	tell := func(a *answer) *answer { answers.WriteString(a.body); return a }
+	made := decoded[record.SenderSecret](tell(h.post(h.asAlice, path, `{"provider":"stripe","secret":"`+value+`","path":"/pay","sign":true}`).want(201)))
+	if !strings.HasPrefix(made.ID, "sec_") || made.Provider != "stripe" || made.Path == nil || *made.Path != "/pay" || !made.Sign ||
+		made.CreatedBy != "token:alice-ci" || made.LastValidAt != nil {
+		t.Errorf("made %+v", made)
+	}
+	if plain := tell(h.post(h.asAlice, path, `{"provider":"github","secret":"`+value+`","path":null}`).want(201)); !strings.Contains(plain.body, `"path":null,"sign":false`) ||
+		!strings.Contains(plain.body, `"lastValidAt":null`) || strings.Contains(plain.body, "custom") {
+		t.Errorf("made %s", plain.body)
+	}
+	if list := decoded[record.List[record.SenderSecret]](tell(h.get(h.asAlice, path).want(200))); len(list.Data) != 2 || list.Data[0].ID != made.ID {
+		t.Errorf("listed %+v", list)
+	}
+	for _, bad := range []string{
+		`{}`, `{"provider":"stripe"}`, `{"secret":"` + value + `"}`, `{"provider":"strpie","secret":"` + value + `"}`, `{"provider":"stripe","secret":["` + value + `"]}`,
+		`{"provider":"stripe","secert":"` + value + `"}`, `{"provider":"stripe","secret":"` + value + ` "}`, `{"provider":"stripe","secret":"` + value + `","path":"pay"}`,
+		`{"provider":"stripe","secret":"` + value + `","sign":"` + value + `"}`, `{"provider":"standard-webhooks","secret":"` + value + `!"}`,
+		`{"provider":"stripe","secret":"sk_test_1"}`, `{"provider":"standard-webhooks","secret":"whpk_AAAA"}`, `{"provider":"paypal","secret":"x"}`,
+	} {
+		tell(h.post(h.asAlice, path, bad).code(422, "validation-failed"))
+	}
+	h.post(h.asAlice, path, `{`).code(400, "bad-request")
+	h.call("PUT", h.asBob, "/api/v1/aliases/other/members/alice", "").want(204)
+	h.post(h.asAlice, "/api/v1/aliases/other/secrets", `{"provider":"github","secret":"x"}`).code(403, "forbidden")
+	h.get(h.asAlice, "/api/v1/aliases/other/secrets").want(200)
+	h.get(h.asBob, path).code(404, "not-found")
+	h.post(h.asBob, path, `{"provider":"github","secret":"x"}`).code(404, "not-found")
+	h.post(h.token("alice", relay.Token{Scopes: relay.ScopeAliasesRead}), path, `{"provider":"github","secret":"x"}`).code(403, "forbidden")
+	h.get(h.token("alice", relay.Token{Scopes: relay.ScopeEventsRead}), path).code(403, "forbidden")
+	for range relay.MaxSecrets - 2 {
+		h.post(h.asAlice, path, `{"provider":"github","secret":"x"}`).want(201)
+	}
+	h.post(h.asAlice, path, `{"provider":"github","secret":"x"}`).code(409, "conflict")
+	h.call("DELETE", h.asBob, path+"/"+made.ID, "").code(404, "not-found")
+	h.call("DELETE", h.asAlice, path+"/"+made.ID, "").want(204)
+	h.call("DELETE", h.asAlice, path+"/"+made.ID, "").code(404, "not-found")
+	tell(h.get(h.asAlice, "/api/v1/audit").want(200))
+	if all := answers.String() + log.String(); strings.Contains(all, value) {
+		t.Errorf("the value is in an answer or in the log: …%s…", all[max(strings.Index(all, value)-200, 0):][:300])
+	}
+	if !strings.Contains(answers.String(), `"secret.add"`) {
+		t.Error("no audit entry")
+	}
+}
+
+// A session needs a login within 15 minutes for both.
+func TestSecretsNeedAFreshLogin(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t, func(o *api.Options) { o.Accounts = agedSessions{o.Accounts} })
+	session := h.session("alice")
+	made := decoded[record.SenderSecret](h.post(h.asAlice, "/api/v1/aliases/shop/secrets", `{"provider":"github","secret":"x"}`).want(201))
+	for _, line := range []string{
+		`POST /api/v1/aliases/shop/secrets {"provider":"github","secret":"x"}`, fmt.Sprintf("DELETE /api/v1/aliases/shop/secrets/%s ", made.ID),
+	} {
+		method, rest, _ := strings.Cut(line, " ")
+		target, body, _ := strings.Cut(rest, " ")
+		r := h.request(method, "", target, body)
+		r.AddCookie(&http.Cookie{Name: "relay_session", Value: session})
+		h.do(r).code(403, "login-too-old")
+	}
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/spf13/cobra"
+
+	"relay"
+	"relay/record"
+	"relay/signature"
+)
+
+// SecretFlags are the flags of a command that adds the secret of a sender. The value is never an
+// argument: other programs of the machine could read it there.
+type SecretFlags struct {
+	Provider, Path    string
+	Sign, Generate    bool
+	FromEnv, FromFile string
+}
+
+// Add adds the flags to a command. local says that variables and files are those of the person.
+func (q *SecretFlags) Add(c *cobra.Command, local bool) {
+	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender, such as stripe")
+	c.Flags().StringVar(&q.Path, "path", "", "only for requests whose path begins with `PREFIX`")
+	c.Flags().BoolVar(&q.Sign, "sign", false, "requests may be signed with it: use the secret of a test mode")
+	c.Flags().BoolVar(&q.Generate, "generate", false, "make a random secret and print it once, to enter it at the sender")
+	if local {
+		c.Flags().StringVar(&q.FromEnv, "from-env", "", "environment variable `NAME` that holds the secret (default: standard input)")
+		c.Flags().StringVar(&q.FromFile, "from-file", "", "`FILE` that holds the secret; a newline at its end is no part of it")
+	}
+}
+
+// Check reports a wrong use.
+func (q *SecretFlags) Check() error {
+	sources := 0
+	for _, given := range []bool{q.Generate, q.FromEnv != "", q.FromFile != ""} {
+		if given {
+			sources++
+		}
+	}
+	switch {
+	case q.Provider == "":
+		return Usage("missing --provider").WithHint("name the sender, such as --provider stripe")
+	case sources > 1:
+		return Usage("--generate, --from-env and --from-file exclude each other")
+	}
+	return nil
+}
+
+// Value reads the secret, or makes it.
+func (q *SecretFlags) Value(from *Secrets, stdin io.Reader) (string, error) {
+	if q.Generate {
+		if made := signature.GenerateSecret(q.Provider); made != "" {
+			return made, nil
+		}
+		return "", Usage("no secret can be made for %s: it has none, or is not known", q.Provider).WithHint("the sender gives you its public key, if it has one")
+	}
+	if from != nil && (q.FromEnv != "" || q.FromFile != "") {
+		return from.read(q.FromEnv, q.FromFile)
+	}
+	if stdin == nil {
+		return "", Usage("there is no standard input to read the secret from").WithHint("use --generate, or the dashboard")
+	}
+	value, err := io.ReadAll(io.LimitReader(stdin, signature.MaxSecret+2))
+	if err != nil {
+		return "", &Error{Exit: ExitFailure, Text: "cannot read the secret", Cause: err}
+	}
+	if value = bytes.TrimSuffix(bytes.TrimSuffix(value, []byte("\n")), []byte("\r")); len(value) == 0 {
+		return "", Usage("standard input is empty, and the secret is read from there").WithHint("printf %%s \"$SECRET\" | %s", "relay secret add ALIAS --provider "+q.Provider)
+	}
+	return string(value), nil
+}
+
+// keptSecret is a secret that was added; Secret is there only where it was made just now.
+type keptSecret struct {
+	record.SenderSecret
+	Secret string `json:"secret,omitempty"`
+}
+
+func (f *Front) secret() *cobra.Command {
+	c := &cobra.Command{
+		Use: "secret", Short: "secrets of senders: add, list, rm",
+		Long: "Secrets by which the senders of an alias sign, so that the relay can judge their signatures.\nThe relay keeps them sealed and never shows them again.",
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return UnknownCommand(c, args)
+			}
+			return c.Help()
+		},
+	}
+	c.AddCommand(f.secretAdd(), f.secretList(), f.secretRemove())
+	return c
+}
+
+func secretsPath(alias string) string {
+	return "/aliases/" + url.PathEscape(AliasLabel(NormalAlias(alias))) + "/secrets"
+}
+
+func (f *Front) secretAdd() *cobra.Command {
+	c := &cobra.Command{
+		Use: "add ALIAS --provider NAME", Short: "keep the secret of a sender; it is read from standard input",
+		Example: "  relay secret add stripe-dev --provider stripe < secret.txt", Args: Takes("alias", 1, 1),
+	}
+	var q SecretFlags
+	q.Add(c, f.Secrets != nil)
+	c.PreRunE = func(*cobra.Command, []string) error { return q.Check() }
+	return Ask(f, c, func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+		value, err := q.Value(f.Secrets, f.Stdin)
+		if err != nil {
+			return nil, err
+		}
+		body := map[string]any{"provider": q.Provider, "secret": value, "sign": q.Sign}
+		if q.Path != "" {
+			body["path"] = q.Path
+		}
+		var made keptSecret
+		if err := api.Decode(ctx, http.MethodPost, secretsPath(args[0]), body, &made); err != nil {
+			return nil, err
+		}
+		if q.Generate {
+			made.Secret = value
+		}
+		return json.Marshal(made)
+	}, func(w *Printer, s *keptSecret) error {
+		f.Say("keeps " + SecretLine(&s.SenderSecret))
+		if s.Secret == "" {
+			return nil
+		}
+		return w.Line(s.Secret)
+	})
+}
+
+// SecretLine says what a secret is for.
+func SecretLine(s *record.SenderSecret) string {
+	line := s.ID + " of " + s.Provider
+	if s.Path != nil {
+		line += " for " + *s.Path
+	}
+	if s.Sign {
+		line += ", may sign"
+	}
+	return line
+}
+
+func (f *Front) secretList() *cobra.Command {
+	c := &cobra.Command{
+		Use: "list ALIAS", Short: "list the secrets of an alias, without their values",
+		Example: "  relay secret list stripe-dev", Args: Takes("alias", 1, 1),
+	}
+	return Ask(f, c, Calling(http.MethodGet, func(args []string) string { return secretsPath(args[0]) }, nil),
+		func(w *Printer, s *record.SenderSecret) error {
+			line := SecretLine(s) + ", added " + record.ZonedTime(s.CreatedAt.Time) + " by " + s.CreatedBy
+			if s.LastValidAt != nil {
+				line += ", last valid " + record.ZonedTime(s.LastValidAt.Time)
+			}
+			return w.Line(line)
+		})
+}
+
+func (f *Front) secretRemove() *cobra.Command {
+	c := &cobra.Command{
+		Use: "rm ID", Short: "remove the secret of a sender",
+		Example: "  relay secret rm sec_9w0…", Args: Takes("id of a secret", 1, 1),
+	}
+	return Ask(f, c, func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
+		path, err := api.findSecret(ctx, args[0])
+		if err != nil {
+			return nil, err
+		}
+		_, err = api.Call(ctx, http.MethodDelete, path, nil)
+		if err == nil {
+			f.Say("removed " + args[0])
+		}
+		return nil, err
+	}, func(*Printer, *struct{}) error { return nil })
+}
+
+// findSecret finds the alias of a secret, and returns the path of the secret.
+func (a *API) findSecret(ctx context.Context, id string) (string, error) {
+	var aliases record.List[record.Alias]
+	if err := a.Get(ctx, "/aliases", &aliases); err != nil {
+		return "", err
+	}
+	for _, alias := range aliases.Data {
+		var secrets record.List[record.SenderSecret]
+		if err := a.Get(ctx, secretsPath(alias.Name), &secrets); err != nil && !HasCode(err, relay.CodeNotFound) {
+			return "", err
+		}
+		for _, s := range secrets.Data {
+			if s.ID == id {
+				return secretsPath(alias.Name) + "/" + url.PathEscape(id), nil
+			}
+		}
+	}
+	return "", Errorf(ExitNotFound, "no alias of yours has a secret %s", id).WithHint("secret list ALIAS shows those of an alias")
+}

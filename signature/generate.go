@@ -1,0 +1,27 @@
+package signature
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/hex"
+)
+
+// GenerateSecret makes a secret of 32 random bytes in the form that a sender wants; "" where it
+// has public keys, or signs nothing.
+func GenerateSecret(sender string) string {
+	var b [32]byte
+	_, _ = rand.Read(b[:]) // never fails
+	for _, s := range schemesOf(sender) {
+		switch s.Key {
+		case PublicHex, PublicDER:
+			continue
+		case Whsec:
+			return "whsec_" + base64.StdEncoding.EncodeToString(b[:])
+		case KeyBase64:
+			return base64.StdEncoding.EncodeToString(b[:])
+		default:
+			return hex.EncodeToString(b[:])
+		}
+	}
+	return ""
+}
