@@ -67,7 +67,8 @@ type Event struct {
 	Cause          string // what an error answer of the last attempt that ended says, as record.Cause reads it; lists have it, and the live feed
 	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or what it did instead, as record.RefusedBy names it
 	Mark           Mark
-	Sent           *Sent // nil = a caller sent it
+	Sent           *Sent      // nil = a caller sent it
+	Signature      *Signature // nil = it was not judged
 
 	Request        Message
 	ForwardedLines []byte // Forwarded header lines computed at capture; they are sent before the empty line that ends the head
@@ -176,6 +177,17 @@ type Outgoing struct {
 	Sent           Sent
 }
 
+// Signature is what the signature of a request was worth when it arrived, by the secrets that the
+// alias had then, or by those that it had when somebody asked.
+type Signature struct {
+	Provider string    `json:"provider"`
+	Verdict  string    `json:"verdict"` // of package signature
+	Reason   string    `json:"reason"`
+	Message  string    `json:"message"`
+	SignedAt time.Time `json:"signedAt,omitzero"`
+	SecretID string    `json:"secretId,omitempty"` // of the secret that fits
+}
+
 // SavedSearch is a search of an alias that an account keeps by a name.
 type SavedSearch struct {
 	Name  string `json:"name"`
@@ -267,13 +279,15 @@ type Filter struct {
 	Pinned   *bool
 	Label    string // as Type
 	Origin   string // OriginCaller or OriginSend
-	JSON     []FieldFilter
-	Since    time.Time    // first arrival, inclusive
-	Until    time.Time    // first arrival, exclusive
-	Texts    []TextFilter // all must be found in path, headers or body
-	Cursor   string       // opaque, from Page.Next; an event id is also valid and selects all older events
-	Limit    int          // 1-200
-	Budget   time.Duration
+	// Signature is a verdict. Unchecked selects also events that were not judged and whose sender signs.
+	Signature string
+	JSON      []FieldFilter
+	Since     time.Time    // first arrival, inclusive
+	Until     time.Time    // first arrival, exclusive
+	Texts     []TextFilter // all must be found in path, headers or body
+	Cursor    string       // opaque, from Page.Next; an event id is also valid and selects all older events
+	Limit     int          // 1-200
+	Budget    time.Duration
 }
 
 // StatusError as the status of a Filter selects the events for which IsError holds.

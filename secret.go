@@ -77,6 +77,11 @@ type Secrets interface {
 	// Errors: validation-failed, conflict, secret-unavailable.
 	AddSecret(ctx context.Context, who Actor, alias string, s SenderSecret, value SecretText) (SenderSecret, error)
 	RemoveSecret(ctx context.Context, who Actor, alias, id string) error
+	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right: only for
+	// events and aliases that the actor was let in to.
+	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
+	// StoreSignature replaces what is kept of the signature of an event that the actor may read.
+	StoreSignature(ctx context.Context, who Actor, id ID, judged *Signature) error
 }
 
 // SecretOpener opens secrets of senders. store satisfies it.

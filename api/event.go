@@ -18,24 +18,25 @@ const listBudget = 300 * time.Millisecond
 // listInput documents the query of a list; resolveList reads the filters among it. The
 // names are those of record.FilterNames.
 type listInput struct {
-	Alias    string   `query:"alias"`
-	Method   string   `query:"method" doc:"letter case is ignored"`
-	Status   string   `query:"status" doc:"such as 404 or 2xx, or error: ended without being delivered, or 400 and above"`
-	Path     string   `query:"path" doc:"prefix of the path"`
-	State    string   `query:"state" doc:"delivering, queued, delivered, failed, interrupted, canceled, rejected or incomplete"`
-	Provider string   `query:"provider" doc:"recognised sender, such as stripe"`
-	Type     string   `query:"type" doc:"event type; a * at its end stands for any rest"`
-	Pinned   string   `query:"pinned" doc:"true: the event is pinned; false: it is not"`
-	Label    string   `query:"label" doc:"label that a person gave the event; a * at its end stands for any rest"`
-	Replayed string   `query:"replayed" doc:"true: there is an attempt besides the original; false: there is none"`
-	Origin   string   `query:"origin" doc:"caller: it came from outside; send: it was made and sent here"`
-	JSON     []string `query:"json,explode" doc:"field of the request body (JSON, JSON lines, a form or multipart) and its value, such as data.object.id=pi_1; if repeated, all must hold"`
-	Since    string   `query:"since" doc:"first arrival, this moment included: RFC 3339, or a duration before now such as 24h"`
-	Until    string   `query:"until" doc:"first arrival, this moment not included; written like since"`
-	Text     []string `query:"q,explode" doc:"text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; if repeated, all must be found"`
-	Limit    int      `query:"limit" minimum:"1" maximum:"200" default:"50"`
-	Cursor   string   `query:"cursor" maxLength:"500"`
-	Wait     string   `query:"wait" doc:"such as 30s, at most 60s: returns as soon as a new event matches"`
+	Alias     string   `query:"alias"`
+	Method    string   `query:"method" doc:"letter case is ignored"`
+	Status    string   `query:"status" doc:"such as 404 or 2xx, or error: ended without being delivered, or 400 and above"`
+	Path      string   `query:"path" doc:"prefix of the path"`
+	State     string   `query:"state" doc:"delivering, queued, delivered, failed, interrupted, canceled, rejected or incomplete"`
+	Provider  string   `query:"provider" doc:"recognised sender, such as stripe"`
+	Type      string   `query:"type" doc:"event type; a * at its end stands for any rest"`
+	Pinned    string   `query:"pinned" doc:"true: the event is pinned; false: it is not"`
+	Signature string   `query:"signature" enum:"valid,expired,invalid,missing,unchecked" doc:"verdict about the signature"`
+	Label     string   `query:"label" doc:"label that a person gave the event; a * at its end stands for any rest"`
+	Replayed  string   `query:"replayed" doc:"true: there is an attempt besides the original; false: there is none"`
+	Origin    string   `query:"origin" doc:"caller: it came from outside; send: it was made and sent here"`
+	JSON      []string `query:"json,explode" doc:"field of the request body (JSON, JSON lines, a form or multipart) and its value, such as data.object.id=pi_1; if repeated, all must hold"`
+	Since     string   `query:"since" doc:"first arrival, this moment included: RFC 3339, or a duration before now such as 24h"`
+	Until     string   `query:"until" doc:"first arrival, this moment not included; written like since"`
+	Text      []string `query:"q,explode" doc:"text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; if repeated, all must be found"`
+	Limit     int      `query:"limit" minimum:"1" maximum:"200" default:"50"`
+	Cursor    string   `query:"cursor" maxLength:"500"`
+	Wait      string   `query:"wait" doc:"such as 30s, at most 60s: returns as soon as a new event matches"`
 }
 
 // resolveList resolves the alias of a list and then reads its filters.

@@ -57,7 +57,18 @@ func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInpu
 	if err := s.readSigned(ctx, c, r); err != nil {
 		return nil, err
 	}
-	return record.ExplainSignature(r, provider, secrets)
+	if secrets != nil {
+		return record.ExplainSignature(r, provider, secrets)
+	}
+	kept, err := s.Accounts.OpenSecrets(ctx, e.AliasID)
+	if err != nil {
+		return nil, err
+	}
+	report, judged, err := record.VerifyStored(r, provider, string(e.Target), kept)
+	if err == nil && judged != nil {
+		err = s.Accounts.StoreSignature(ctx, c.who, e.ID, judged)
+	}
+	return report, err
 }
 
 // readSigned reads the body that a signature covers.

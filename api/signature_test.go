@@ -103,3 +103,61 @@ func TestProviders(t *testing.T) {
 		t.Errorf("%d rows, %v", len(list), kinds)
 	}
 }
+
+// Without a secret in the call those of the alias judge, and the record says the same afterwards.
+func TestVerifyByKeptSecrets(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	const value = "whsec_kept-secret-of-the-test"
+	id := h.event("shop", signed(value, `{"id":"evt_1"}`, time.Second)).String()
+	verdicts := func() string {
+		t.Helper()
+		r := decoded[signature.Report](h.post(h.asAlice, "/api/v1/events/"+id+"/verify", "").want(200))
+		e := decoded[record.Event](h.get(h.asAlice, "/api/v1/events/"+id).want(200))
+		if e.Signature == nil || e.Signature.Verdict != r.Verdict.Verdict || e.Signature.Reason != r.Reason {
+			t.Errorf("the record says %+v, verify %+v", e.Signature, r.Verdict)
+		}
+		list := decoded[record.Page](h.get(h.asAlice, "/api/v1/events?signature="+r.Verdict.Verdict).want(200))
+		if len(list.Data) != 1 || list.Data[0].ID != id {
+			t.Errorf("signature=%s selects %d events", r.Verdict.Verdict, len(list.Data))
+		}
+		return r.Verdict.Verdict + " " + r.Reason
+	}
+	if got := verdicts(); got != "unchecked no-secret" {
+		t.Errorf("without a secret: %s", got)
+	}
+	wrong := decoded[record.SenderSecret](h.post(h.asAlice, "/api/v1/aliases/shop/secrets", `{"provider":"stripe","secret":"whsec_other"}`).want(201))
+	if e := decoded[record.Event](h.get(h.asAlice, "/api/v1/events/"+id).want(200)); e.Signature.Verdict != "invalid" || e.Signature.SignedAt == nil {
+		t.Errorf("a new secret has not judged it again: %+v", e.Signature)
+	}
+	if got := verdicts(); got != "invalid wrong-secret" {
+		t.Errorf("with the wrong secret: %s", got)
+	}
+	// A secret in the call changes nothing of the record.
+	if a := h.post(h.asAlice, "/api/v1/events/"+id+"/verify", `{"secret":"`+value+`"}`).want(200); !strings.Contains(a.body, `"valid"`) {
+		t.Errorf("with the right one: %s", a.body)
+	}
+	if e := decoded[record.Event](h.get(h.asAlice, "/api/v1/events/"+id).want(200)); e.Signature.Verdict != "invalid" {
+		t.Errorf("the call was kept: %+v", e.Signature)
+	}
+	right := decoded[record.SenderSecret](h.post(h.asAlice, "/api/v1/aliases/shop/secrets", `{"provider":"stripe","secret":"`+value+`"}`).want(201))
+	if e := decoded[record.Event](h.get(h.asAlice, "/api/v1/events/"+id).want(200)); e.Signature.Verdict != "valid" || e.Signature.SecretID == nil || *e.Signature.SecretID != right.ID {
+		t.Errorf("with the right secret: %+v", e.Signature)
+	}
+	h.call("DELETE", h.asAlice, "/api/v1/aliases/shop/secrets/"+wrong.ID, "").want(204)
+	if got := verdicts(); got != "valid ok" {
+		t.Errorf("at the end: %s", got)
+	}
+	h.get(h.asAlice, "/api/v1/events?signature=good").code(422, "validation-failed")
+	share := h.share(mustID(t, id), `{"view":true}`)
+	if shown := h.get("", "/api/v1/shared/"+share.Token).want(200); strings.Contains(shown.body, "verdict") {
+		t.Errorf("a share says %s", shown.body)
+	}
+}
+
+func mustID(t *testing.T, text string) relay.ID {
+	t.Helper()
+	id, err := relay.ParseID(text)
+	must(t, err)
+	return id
+}

@@ -38,6 +38,7 @@ func (d *Delivery) capture(in *relay.Inbound) relay.Outcome {
 		e.ForwardedLines = forwardedLines(in, h)
 	}
 	q := d.exchanges.Receive(d.store, e, h, in.Caller, in.Alias.Owner)
+	q.Secrets = st.Secrets()
 	j := d.newJob(st, in.Alias, q, in.Caller)
 	defer j.release()
 	if d.opt.AwaitRenewal != nil {

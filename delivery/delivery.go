@@ -123,7 +123,7 @@ func New(opt Options) *Delivery {
 	d.base, d.endBase = context.WithCancel(context.Background())
 	d.cut, d.endCut = context.WithCancel(context.Background())
 	d.exchanges = exchange.Options{
-		Bodies: opt.Store, Budget: opt.Budget, Log: opt.Log, Cut: d.cut, Base: d.base,
+		Bodies: opt.Store, Budget: opt.Budget, Log: opt.Log, Site: opt.Site, Cut: d.cut, Base: d.base,
 		KeepRejected: d.keepRejected, MaxHead: opt.MaxHead, MaxBody: opt.MaxBody, MaxResponseCapture: opt.MaxResponseCapture,
 	}
 	d.registry = registry.New(registry.Options{

@@ -40,6 +40,7 @@ type Summary struct {
 	Replayable    bool         `json:"replayable"`
 	ReplayBlocker *string      `json:"replayBlocker" doc:"rejected, incomplete, body, upgraded, or null"`
 	Provider      *Provider    `json:"provider"`
+	Signature     *Signature   `json:"signature" doc:"what the signature was worth when the request arrived, or when it was verified; null where no scheme is known"`
 	Warnings      []Warning    `json:"warnings" nullable:"false"`
 	Pinned        bool         `json:"pinned" doc:"retention keeps the event"`
 	Label         *string      `json:"label"`
@@ -147,6 +148,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		Replayable:    e.Blocker == "",
 		ReplayBlocker: textOf(e.Blocker),
 		Provider:      providerOf(e.Provider),
+		Signature:     signatureOf(e),
 		Warnings:      warningsOf(e, now),
 		Pinned:        e.Mark.Pinned,
 		Label:         textOf(e.Mark.Label),

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	"relay/signature"
 )
 
 // Bounds of a filter.
@@ -53,6 +54,7 @@ var filters = []FilterName{
 	{Name: "pinned", Doc: "true: the event is pinned; false: it is not", Values: []string{"true", "false"}, Strict: true, Example: "pinned:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Pinned }},
 	{Name: "label", Doc: "label that a person gave the event; a * at its end stands for any rest", Example: "label:bug-17", field: func(f *relay.Filter) any { return &f.Label }},
 	{Name: "origin", Doc: "caller: it came from outside; send: it was made and sent here", Values: []string{relay.OriginCaller, relay.OriginSend}, Strict: true, Example: "origin:send", field: func(f *relay.Filter) any { return &f.Origin }},
+	{Name: "signature", Doc: "verdict about the signature", Values: []string{signature.Valid, signature.Expired, signature.Invalid, signature.Missing, signature.Unchecked}, Strict: true, Example: "signature:invalid", field: func(f *relay.Filter) any { return &f.Signature }},
 	{Name: "json", Doc: "field of the request body (JSON, JSON lines, a form or multipart) and its value, such as data.object.id=pi_1; may be repeated", Repeat: true, Example: "data.object.id=pi_1", field: func(f *relay.Filter) any { return &f.JSON }},
 	{Name: "since", Doc: "first arrival, this moment included: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h", Example: "since:24h", field: func(f *relay.Filter) any { return &f.Since }},
 	{Name: "until", Doc: "first arrival, this moment not included: a time or a duration before now", Example: "until:1h", field: func(f *relay.Filter) any { return &f.Until }},

@@ -45,6 +45,7 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 		!matchType(f.Type, valueOf(sender.EventType)),
 		f.Replayed != nil && *f.Replayed != (s.AttemptCount > 1),
 		f.Pinned != nil && *f.Pinned != s.Pinned,
+		f.Signature != "" && (s.Signature == nil || f.Signature != s.Signature.Verdict),
 		!matchType(f.Label, valueOf(s.Label)):
 		return Miss
 	}

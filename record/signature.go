@@ -56,6 +56,11 @@ type SignedRequest struct {
 // ExplainSignature judges the signature of a request as of its arrival. A provider that is
 // not named is the one that the request is recognised by.
 func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Secret) (*signature.Report, error) {
+	return explain(r, provider, secrets, nil)
+}
+
+// explain is ExplainSignature, with others that the right secret could have been confused with.
+func explain(r *SignedRequest, provider string, secrets, others []signature.Secret) (*signature.Report, error) {
 	fields := wire.Fields(r.Head)
 	method, _, _ := wire.StartLine(r.Head)
 	request := &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(fields)}
@@ -79,7 +84,7 @@ func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Sec
 		}
 		return &out, nil
 	}
-	out := signature.Explain(p, secrets, nil, request, r.ReceivedAt)
+	out := signature.Explain(p, secrets, others, request, r.ReceivedAt)
 	return &out, nil
 }
 

@@ -21,6 +21,7 @@ const (
 	OK              = "ok"
 	NoSecret        = "no-secret"
 	KeyNotLocal     = "key-not-local"
+	SecretSealed    = "secret-sealed"
 	BodyIncomplete  = "body-incomplete"
 	TooLarge        = "too-large"
 	TimeTooOld      = "time-too-old"

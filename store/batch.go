@@ -38,7 +38,7 @@ func (s *Store) writeStepsAs(ctx context.Context, by *writeTarget, steps []*step
 // steps of a batch ask for.
 func onlyNewEvents(list []*eventSteps) bool {
 	for _, u := range list {
-		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 || u.insert.event.Sent != nil {
+		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 || u.insert.event.Sent != nil || u.insert.event.Signature != nil {
 			return false
 		}
 		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0 || events.Refusal(u.insert.event, a) != "") {
@@ -180,7 +180,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	var queue, refused, gone, sent [][]any
+	var queue, refused, gone, sent, judged [][]any
 	for _, f := range inserted {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
@@ -193,6 +193,10 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		w.addUsage(f.event.AliasID, events.StoredSize(f.request, f.event.ForwardedLines))
 		if f.event.Sent != nil {
 			sent = append(sent, []any{f.event.ID, events.SentText(f.event.Sent)})
+		}
+		if f.event.Signature != nil {
+			judged = append(judged, []any{f.event.ID, events.SignatureText(f.event.Signature)})
+			s.noteFit(f.event.Signature, f.event.ReceivedAt)
 		}
 		asIs := true
 		if a := f.attempt; a != nil {
@@ -223,6 +227,9 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		return err
 	}
 	if err := w.Run(events.SetSent, sent); err != nil {
+		return err
+	}
+	if err := w.Run(events.SetSignature, judged); err != nil {
 		return err
 	}
 	return w.Run(events.SetHostRefusedBy, refused)

@@ -21,6 +21,11 @@ func (f *newEvent) stored() relay.Event {
 	for _, text := range []*string{&e.Method, &e.Host, &p.Name, &p.EventType, &p.DeliveryID} {
 		*text = db.StorableText(*text)
 	}
+	if e.Signature != nil {
+		kept := *e.Signature
+		kept.Provider, kept.Message = db.StorableText(kept.Provider), db.StorableText(kept.Message)
+		e.Signature = &kept
+	}
 	p.SignedAt, p.Tolerance = db.StoredTime(p.SignedAt), p.Tolerance.Truncate(time.Microsecond)
 	e.Status, e.Latency, e.HasLatency, e.AttemptCount = 0, 0, false, 0
 	if a != nil {

@@ -75,6 +75,8 @@ type Options struct {
 	// SecretKeys seal and open secrets of senders, the first one seals. Without any, a node that
 	// serves its store alone keeps one in DataDir.
 	SecretKeys []seal.Key
+	// Site has the addresses that some senders sign.
+	Site relay.Site
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
 	// Log gets what operators should know; nil = no log.

@@ -85,7 +85,7 @@ func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*st
 	direct, _ := connectionURL(cfg.DatabaseDirectURL)
 	s, err := store.Open(ctx, store.Options{
 		URL: address, DirectURL: direct, DataDir: cfg.DataDir,
-		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, MaxShareAge: cfg.MaxShareAge, NoCreate: existing, SecretKeys: cfg.SecretKeys,
+		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, MaxShareAge: cfg.MaxShareAge, NoCreate: existing, SecretKeys: cfg.SecretKeys, Site: knownSite(cfg),
 		SpoolLimit: cfg.SpoolLimit, Retention: cfg.Retention,
 		NodeName: cfg.NodeName, Version: relay.ThisBuild().Version, MaxConns: cfg.DatabaseMaxConns,
 		MaxAliasStorage: cfg.MaxAliasStorage, MinFree: max(cfg.MinFree, 0),

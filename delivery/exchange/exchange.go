@@ -67,6 +67,7 @@ type Options struct {
 	Bodies Bodies
 	Budget *budget.Budget // bounds the bytes that wait for the store or a caller; nil = no bound
 	Log    *slog.Logger
+	Site   relay.Site
 	// KeepRejected reports whether one more refused request of an alias may be stored, and counts it.
 	KeepRejected func(alias int64) bool
 

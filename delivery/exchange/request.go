@@ -24,8 +24,9 @@ type Request struct {
 	// Queued marks a delivery out of the queue: Run stores nothing of it if no byte reached the
 	// local server, because it goes back to the queue.
 	Queued          bool
-	Admitted        time.Time     // when it was given a place on its tunnel
-	ResponseTimeout time.Duration // from the whole request to the first byte of the answer; 0 = no limit
+	Admitted        time.Time         // when it was given a place on its tunnel
+	ResponseTimeout time.Duration     // from the whole request to the first byte of the answer; 0 = no limit
+	Secrets         relay.OpenSecrets // of the senders of the alias, by which its signature is judged
 
 	o        *Options
 	began    time.Time
@@ -381,6 +382,9 @@ func (q *Request) fill(bodyState string) {
 		beginning = q.rec.first
 	}
 	e.Provider = record.Recognise(e.Request.Head, beginning)
+	if len(q.Secrets) > 0 {
+		e.Signature = record.JudgeEvent(e, q.o.Site, q.Secrets)
+	}
 }
 
 // Failed returns the attempt as failed because of why.

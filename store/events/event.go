@@ -24,7 +24,7 @@ const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
 	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL,
-	e.attempts, e.blocker, e.host_refused_by, e.req_size, e.sent, al.name AS alias`
+	e.attempts, e.blocker, e.host_refused_by, e.req_size, e.sent, e.signature, al.name AS alias`
 
 // markedColumns are listColumns with what a person noted about the event. They need marksJoin.
 const (
@@ -39,7 +39,7 @@ func eventFields(e *relay.Event) []any {
 		&e.ID, &e.AliasID, (*db.Time)(&e.ReceivedAt), (*db.Time)(&e.LastReceivedAt), (*db.AddrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
 		&p.Name, &p.EventType, &p.DeliveryID, (*db.Time)(&p.SignedAt), db.Period(&p.Tolerance),
 		db.Code(&e.State, States), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, db.Period(&e.Latency), &e.HasLatency, &e.AttemptCount,
-		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, sentColumn(&e.Sent), &e.Alias,
+		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, sentColumn(&e.Sent), signatureColumn(&e.Signature), &e.Alias,
 	}
 }
 

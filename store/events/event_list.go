@@ -213,6 +213,7 @@ func (l *listing) filter(f relay.Filter) error {
 		l.and(`(e.sent <> '') = (1 = ?)`, db.BoolToInt(f.Origin == relay.OriginSend))
 	}
 	l.filterMarks(f)
+	l.filterSignature(f)
 	// Ids carry their time, which is at or after the arrival: after a clock was set back, as long
 	// as idLead after it. The columns decide.
 	if !f.Since.IsZero() {

@@ -40,9 +40,9 @@ type Step struct {
 const stepOverhead = 512
 
 // stepFormat is the first byte of a step in the spool, stepWithGone that of one that has the
-// field CallerGone of its attempts, stepWithSent of one that has Sent of its event too: only
-// steps where they are set, so that an earlier relayd can read the others.
-const stepFormat, stepWithGone, stepWithSent = 1, 2, 3
+// field CallerGone of its attempts, stepWithSent of one that has Sent of its event too, stepWithSignature
+// of one that has Signature too: only steps where they are set, so that an earlier relayd can read the others.
+const stepFormat, stepWithGone, stepWithSent, stepWithSignature = 1, 2, 3, 4
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
@@ -54,6 +54,7 @@ type coder struct {
 	reading bool
 	gone    bool // attempts have the field CallerGone
 	sent    bool // the event has the field Sent
+	signed  bool // the event has the field Signature
 	err     error
 }
 
@@ -61,25 +62,27 @@ type coder struct {
 func appendStep(out []byte, st *Step) []byte {
 	gone := st.Attempt != nil && st.Attempt.CallerGone || st.Event != nil &&
 		slices.ContainsFunc(st.Event.Attempts, func(a relay.Attempt) bool { return a.CallerGone })
-	sent := st.Event != nil && st.Event.Sent != nil
+	sent, signed := st.Event != nil && st.Event.Sent != nil, st.Event != nil && st.Event.Signature != nil
 	format := byte(stepFormat)
 	switch {
+	case signed:
+		format = stepWithSignature
 	case sent:
 		format = stepWithSent
 	case gone:
 		format = stepWithGone
 	}
-	c := coder{b: append(out, format), gone: format >= stepWithGone, sent: sent}
+	c := coder{b: append(out, format), gone: format >= stepWithGone, sent: format >= stepWithSent, signed: signed}
 	c.step(st)
 	return c.b
 }
 
 // parseStep decodes the output of appendStep; nothing may follow it.
 func parseStep(b []byte) (*Step, error) {
-	if len(b) == 0 || b[0] < stepFormat || b[0] > stepWithSent {
+	if len(b) == 0 || b[0] < stepFormat || b[0] > stepWithSignature {
 		return nil, errStepDamaged
 	}
-	c, st := coder{b: b[1:], reading: true, gone: b[0] >= stepWithGone, sent: b[0] == stepWithSent}, &Step{}
+	c, st := coder{b: b[1:], reading: true, gone: b[0] >= stepWithGone, sent: b[0] >= stepWithSent, signed: b[0] == stepWithSignature}, &Step{}
 	c.step(st)
 	if c.err == nil && len(c.b) > 0 {
 		c.err = errStepDamaged
@@ -241,6 +244,11 @@ func (c *coder) event(e *relay.Event) {
 		&e.State, &e.Error, &e.Status, &e.Latency, &e.HasLatency, &e.AttemptCount, &e.Blocker)
 	c.message(&e.Request)
 	c.fields(&e.ForwardedLines)
+	if c.signed {
+		optional(c, &e.Signature, func(s *relay.Signature) {
+			c.fields(&s.Provider, &s.Verdict, &s.Reason, &s.Message, &s.SignedAt, &s.SecretID)
+		})
+	}
 	list(c, &e.Attempts, c.attempt)
 	if c.sent {
 		optional(c, &e.Sent, func(s *relay.Sent) {

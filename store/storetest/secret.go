@@ -1,7 +1,10 @@
 package storetest
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
 	"database/sql"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +27,7 @@ func testSecrets(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("chosen", func(t *testing.T) { b.with(t).chosenSecrets() })
 	t.Run("gone with the alias", func(t *testing.T) { b.with(t).secretsOfLostAlias() })
 	b.rotatedKeys(keys) // opens the store again, as what follows
+	t.Run("verdicts", func(t *testing.T) { setup(t, fresh).verdicts() })
 	t.Run("kept", func(t *testing.T) { setup(t, fresh).secretsAreKept() })
 	t.Run("without a key", func(t *testing.T) { secretsWithoutKey(t, fresh) })
 }
@@ -301,4 +305,50 @@ func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.must(os.WriteFile(path, key, 0o600))
 	_, err = b.addSecret(b.alice, "hooks", "s", github)
 	b.must(err)
+}
+
+// A verdict is kept with its event, selects it in lists and is replaced by a later one; a new secret
+// judges the events of its sender again.
+func (b *fixture) verdicts() {
+	const value = "the secret"
+	mac := hmac.New(sha256.New, []byte(value))
+	mac.Write([]byte("body"))
+	head := "POST /hook HTTP/1.1\r\nHost: hooks.localhost\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=" + hex.EncodeToString(mac.Sum(nil)) + "\r\n\r\n"
+	signed := func(s *relay.Signature) relay.ID {
+		e := b.newEvent(b.hooks, relay.StateDelivering, "/hook", "body")
+		e.Request.Head, e.Provider, e.Signature = []byte(head), relay.Provider{Name: "github"}, s
+		b.ok(b.Accept(e))
+		b.ok(b.Finish(e.ID, ended(1, relay.StateDelivered, 200, "x"), ""))
+		return e.ID
+	}
+	unjudged := signed(nil)
+	invalid := signed(&relay.Signature{Provider: "github", Verdict: "invalid", Reason: "wrong-secret", Message: "m"})
+	plain := b.capture(b.hooks, "/plain", "body", 200)
+	reads := func(verdict string, want ...relay.ID) {
+		b.Helper()
+		b.same("signature="+verdict, b.walk(b.alice, relay.Filter{Alias: "hooks", Signature: verdict}), want)
+	}
+	reads("invalid", invalid)
+	reads("unchecked", unjudged)
+	reads("valid")
+	if fits, err := b.Matches(b.Context(), b.alice, plain, relay.Filter{Signature: "unchecked"}); err != nil || fits {
+		b.Errorf("an event without a scheme is unchecked: %v, %v", fits, err)
+	}
+	made, err := b.addSecret(b.alice, "hooks", value, relay.SenderSecret{Provider: "github"})
+	b.must(err)
+	reads("invalid")
+	reads("unchecked")
+	reads("valid", invalid, unjudged)
+	if got := b.read(invalid).Signature; got == nil || got.SecretID != made.ID || got.Reason != "ok" || got.Provider != "github" {
+		b.Errorf("kept %+v", got)
+	}
+	b.want(relay.CodeForbidden, b.StoreSignature(b.Context(), relay.Actor{Kind: relay.ActorToken, Account: b.alice.Account, Scopes: relay.ScopeAliasesRead}, invalid, &relay.Signature{Verdict: "missing"}))
+	b.must(b.StoreSignature(b.Context(), b.bob, invalid, &relay.Signature{Verdict: "missing"})) // nothing of his
+	reads("valid", invalid, unjudged)
+	b.must(b.StoreSignature(b.Context(), b.alice, invalid, &relay.Signature{Verdict: "expired", Reason: "time-too-old", Provider: "github"}))
+	reads("expired", invalid)
+	b.eventually("the time of the fit is noted", func() bool {
+		list, err := b.Secrets(b.Context(), b.alice, "hooks")
+		return err == nil && len(list) == 1 && !list[0].LastValidAt.IsZero()
+	})
 }

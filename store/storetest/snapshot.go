@@ -35,6 +35,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	rich.Provider = relay.Provider{Name: "stripe", EventType: strange, DeliveryID: "evt_1", SignedAt: rich.ReceivedAt.Add(7), Tolerance: 5*time.Minute + 7}
 	rich.Host, rich.Method, rich.ReceivedAt = strange, strange, rich.ReceivedAt.Add(123)
 	rich.Attempts[0].ReceivedAt = rich.ReceivedAt
+	rich.Signature = &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "ok", Message: strange, SignedAt: rich.ReceivedAt.UTC().Truncate(time.Second), SecretID: "sec_a"}
 	rich.ForwardedLines = []byte("X-Forwarded-For: 203.0.113.9\r\n")
 	sent := plain(relay.StateDelivering, "/sent")
 	sent.Sent = &relay.Sent{Actor: "user:alice", MadeFrom: rich.ID.String(), Changes: []string{"path", "body:/a\u0000"}, SignedBy: relay.SignedByClient}

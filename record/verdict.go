@@ -1,0 +1,185 @@
+package record
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/signature"
+	"relay/wire"
+)
+
+// Unchecked is the verdict about a signature that nothing was compared with.
+const Unchecked = signature.Unchecked
+
+// Signature is what the signature of a request is worth.
+type Signature struct {
+	Provider string  `json:"provider"`
+	Verdict  string  `json:"verdict" enum:"valid,expired,invalid,missing,unchecked"`
+	Reason   string  `json:"reason"`
+	Message  string  `json:"message"`
+	SignedAt *Time   `json:"signedAt" format:"date-time"`
+	SecretID *string `json:"secretId" doc:"secret of the alias that fits"`
+}
+
+func signatureOf(e *relay.Event) *Signature {
+	s := e.Signature
+	if s == nil {
+		if !slices.Contains(signingSenders, e.Provider.Name) {
+			return nil
+		}
+		s = unjudged(e)
+	}
+	return &Signature{
+		Provider: s.Provider, Verdict: s.Verdict, Reason: s.Reason, Message: s.Message, SignedAt: timeOf(s.SignedAt), SecretID: textOf(s.SecretID),
+	}
+}
+
+// unjudged is the Signature of an event of a known sender for which the alias had no secret.
+func unjudged(e *relay.Event) *relay.Signature {
+	return &relay.Signature{
+		Provider: e.Provider.Name, Verdict: Unchecked, Reason: signature.NoSecret, SignedAt: e.Provider.SignedAt,
+		Message: "the alias had no secret of this sender",
+	}
+}
+
+// SigningSenders lists the senders whose schemes are known.
+func SigningSenders() []string { return slices.Clone(signingSenders) }
+
+var signingSenders = func() []string {
+	var names []string
+	for i := range signature.Senders {
+		if s := &signature.Senders[i]; len(s.Schemes) > 0 && !slices.Contains(names, s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}()
+
+// maxJudged bounds the body of a request that is judged as it arrives, in bytes.
+const maxJudged = 256 << 10
+
+// JudgeArrival judges the signature of a request as it arrives, by the secrets of its alias. It returns
+// nil where the alias has none that is for this request. provider is the sender that it was recognised
+// by, target the request target.
+func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.Signature {
+	provider, set := judgedBy(provider, target, secrets)
+	if len(set) == 0 {
+		return nil
+	}
+	fields := wire.Fields(r.Head)
+	method, _, _ := wire.StartLine(r.Head)
+	request := &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(fields)}
+	p := signature.Find(provider, request)
+	if p == nil || p.SchemeOf(request) == nil {
+		return nil
+	}
+	s := p.SchemeOf(request)
+	out := &relay.Signature{Provider: p.Name, Verdict: Unchecked}
+	open := openedOf(set)
+	unread := r.Unread
+	if unread == "" && len(r.Body) > maxJudged {
+		unread = signature.TooLarge
+	}
+	switch {
+	case unread == signature.TooLarge:
+		out.Reason, out.Message = unread, "the body is larger than 256 KiB, so the signature is judged when somebody asks: verify it"
+	case unread != "":
+		out.Reason, out.Message = unread, "the signature covers the whole body, and not all of it arrived"
+	case len(open) == 0:
+		out.Reason, out.Message = signature.SecretSealed, sealedText
+	default:
+		v := signature.Verify(s, open, request, r.ReceivedAt)
+		if v.Reason == signature.SecretEncoding { // which secret it is takes trying
+			v.Reason = signature.WrongSecret
+		}
+		setVerdict(out, &v)
+	}
+	return out
+}
+
+const sealedText = "this node has no key that opens the secret; relayd doctor names the key"
+
+func setVerdict(s *relay.Signature, v *signature.Verdict) {
+	s.Verdict, s.Reason, s.Message, s.SignedAt, s.SecretID = v.Verdict, v.Reason, v.Message, v.SignedAt, v.SecretID
+}
+
+// judgedBy gives the sender by whose scheme a request is judged, and the secrets for it: the one that
+// it was recognised by, or else the one whose secret is for its path.
+func judgedBy(provider, target string, secrets relay.OpenSecrets) (string, relay.OpenSecrets) {
+	if provider != "" {
+		return provider, secrets.For(provider, target)
+	}
+	var longest *relay.OpenSecret
+	for i := range secrets {
+		if x := &secrets[i]; x.Path != "" && strings.HasPrefix(target, x.Path) && (longest == nil || len(x.Path) > len(longest.Path)) {
+			longest = x
+		}
+	}
+	if longest == nil {
+		return "", nil
+	}
+	return longest.Provider, secrets.For(longest.Provider, target)
+}
+
+// openedOf gives the secrets that could be opened.
+func openedOf(list relay.OpenSecrets) []signature.Secret {
+	var out []signature.Secret
+	for i := range list {
+		if x := &list[i]; !x.Sealed {
+			out = append(out, signature.Secret{ID: x.ID, Value: x.Value.Reveal()})
+		}
+	}
+	return out
+}
+
+// VerifyStored judges a stored request by the secrets of its alias, and looks for the reason. provider
+// may be "": the one that is recognised. judged is what to keep with the event, nil where there is
+// nothing to keep.
+func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
+	if p := senderOf(wire.Fields(r.Head), r.Body); p != nil && provider == "" {
+		provider = p.Name
+	}
+	provider, set := judgedBy(provider, target, secrets)
+	p, open := signature.Find(provider, nil), openedOf(set)
+	var others []signature.Secret
+	for _, x := range openedOf(secrets) {
+		if !slices.ContainsFunc(open, func(o signature.Secret) bool { return o.ID == x.ID }) {
+			others = append(others, x)
+		}
+	}
+	report, err = explain(r, provider, open, others)
+	if err != nil || p == nil || len(p.Schemes) == 0 {
+		return report, nil, err
+	}
+	if len(set) > 0 && len(open) == 0 && report.Reason == signature.NoSecret {
+		report.Reason, report.Message = signature.SecretSealed, sealedText
+	}
+	judged = &relay.Signature{Provider: p.Name}
+	setVerdict(judged, &report.Verdict)
+	judged.SignedAt = judged.SignedAt.UTC().Truncate(time.Millisecond)
+	return report, judged, nil
+}
+
+// targetOf gives the path and query that a secret is chosen by.
+func targetOf(e *relay.Event) string { return strings.ToValidUTF8(string(e.Target), "\ufffd") }
+
+// SignedRequestOf is the request of an event whose body is in memory, or is as large as said.
+func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
+	r := &SignedRequest{Head: e.Request.Head, Body: e.Request.Body.Data, URL: url, ReceivedAt: e.ReceivedAt}
+	switch b := &e.Request.Body; {
+	case b.State != relay.BodyComplete && b.State != "":
+		r.Unread = signature.BodyIncomplete
+	case b.Parts > 0 || int64(len(b.Data)) < b.Size:
+		r.Unread = signature.TooLarge
+	}
+	return r
+}
+
+// JudgeEvent is JudgeArrival of an event, whose body is in memory up to 256 KiB.
+func JudgeEvent(e *relay.Event, site relay.Site, secrets relay.OpenSecrets) *relay.Signature {
+	target := targetOf(e)
+	return JudgeArrival(SignedRequestOf(e, site.AliasURL(e.Alias)+target), e.Provider.Name, target, secrets)
+}

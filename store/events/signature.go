@@ -1,0 +1,89 @@
+package events
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"relay"
+	"relay/record"
+	"relay/store/db"
+	"relay/store/people"
+)
+
+// SetSignature says of events what their signatures are worth. It runs after the insert of a new
+// event: few aliases have secrets of senders, so the insert has no parameter for it.
+var SetSignature = db.NewStatement(`uuid text`, `WITH v (vid, vsignature) AS (%s) UPDATE events SET signature = v.vsignature FROM v WHERE id = v.vid {id}`)
+
+// SignatureText is how a Signature is stored: the verdict, by which lists select, a space, and the
+// rest as JSON.
+func SignatureText(s *relay.Signature) string {
+	stored := *s
+	stored.Provider, stored.Message = db.StorableText(stored.Provider), db.StorableText(stored.Message)
+	text, _ := json.Marshal(&stored) // texts and a time alone, which JSON takes all
+	return s.Verdict + " " + string(text)
+}
+
+// signatureColumn reads a Signature; an empty text is none.
+func signatureColumn(to **relay.Signature) db.Column {
+	return func(stored any) {
+		var text string
+		switch v := stored.(type) {
+		case string:
+			text = v
+		case []byte:
+			text = string(v)
+		}
+		verdict, rest, ok := strings.Cut(text, " ")
+		if *to = nil; ok {
+			*to = new(relay.Signature)
+			_ = json.Unmarshal([]byte(rest), *to) // a text of a later relayd says the verdict at least
+			(*to).Verdict = verdict
+		}
+	}
+}
+
+// StoreSignature replaces what is kept of the signature of an event that the actor may read.
+func (s *Store) StoreSignature(ctx context.Context, who relay.Actor, id relay.ID, judged *relay.Signature) error {
+	return s.StoreSignatures(ctx, who, map[relay.ID]*relay.Signature{id: judged})
+}
+
+// StoreSignatures is StoreSignature of several events. Those that the actor may not see stay as they are.
+func (s *Store) StoreSignatures(ctx context.Context, who relay.Actor, judged map[relay.ID]*relay.Signature) error {
+	return s.db.UpdateIf(ctx, people.Allow(who, relay.ScopeEventsRead), "keep verdicts", func(c *db.Tx) error {
+		ids := make([]relay.ID, 0, len(judged))
+		for id := range judged {
+			ids = append(ids, id)
+		}
+		if err := LockEvents(c, ids); err != nil {
+			return err
+		}
+		may, args := people.AliasAccess(who)
+		for _, id := range ids {
+			var alias []int64
+			if err := c.All(&alias, `SELECT al.id FROM events e JOIN aliases al ON al.id = e.alias_id WHERE e.id = ? AND `+may, append([]any{id}, args...)...); err != nil {
+				return err
+			}
+			if len(alias) == 0 {
+				continue
+			}
+			c.Do(`UPDATE events SET signature = ? WHERE id = ?`, SignatureText(judged[id]), id)
+			c.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: id})
+		}
+		return nil
+	})
+}
+
+// filterSignature selects by the verdict. Events that were not judged are unchecked where their sender
+// signs.
+func (l *listing) filterSignature(f relay.Filter) {
+	if f.Signature == "" {
+		return
+	}
+	is, args := `SUBSTR(e.signature, 1, ?) = ?`, []any{len(f.Signature) + 1, f.Signature + " "}
+	if f.Signature == record.Unchecked {
+		senders, names := db.ColumnIn(`e.provider_name`, record.SigningSenders())
+		is, args = `(`+is+` OR e.signature = '' AND `+senders+`)`, append(args, names...)
+	}
+	l.and(is, args...)
+}

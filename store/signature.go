@@ -1,0 +1,65 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"relay"
+	"relay/record"
+	"relay/store/db"
+)
+
+// Bounds of judging events again after a secret was added.
+const (
+	judgedAgain     = 200             // the newest events of the sender
+	judgedAgainTime = 5 * time.Second // which the caller waits for
+	judgedBody      = 256 << 10       // bytes; larger ones are judged when somebody asks
+)
+
+// noteFit notes when a secret has fitted.
+func (s *Store) noteFit(judged *relay.Signature, at time.Time) {
+	if judged.SecretID != "" && judged.Reason == "ok" {
+		s.NoteValid(judged.SecretID, at)
+	}
+}
+
+// AddSecret is that of people. It judges the newest events of the sender again, which costs nobody
+// else: their bodies are read one after the other.
+func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, want relay.SenderSecret, value relay.SecretText) (relay.SenderSecret, error) {
+	made, err := s.peopleStore.AddSecret(ctx, who, alias, want, value)
+	if err == nil {
+		if failed := s.judgeAgain(ctx, alias, made.Provider); failed != nil {
+			s.log.Warn("events were not judged by a new secret; verify judges each", "secret", made.ID, "err", failed)
+		}
+	}
+	return made, err
+}
+
+func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
+	ctx, cancel := context.WithTimeout(ctx, judgedAgainTime)
+	defer cancel()
+	a, err := s.Alias(ctx, relay.System(), name)
+	if err != nil {
+		return err
+	}
+	secrets, err := s.OpenSecrets(ctx, a.ID)
+	if err != nil {
+		return err
+	}
+	list, err := s.Events(ctx, relay.System(), relay.Filter{Alias: name, Provider: provider, Limit: judgedAgain})
+	if err != nil {
+		return err
+	}
+	judged := map[relay.ID]*relay.Signature{}
+	for i := range list.Events {
+		e, err := s.Request(ctx, relay.System(), list.Events[i].ID, judgedBody)
+		if err != nil {
+			return err
+		}
+		if verdict := record.JudgeEvent(e, s.opt.Site, secrets); verdict != nil {
+			judged[e.ID] = verdict
+			s.noteFit(verdict, db.StoredTime(e.ReceivedAt))
+		}
+	}
+	return s.StoreSignatures(ctx, relay.System(), judged)
+}
