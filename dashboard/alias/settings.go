@@ -17,6 +17,8 @@ type settingsView struct {
 	IsOwner               bool // the viewer owns the alias
 	Fields                []settingField
 	Members               []string
+	Secrets               []record.SenderSecret
+	Senders               []string  // names that a secret may have
 	Failed                page.Form // the form that was wrong; the zero form = none
 	Done                  string
 }
@@ -51,6 +53,17 @@ func (p Pages) settings(w http.ResponseWriter, r *http.Request, who relay.Actor,
 func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 	return func(r *http.Request, who relay.Actor, failed page.Form) (templ.Component, error) {
 		members, err := p.Accounts.Members(r.Context(), who, a.Name)
+		if err != nil {
+			return nil, err
+		}
+		kept, err := p.Accounts.Secrets(r.Context(), who, a.Name)
+		if err != nil {
+			return nil, err
+		}
+		secrets := make([]record.SenderSecret, len(kept))
+		for i := range kept {
+			secrets[i] = record.OfSecret(kept[i])
+		}
 		fields, texts := settingFields, record.SettingTexts(&a.Settings)
 		for i := range fields {
 			field := &fields[i]
@@ -59,8 +72,8 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 		}
 		return settingsPage(settingsView{
 			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
-			Fields: fields[:], Members: members, Failed: failed, Done: page.SuccessText(r),
-		}), err
+			Fields: fields[:], Members: members, Secrets: secrets, Senders: record.SigningSenders(), Failed: failed, Done: page.SuccessText(r),
+		}), nil
 	}
 }
 

@@ -47,6 +47,7 @@ type eventView struct {
 	OlderReplays string  // address that has older replays beside the original, "" = there are none
 	NewerReplays string  // address that has the newest replays, "" = these are they
 	Diff         *body.Diff
+	Signed       *signatureView // nil = no scheme is known
 	Shares       sharesView
 	Exports      []exportItem
 	Mark         relay.Mark
@@ -170,6 +171,7 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 	if core := cores[e.Provider.Name]; core != (coreOf{}) {
 		v.Request.Body.Core, v.Request.Body.Folded = core.member, core.folded
 	}
+	v.Signed = signatureOf(e, s, a.Owner == who.Account)
 	if err := p.addAttempts(r, who, &v, e, most); err != nil {
 		return v, head, err
 	}

@@ -205,6 +205,8 @@ func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.
 var successTexts = map[string]string{
 	"saved":          "The settings were saved.",
 	"member-added":   "The member was added.",
+	"secret-added":   "The secret was added. It judges the requests of its sender from now on, and the newest 200 again.",
+	"secret-removed": "The secret was removed.",
 	"member-removed": "The member was removed and their connections were closed.",
 	"left":           "You left the alias.",
 	"transferred":    "The alias was transferred.",

@@ -71,6 +71,8 @@ type Enrolments interface {
 type Limits interface {
 	// Stream takes a slot for a live stream of the account; release gives it back.
 	Stream(who relay.Actor) (release func(), err error)
+	// Verify counts a verification of a signature.
+	Verify(who relay.Actor) error
 	// Replay counts a replay or release of a session.
 	Replay(who relay.Actor) error
 	grant.Limits

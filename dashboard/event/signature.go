@@ -1,0 +1,146 @@
+package event
+
+import (
+	"io"
+	"net/http"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+	"relay/signature"
+)
+
+// signatureView is the card about the signature of a request.
+type signatureView struct {
+	ID, Alias, Provider string
+	Verdict, Message    string
+	Cure                string // what to change, "" = nothing
+	Parts               []signature.Part
+	Checks              []signature.Check
+	Template            string
+	Secrets             string // address of the settings where secrets are added, for the owner
+	Tried               bool   // it is the answer to a secret that was given, or to Verify
+}
+
+// cures say what to do about a reason.
+var cures = map[string]string{
+	signature.NoSecret:         "Add the signing secret of the endpoint in the settings of the alias, or try one below.",
+	signature.SecretSealed:     "Give this node its key: relayd doctor names it.",
+	signature.BodyIncomplete:   "Ask the sender to send the event again.",
+	signature.TooLarge:         "Verify it now, or use relay verify.",
+	signature.TimeTooOld:       "The sender may have sent an old event again, or the request was slow: ask for a new one, or raise the tolerance while you test.",
+	signature.TimeInFuture:     "Check the clock of this server and of the sender.",
+	signature.TimeMalformed:    "Something between the sender and the relay has changed the line.",
+	signature.HeaderMissing:    "Set a secret at the sender, and look for a proxy that removes the line.",
+	signature.HeaderMalformed:  "Something between the sender and the relay has cut or changed the line.",
+	signature.VersionUnknown:   "Let the sender sign by the usual version.",
+	signature.WrongSecret:      "Compare the secret with that of this very endpoint; Verify looks for other reasons.",
+	signature.SecretEncoding:   "Enter the secret exactly as the sender shows it, prefix included.",
+	signature.SecretWhitespace: "Enter the secret without the space, line break or quotes around it.",
+	signature.SecretOfOther:    "Two secrets are interchanged: change the path or the sender of one of them.",
+	signature.BodyRewritten:    "Let the proxy or framework in front pass the body on unchanged.",
+	signature.URLDiffers:       "Enter the same URL at the sender as the one that the message shows.",
+	signature.OtherScheme:      "Choose the sender whose scheme the message names.",
+}
+
+// signatureOf makes the card of an event from what its record says; nil where no scheme is known.
+func signatureOf(e *relay.Event, s *record.Summary, owner bool) *signatureView {
+	if s.Signature == nil {
+		return nil
+	}
+	r := record.SignedRequestOf(e, s.URL)
+	v := &signatureView{
+		ID: s.ID, Alias: s.Alias, Provider: page.ProviderName(s.Signature.Provider), Verdict: s.Signature.Verdict,
+		Message: record.SafeTextMax(s.Signature.Message, 1000), Cure: cures[s.Signature.Reason],
+	}
+	if owner {
+		v.Secrets = page.AliasPath(s.Alias, "settings") + "#secrets"
+	}
+	if report, err := record.ExplainSignature(r, s.Signature.Provider, nil); err == nil {
+		v.show(report, s.Signature.Verdict == signature.Valid || s.Signature.Verdict == signature.Expired)
+	}
+	return v
+}
+
+// show takes the line apart, and the checks. Without a secret the last check says nothing: the verdict does.
+func (v *signatureView) show(r *signature.Report, fits bool) {
+	v.Template = r.Signed.Template
+	for _, p := range r.Signature.Parts {
+		v.Parts = append(v.Parts, signature.Part{Name: record.SafeTextMax(p.Name, 100), Value: record.SafeTextMax(p.Value, 300)})
+	}
+	for _, c := range r.Checks {
+		if c.Name == "digest equal" && !v.Tried {
+			if c.OK = fits; v.Verdict == signature.Unchecked {
+				continue
+			}
+			c.Detail = ""
+		}
+		c.Detail = record.SafeTextMax(c.Detail, 300)
+		v.Checks = append(v.Checks, c)
+	}
+}
+
+// verify judges the signature again: by a secret that was typed, which is not kept, or by those of the
+// alias, and then the record says so.
+func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	if err := p.Limits.Verify(who); err != nil {
+		return nil, err
+	}
+	e, err := p.Events.Request(r.Context(), who, id, 0)
+	if err != nil {
+		return nil, err
+	}
+	a, err := p.Accounts.Alias(r.Context(), who, e.Alias)
+	if err != nil {
+		return nil, err
+	}
+	s := record.Summarise(e, p.Site, e.ReceivedAt)
+	signed := &record.SignedRequest{Head: e.Request.Head, URL: s.URL, ReceivedAt: e.ReceivedAt}
+	switch b := &e.Request.Body; {
+	case b.State != relay.BodyComplete:
+		signed.Unread = signature.BodyIncomplete
+	case b.Size > maxVerified:
+		signed.Unread = signature.TooLarge
+	default:
+		body, err := record.OpenBody(r.Context(), p.Events, e.ID, 0, b)
+		if err != nil {
+			return nil, err
+		}
+		if signed.Body, err = io.ReadAll(body); err != nil {
+			return nil, err
+		}
+	}
+	v := &signatureView{ID: s.ID, Alias: s.Alias, Tried: true}
+	if a.Owner == who.Account {
+		v.Secrets = page.AliasPath(s.Alias, "settings") + "#secrets"
+	}
+	report, err := p.judge(r, who, e, signed)
+	if err != nil {
+		return nil, err
+	}
+	v.Provider = page.ProviderName(e.Provider.Name)
+	v.Verdict, v.Message, v.Cure = report.Verdict.Verdict, record.SafeTextMax(report.Message, 1000), cures[report.Reason]
+	v.show(report, false)
+	return verifyPage(*v), nil
+}
+
+// maxVerified bounds the body that is read to verify a signature, in bytes.
+const maxVerified = 1 << 20
+
+// judge uses the secret of the form, or else those of the alias.
+func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (*signature.Report, error) {
+	if secret := r.PostForm.Get("secret"); secret != "" {
+		return record.ExplainSignature(signed, "", []signature.Secret{{Value: secret}})
+	}
+	kept, err := p.Accounts.OpenSecrets(r.Context(), e.AliasID)
+	if err != nil {
+		return nil, err
+	}
+	report, judged, err := record.VerifyStored(signed, "", string(e.Target), kept)
+	if err == nil && judged != nil {
+		err = p.Accounts.StoreSignature(r.Context(), who, e.ID, judged)
+	}
+	return report, err
+}
