@@ -74,6 +74,7 @@ var contractDefaults = map[string]struct {
 	"log-format":                  {value: "text"},
 	"log-level":                   {value: "info"},
 	"access-log":                  {value: "off"},
+	"mcp":                         {value: "on"},
 }
 
 func TestEveryDefault(t *testing.T) {
