@@ -129,7 +129,7 @@ func TestAgentIsWho(t *testing.T) {
 			t.Errorf("%s: Allow %q", name, resp.Header.Get("Allow"))
 		}
 	}
-	all := append(slices.Clone(readingTools), "replay_event", "replay_queued")
+	all := append(slices.Clone(readingTools), "replay_event", "replay_queued", "send_event")
 	slices.Sort(all)
 	for name, tc := range map[string]struct {
 		scopes relay.Scope

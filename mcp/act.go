@@ -2,6 +2,7 @@ package mcp
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -18,6 +19,9 @@ func (t *tools) addActing() {
 		return tool{name: name, title: title, text: text, scope: "events:replay", acts: true}
 	}
 	add(t, acts("replay_event", "Replay an event", "Send the exact bytes of an event to the local server again, wait for its answer, and return the new attempt with its difference to the last one that got an answer. While no tunnel is attached the replay is queued."), t.replayEvent)
+	send := acts("send_event", "Send a new event", "Make a new event and send it once to the local server: from a captured event with changes, from a sample (last:TYPE for the newest event of a type), or from nothing. It is a new event, not a replay; sign: auto signs it now with the secret of the alias. With dryRun nothing is sent.")
+	send.scope = "events:send"
+	add(t, send, t.sendEvent)
 	add(t, acts("replay_queued", "Deliver queued events", "Deliver the events of an alias that were queued while it was offline. expect must be their number as list_aliases gives it."), t.replayQueued)
 }
 
@@ -88,4 +92,108 @@ func (t *tools) replayQueued(ctx context.Context, in queuedIn) (any, error) {
 	var out record.Released
 	err = t.API.Decode(ctx, http.MethodPost, path+"/replay-queued", nil, &out)
 	return &out, err
+}
+
+type sendIn struct {
+	hiding
+	Alias    string         `json:"alias"`
+	From     string         `json:"from,omitempty" jsonschema:"the event that the new one is made from"`
+	Sample   string         `json:"sample,omitempty" jsonschema:"name of a sample such as github/push, or last:TYPE"`
+	Method   string         `json:"method,omitempty" jsonschema:"by itself: the request is made from nothing"`
+	Path     string         `json:"path,omitempty"`
+	Headers  [][]string     `json:"headers,omitempty" jsonschema:"lines as [name, value]; each name replaces the lines of it"`
+	Remove   []string       `json:"removeHeaders,omitempty" jsonschema:"names of lines to leave out"`
+	Body     *sentBody      `json:"body,omitempty" jsonschema:"replaces the whole body"`
+	Set      map[string]any `json:"set,omitempty" jsonschema:"replaces members of the JSON body by their paths, such as data.object.status"`
+	Sign     string         `json:"sign,omitempty" jsonschema:"auto, none, or the name of a sender; default none"`
+	SecretID string         `json:"secretId,omitempty"`
+	NewID    bool           `json:"newId,omitempty" jsonschema:"a new delivery id"`
+	DryRun   bool           `json:"dryRun,omitempty" jsonschema:"show the request; nothing is sent or stored"`
+	Wait     int            `json:"wait,omitempty" jsonschema:"seconds to wait for the answer, 1 to 60; default 30"`
+}
+
+type sentBody struct {
+	Encoding string `json:"encoding" jsonschema:"utf8 or base64"`
+	Data     string `json:"data"`
+}
+
+// sent is the new event that a send made.
+type sent struct {
+	Event *shownEvent `json:"event"`
+	// What differs from the event that it was made from; null where there is none.
+	RequestDifference  *record.Diff `json:"requestDifference"`
+	ResponseDifference *record.Diff `json:"responseDifference"`
+}
+
+func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
+	seconds, err := within("wait", in.Wait, usualWait, maxWait)
+	if err != nil {
+		return nil, err
+	}
+	path, err := t.aliasPath(in.Alias)
+	if err != nil {
+		return nil, err
+	}
+	reveal := in.Reveal
+	in.Alias, in.Wait, in.Reveal = "", 0, false // they are none of the API's body
+	body, err := sendBody(&in)
+	if err != nil {
+		return nil, err
+	}
+	if in.DryRun {
+		var p preview
+		err := t.API.Decode(ctx, http.MethodPost, path+"/send", body, &p)
+		if err == nil && !reveal {
+			err = p.mask(ctx)
+		}
+		return &p, err
+	}
+	var made record.Event
+	if err := t.API.Decode(ctx, http.MethodPost, path+"/send?wait="+strconv.Itoa(seconds)+"s", body, &made); err != nil {
+		return nil, err
+	}
+	out := &sent{}
+	if in.From != "" {
+		// The event was sent, and is told whether it can be compared or not.
+		out.RequestDifference, _ = t.difference(ctx, in.From, made.ID, record.DiffRequest, reveal)
+		out.ResponseDifference, _ = t.difference(ctx, in.From, made.ID, record.DiffResponse, reveal)
+	}
+	if !reveal {
+		if err := record.Mask(ctx, &made); err != nil {
+			return nil, err
+		}
+	}
+	out.Event = shown(&made, usualAttempts, usualPiece)
+	return out, nil
+}
+
+// sendBody is what the API takes of the arguments.
+func sendBody(in *sendIn) (map[string]any, error) {
+	text, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	var body map[string]any
+	err = json.Unmarshal(text, &body)
+	delete(body, "alias")
+	return body, err
+}
+
+// preview is what a dry run of a send shows.
+type preview struct {
+	Request  *record.Message `json:"request"`
+	Raw      string          `json:"raw,omitempty"` // of a call that reveals secrets
+	Method   string          `json:"method"`
+	Path     string          `json:"path"`
+	Changes  []string        `json:"changes"`
+	SignedBy *string         `json:"signedBy"`
+}
+
+// mask hides the secrets of the request.
+func (p *preview) mask(ctx context.Context) error {
+	e := record.Event{Summary: record.Summary{Method: p.Method, Path: p.Path}, Request: p.Request}
+	err := record.Mask(ctx, &e)
+	p.Request, p.Path, p.Raw = e.Request, e.Path, ""
+	cut(p.Request.Body, usualPiece)
+	return err
 }
