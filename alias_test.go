@@ -44,7 +44,7 @@ func TestScopes(t *testing.T) {
 	if got := strings.Join(s.Names(), " "); got != "events:read account" {
 		t.Errorf("Names = %q", got)
 	}
-	if all, err := relay.ParseScopes(nil); err != nil || all != relay.AllScopes || len(all.Names()) != 7 {
+	if all, err := relay.ParseScopes(nil); err != nil || all != relay.AllScopes || len(all.Names()) != 8 {
 		t.Errorf("no scopes = %b, %v; want all", all, err)
 	}
 	if _, err := relay.ParseScopes([]string{"events"}); err == nil {

@@ -26,7 +26,7 @@ var notRun = [...]struct {
 	{regexp.MustCompile(`link@HOST`), "needs a person: TestEnrolment"},
 	{regexp.MustCompile(`^(while true; do|  ssh -N |  sleep 2|done$)`), "is a loop without an end"},
 	{regexp.MustCompile(`^AUTOSSH_GATETIME`), "drives autossh"},
-	{regexp.MustCompile(`^relay verify `), "judges an event of a sender that signs: TestScripts"},
+	{regexp.MustCompile(`^relay verify |^relay send .*--sign`), "is about an event of a sender that signs: TestScripts"},
 	{regexp.MustCompile(`^relay secret rm `), "names a secret of the reader: TestScripts"},
 }
 

@@ -125,6 +125,8 @@ type filters struct {
 	Type     string   `json:"type,omitempty" jsonschema:"event type, such as invoice.paid; a * at its end stands for any rest"`
 	Pinned   string   `json:"pinned,omitempty" jsonschema:"true or false"`
 	Label    string   `json:"label,omitempty"`
+	Origin    string   `json:"origin,omitempty" jsonschema:"caller: it came from outside; send: it was made and sent here"`
+	Signature string   `json:"signature,omitempty" jsonschema:"valid, expired, invalid, missing or unchecked"`
 	Replayed string   `json:"replayed,omitempty" jsonschema:"true or false"`
 	JSON     []string `json:"json,omitempty" jsonschema:"fields of the JSON body of the request, such as data.object.id=pi_1"`
 	Since    string   `json:"since,omitempty" jsonschema:"RFC 3339, or a duration before now such as 2h"`
