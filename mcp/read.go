@@ -116,22 +116,22 @@ func (t *tools) figures(ctx context.Context, in figuresIn) (any, error) {
 
 // filters are those of lists of events.
 type filters struct {
-	Alias    string   `json:"alias,omitempty" jsonschema:"name of the alias; all that you may see if absent"`
-	Method   string   `json:"method,omitempty"`
-	Status   string   `json:"status,omitempty" jsonschema:"such as 404 or 5xx; error = not delivered, or answered with 400 and above"`
-	Path     string   `json:"path,omitempty" jsonschema:"prefix of the path"`
-	State    string   `json:"state,omitempty" jsonschema:"delivering, queued, delivered, failed, interrupted, canceled, rejected, incomplete or answered"`
-	Provider string   `json:"provider,omitempty" jsonschema:"sender, such as stripe"`
-	Type     string   `json:"type,omitempty" jsonschema:"event type, such as invoice.paid; a * at its end stands for any rest"`
-	Pinned   string   `json:"pinned,omitempty" jsonschema:"true or false"`
-	Label    string   `json:"label,omitempty"`
+	Alias     string   `json:"alias,omitempty" jsonschema:"name of the alias; all that you may see if absent"`
+	Method    string   `json:"method,omitempty"`
+	Status    string   `json:"status,omitempty" jsonschema:"such as 404 or 5xx; error = not delivered, or answered with 400 and above"`
+	Path      string   `json:"path,omitempty" jsonschema:"prefix of the path"`
+	State     string   `json:"state,omitempty" jsonschema:"delivering, queued, delivered, failed, interrupted, canceled, rejected, incomplete or answered"`
+	Provider  string   `json:"provider,omitempty" jsonschema:"sender, such as stripe"`
+	Type      string   `json:"type,omitempty" jsonschema:"event type, such as invoice.paid; a * at its end stands for any rest"`
+	Pinned    string   `json:"pinned,omitempty" jsonschema:"true or false"`
+	Label     string   `json:"label,omitempty"`
 	Origin    string   `json:"origin,omitempty" jsonschema:"caller: it came from outside; send: it was made and sent here"`
 	Signature string   `json:"signature,omitempty" jsonschema:"valid, expired, invalid, missing or unchecked"`
-	Replayed string   `json:"replayed,omitempty" jsonschema:"true or false"`
-	JSON     []string `json:"json,omitempty" jsonschema:"fields of the JSON body of the request, such as data.object.id=pi_1"`
-	Since    string   `json:"since,omitempty" jsonschema:"RFC 3339, or a duration before now such as 2h"`
-	Until    string   `json:"until,omitempty" jsonschema:"RFC 3339, or a duration before now such as 1h"`
-	Text     []string `json:"q,omitempty" jsonschema:"texts that stand in path, headers or body"`
+	Replayed  string   `json:"replayed,omitempty" jsonschema:"true or false"`
+	JSON      []string `json:"json,omitempty" jsonschema:"fields of the JSON body of the request, such as data.object.id=pi_1"`
+	Since     string   `json:"since,omitempty" jsonschema:"RFC 3339, or a duration before now such as 2h"`
+	Until     string   `json:"until,omitempty" jsonschema:"RFC 3339, or a duration before now such as 1h"`
+	Text      []string `json:"q,omitempty" jsonschema:"texts that stand in path, headers or body"`
 }
 
 // query is the query of GET /events, of what the agent may see.
