@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"slices"
 	"strings"
 	"time"
 )
@@ -28,19 +29,53 @@ const (
 // Settings are the settings of an alias, with the JSON names of the API. The zero value
 // is not valid; start from DefaultSettings.
 type Settings struct {
-	OfflineStatus    int            `json:"offlineStatus"`
-	AutoDeliver      bool           `json:"autoDeliver"`
-	HostHeader       string         `json:"hostHeader"`
-	Forwarded        bool           `json:"forwarded"`
-	FreshConnections bool           `json:"freshConnections"`
-	ResponseTimeout  *time.Duration `json:"-"` // nil = the default of the server; in the API a duration string or null
-	Retention        *time.Duration `json:"-"` // nil = the default of the server; in the API a duration string or null
-	Paused           bool           `json:"paused"`
+	OfflineStatus    int             `json:"offlineStatus"`
+	AutoDeliver      bool            `json:"autoDeliver"`
+	HostHeader       string          `json:"hostHeader"`
+	Forwarded        bool            `json:"forwarded"`
+	FreshConnections bool            `json:"freshConnections"`
+	ResponseTimeout  *time.Duration  `json:"-"`          // nil = the default of the server; in the API a duration string or null
+	Retention        *time.Duration  `json:"-"`          // nil = the default of the server; in the API a duration string or null
+	Handshakes       []string        `json:"handshakes"` // names of challenges that are answered while offline, see package handshake
+	Answers          []OfflineAnswer `json:"answers"`
+	Paused           bool            `json:"paused"`
+}
+
+// OfflineAnswer is what callers get while the alias is offline in place of the offline status, for
+// the requests that it is for. It does not change what becomes of the event.
+type OfflineAnswer struct {
+	Method     *string     `json:"method"` // nil = any
+	PathPrefix string      `json:"pathPrefix"`
+	Status     int         `json:"status"`
+	Headers    [][2]string `json:"headers"`
+	Body       AnswerBody  `json:"body"`
+}
+
+// AnswerBody is the body of an OfflineAnswer. Encoding is utf8 or base64.
+type AnswerBody struct {
+	Encoding string `json:"encoding"`
+	Data     string `json:"data"`
+}
+
+// AnswersChallenge reports whether the alias answers a challenge of a name while it is offline.
+func (s *Settings) AnswersChallenge(name string) bool {
+	return slices.Contains(s.Handshakes, name) || slices.Contains(s.Handshakes, "all")
+}
+
+// AnswerTo returns the first answer that is for a request, nil for none.
+func (s *Settings) AnswerTo(method string, target []byte) *OfflineAnswer {
+	for i := range s.Answers {
+		a := &s.Answers[i]
+		if (a.Method == nil || *a.Method == method) && strings.HasPrefix(string(target), a.PathPrefix) {
+			return a
+		}
+	}
+	return nil
 }
 
 // DefaultSettings returns the settings of a new alias.
 func DefaultSettings() Settings {
-	return Settings{OfflineStatus: 202, HostHeader: HostPreserve}
+	return Settings{OfflineStatus: 202, HostHeader: HostPreserve, Handshakes: []string{}, Answers: []OfflineAnswer{}}
 }
 
 // AliasStatus is the part of the state of an alias that is not in its database row.

@@ -16,6 +16,7 @@ const (
 	StateCanceled    = "canceled"
 	StateRejected    = "rejected"
 	StateIncomplete  = "incomplete"
+	StateAnswered    = "answered" // the relay has answered a registration challenge itself; also a state of attempts
 )
 
 // Replay blockers are the reasons why an event cannot be replayed.
@@ -66,9 +67,12 @@ type Event struct {
 	Blocker        string // replay blocker; "" = the event can be replayed
 	Cause          string // what an error answer of the last attempt that ended says, as record.Cause reads it; lists have it, and the live feed
 	HostRefusedBy  string // framework that refused the Host or Origin header in the last attempt that ended, or what it did instead, as record.RefusedBy names it
-	Mark           Mark
-	Sent           *Sent      // nil = a caller sent it
-	Signature      *Signature // nil = it was not judged
+	// Handshake names the challenge that the relay has answered, MissedHandshake the one that was
+	// queued because the alias does not answer it; see package handshake.
+	Handshake, MissedHandshake string
+	Mark                       Mark
+	Sent                       *Sent      // nil = a caller sent it
+	Signature                  *Signature // nil = it was not judged
 
 	Request        Message
 	ForwardedLines []byte // Forwarded header lines computed at capture; they are sent before the empty line that ends the head
@@ -263,22 +267,24 @@ type Attempt struct {
 	ResponseState string
 	Response      Message
 	Cause         string // what an error answer says, as record.Cause reads it; set where its body is not read
+	Handshake     string // of an attempt that is answered: the name of the challenge, for its event
 }
 
 // Filter selects events of a list; zero fields do not filter. record.ParseFilter and
 // record.ParseFilterWords make one from what a person or a program wrote.
 type Filter struct {
-	Alias    string // name; ErrNotFound if it is unknown or belongs to another account
-	Method   string
-	Status   string // "404", "2xx", or StatusError
-	Path     string // prefix of the shown target
-	State    string
-	Provider string
-	Type     string // event type; a * at its end stands for any rest
-	Replayed *bool  // whether there is an attempt besides the original
-	Pinned   *bool
-	Label    string // as Type
-	Origin   string // OriginCaller or OriginSend
+	Alias     string // name; ErrNotFound if it is unknown or belongs to another account
+	Method    string
+	Status    string // "404", "2xx", or StatusError
+	Path      string // prefix of the shown target
+	State     string
+	Provider  string
+	Handshake string // name of a challenge that the relay has answered
+	Type      string // event type; a * at its end stands for any rest
+	Replayed  *bool  // whether there is an attempt besides the original
+	Pinned    *bool
+	Label     string // as Type
+	Origin    string // OriginCaller or OriginSend
 	// Signature is a verdict. Unchecked selects also events that were not judged and whose sender signs.
 	Signature string
 	JSON      []FieldFilter

@@ -88,6 +88,10 @@ type Outcome struct {
 type Answer struct {
 	Error *Error // nil = the offline answer
 	Event ID     // zero = no event was stored
-	// Status is the offline status of the alias; used when Error is nil.
+	// Status is the status of the answer; used when Error is nil.
 	Status int
+	// Own is the whole answer, head and body, where Error is nil and it is not the usual one: that
+	// to a registration challenge, or of the alias setting answers.
+	Own       []byte
+	Handshake string // name of the challenge that it answers; "" = the event was queued
 }

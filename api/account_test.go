@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"net/http"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +55,27 @@ func TestSettings(t *testing.T) {
 	}
 	if got := patch(`{"retention":null,"paused":false}`); got.Retention != nil || got.Paused || !got.Forwarded || got.ResponseTimeout == nil {
 		t.Errorf("only two should have changed: %+v", got)
+	}
+	got = patch(`{"handshakes":["slack","graph"],"answers":[{"method":"POST","status":204},{"headers":[["X-A","b"]],"body":{"encoding":"base64","data":"AA=="}}]}`)
+	post := "POST"
+	want := []relay.OfflineAnswer{
+		{Method: &post, PathPrefix: "/", Status: 204, Headers: [][2]string{}, Body: relay.AnswerBody{Encoding: "utf8"}},
+		{PathPrefix: "/", Status: 200, Headers: [][2]string{{"X-A", "b"}}, Body: relay.AnswerBody{Encoding: "base64", Data: "AA=="}},
+	}
+	if !reflect.DeepEqual(got.Answers, want) || !reflect.DeepEqual(got.Handshakes, []string{"slack", "graph"}) || !got.Forwarded {
+		t.Errorf("got %+v", got)
+	}
+	for _, wrong := range []string{
+		`{"handshakes":["slak"]}`, `{"handshakes":"slack"}`, `{"answers":{}}`, `{"answers":[{"status":99}]}`, `{"answers":[{"headers":[["Content-Length","1"]]}]}`,
+		`{"answers":[{"headers":[["Set-Cookie","a=b"]]}]}`, `{"answers":[{"headers":[["Relay-Event","x"]]}]}`, `{"answers":[{"headers":[["X-A"]]}]}`, `{"answers":[{"script":"x"}]}`,
+	} {
+		h.call("PATCH", h.asAlice, "/api/v1/aliases/shop", wrong).code(422, "validation-failed")
+	}
+	if got := patch(`{}`); !reflect.DeepEqual(got.Answers, want) {
+		t.Errorf("a refused change was made: %+v", got.Answers)
+	}
+	if got := patch(`{"handshakes":[],"answers":[]}`); len(got.Handshakes)+len(got.Answers) > 0 {
+		t.Errorf("not emptied: %+v", got)
 	}
 	h.call("PATCH", h.asAlice, "/api/v1/aliases/shop", `{"paused":true,"responseTimeout":"2h"}`).code(422, "validation-failed")
 	if got := patch(`{}`); got.Paused {

@@ -27,14 +27,30 @@ type transferInput struct {
 
 // settingsBody is the schema of a change of settings; what is not there stays.
 type settingsBody struct {
-	OfflineStatus    int     `json:"offlineStatus,omitempty" minimum:"200" maximum:"599"`
-	AutoDeliver      bool    `json:"autoDeliver,omitempty"`
-	HostHeader       string  `json:"hostHeader,omitempty" doc:"preserve, rewrite, or a literal"`
-	Forwarded        bool    `json:"forwarded,omitempty"`
-	FreshConnections bool    `json:"freshConnections,omitempty"`
-	ResponseTimeout  *string `json:"responseTimeout,omitempty" nullable:"true" doc:"such as 90s, up to 1h; null = the server's"`
-	Retention        *string `json:"retention,omitempty" nullable:"true" doc:"such as 30d; null = the server's"`
-	Paused           bool    `json:"paused,omitempty"`
+	OfflineStatus    int            `json:"offlineStatus,omitempty" minimum:"200" maximum:"599"`
+	AutoDeliver      bool           `json:"autoDeliver,omitempty"`
+	HostHeader       string         `json:"hostHeader,omitempty" doc:"preserve, rewrite, or a literal"`
+	Forwarded        bool           `json:"forwarded,omitempty"`
+	FreshConnections bool           `json:"freshConnections,omitempty"`
+	ResponseTimeout  *string        `json:"responseTimeout,omitempty" nullable:"true" doc:"such as 90s, up to 1h; null = the server's"`
+	Retention        *string        `json:"retention,omitempty" nullable:"true" doc:"such as 30d; null = the server's"`
+	Handshakes       []string       `json:"handshakes,omitempty" doc:"names of registration challenges that the relay answers while the alias is offline, or all"`
+	Answers          []answerChange `json:"answers,omitempty" maxItems:"20" doc:"what callers get while the alias is offline, in place of offlineStatus; the first that fits"`
+	Paused           bool           `json:"paused,omitempty"`
+}
+
+// answerChange is the schema of a relay.OfflineAnswer; what may be left out has a default.
+type answerChange struct {
+	Method     *string           `json:"method,omitempty" nullable:"true" doc:"null = any"`
+	PathPrefix string            `json:"pathPrefix,omitempty" default:"/"`
+	Status     int               `json:"status,omitempty" default:"200" minimum:"200" maximum:"599"`
+	Headers    [][2]string       `json:"headers,omitempty" maxItems:"20" doc:"name and value; lines of framing, of the connection, cookies and Relay-* are refused"`
+	Body       *answerBodyChange `json:"body,omitempty"`
+}
+
+type answerBodyChange struct {
+	Encoding string `json:"encoding" enum:"utf8,base64"`
+	Data     string `json:"data" doc:"of at most 16 KiB when decoded"`
 }
 
 // settingsChange is a body that was checked against settingsBody; unlike that it

@@ -22,8 +22,9 @@ type listInput struct {
 	Method    string   `query:"method" doc:"letter case is ignored"`
 	Status    string   `query:"status" doc:"such as 404 or 2xx, or error: ended without being delivered, or 400 and above"`
 	Path      string   `query:"path" doc:"prefix of the path"`
-	State     string   `query:"state" doc:"delivering, queued, delivered, failed, interrupted, canceled, rejected or incomplete"`
+	State     string   `query:"state" doc:"delivering, queued, delivered, failed, interrupted, canceled, rejected, incomplete or answered"`
 	Provider  string   `query:"provider" doc:"recognised sender, such as stripe"`
+	Handshake string   `query:"handshake" doc:"name of a registration challenge that the relay has answered, such as slack"`
 	Type      string   `query:"type" doc:"event type; a * at its end stands for any rest"`
 	Pinned    string   `query:"pinned" doc:"true: the event is pinned; false: it is not"`
 	Signature string   `query:"signature" enum:"valid,expired,invalid,missing,unchecked" doc:"verdict about the signature"`

@@ -2,6 +2,7 @@ package dashboard_test
 
 import (
 	"net/url"
+	"reflect"
 	"regexp"
 	"testing"
 	"time"
@@ -38,6 +39,27 @@ func TestSettingsAreKept(t *testing.T) {
 	}
 }
 
+// The answers while offline are shown as typed before they are saved, and a text of them is no markup.
+func TestAnswersArePreviewed(t *testing.T) {
+	t.Parallel()
+	o := newAccountFixture(t)
+	o.alias("alice", "shop")
+	const path = "/aliases/shop/settings"
+	const typed = `[{"method":"POST","pathPrefix":"/hooks","status":201,"headers":[["X-A","b"]],"body":{"encoding":"utf8","data":"<b>hi"}}]`
+	o.post("alice", path, "answers", typed, "handshakes", "slack", "preview", "1").want(200, "To POST /hooks…", "HTTP/1.1 201 Created\nX-A: b\n\n&lt;b&gt;hi", `value="slack"`)
+	if a, _ := o.Alias(t.Context(), o.actor("alice"), "shop"); len(a.Settings.Answers)+len(a.Settings.Handshakes) > 0 {
+		t.Errorf("a preview was saved: %+v", a.Settings)
+	}
+	o.post("alice", path, "answers", `[{"headers":[["Set-Cookie","a=b"]]}]`, "preview", "1").want(200, `id="set-answers-wrong"`)
+	o.post("alice", path, "answers", `[{"status":99}]`).want(422, `id="set-answers-wrong"`)
+	o.post("alice", path, "answers", typed, "handshakes", "slack, graph").redirectsTo(path + "?done=saved")
+	o.get("alice", path).want(200, "To POST /hooks…", `value="slack graph"`)
+	o.post("alice", path+"/handshakes", "name", "okta").redirectsTo(path + "?done=saved")
+	o.post("alice", path+"/handshakes", "name", "okta").redirectsTo(path + "?done=saved")
+	o.get("alice", path).want(200, `value="slack graph okta"`)
+	o.post("alice", path+"/handshakes", "name", "no such").want(422)
+}
+
 func TestSettingsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)
@@ -60,7 +82,7 @@ func TestSettingsSayWhatIsWrong(t *testing.T) {
 	}
 	o.post("alice", path, "offlineStatus", "77", "retention", "soon").want(422, `value="77"`, `value="soon"`, "set-retention-wrong", "set-offlineStatus-wrong")
 	a, err := o.Alias(t.Context(), o.actor("alice"), "shop")
-	if err != nil || a.Settings != relay.DefaultSettings() {
+	if err != nil || !reflect.DeepEqual(a.Settings, relay.DefaultSettings()) {
 		t.Errorf("a refused form changed %+v, %v", a, err)
 	}
 }

@@ -27,6 +27,8 @@ type fixture struct {
 
 	caller *memCaller    // the connection of every request; nil = each has one of its own
 	log    *bytes.Buffer // of logged
+
+	storeFirst bool // of a test that sets Options.StoreFirst
 }
 
 // oneConnection makes all requests of a test come by one caller connection.

@@ -14,16 +14,17 @@ import (
 
 // Labels that are no codes.
 const (
-	outcomeAnswered = "answered" // the local server's answer went out, or its caller had gone
-	outcomeQueued   = "queued"
-	outcomeRefused  = "refused" // in durations: any other outcome
-	labelOther      = "other"
+	outcomeAnswered  = "answered" // the local server's answer went out, or its caller had gone
+	outcomeQueued    = "queued"
+	outcomeHandshake = "handshake" // the relay has answered a registration challenge
+	outcomeRefused   = "refused"   // in durations: any other outcome
+	labelOther       = "other"
 
 	kindQueued = "queued" // an attempt that waited, of either kind
 )
 
 var outcomes = []string{
-	outcomeAnswered, outcomeQueued,
+	outcomeAnswered, outcomeQueued, outcomeHandshake,
 	relay.CodeRequestMalformed, relay.CodeRequestTimeout, relay.CodeBodyTooLarge, relay.CodeLocalRefused, relay.CodeLocalUnresolvable,
 	relay.CodeLocalClosed, relay.CodeLocalMalformed, relay.CodeLocalTimeout, relay.CodeTunnelLost, relay.CodeQueueFull,
 	relay.CodeStorageFull, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeStopping, labelOther,
@@ -108,12 +109,15 @@ func (c *counts) init(d *Delivery, reg prometheus.Registerer) {
 	c.firstByte = f.NewHistogram(options("first_byte_seconds", "Time from the opening of the channel to the first byte of the local server's answer."))
 	c.added = f.NewHistogram(options("added_seconds", "Time that the relay added to an answered request: its duration without sending, waiting and receiving."))
 	capture := f.NewHistogramVec(options("capture_seconds", "Time from the head of a caller's request to its answer, by outcome."), []string{"outcome"})
-	c.capture = resolve(capture.WithLabelValues, outcomeAnswered, outcomeQueued, outcomeRefused)
+	c.capture = resolve(capture.WithLabelValues, outcomeAnswered, outcomeQueued, outcomeHandshake, outcomeRefused)
 	ended := counters("attempts_total", "Attempts that ended, by kind and state.", "kind", "state")
 	attempt := f.NewHistogramVec(options("attempt_seconds", "Latency of attempts that ended, by kind and state."), []string{"kind", "state"})
 	c.ended, c.attempt = map[[2]string]prometheus.Counter{}, map[[2]string]prometheus.Observer{}
 	for _, kind := range []string{relay.KindOriginal, relay.KindReplay, kindQueued} {
-		for _, state := range []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted} {
+		for _, state := range []string{relay.StateDelivered, relay.StateFailed, relay.StateInterrupted, relay.StateAnswered} {
+			if state == relay.StateAnswered && kind != relay.KindOriginal {
+				continue
+			}
 			c.ended[[2]string{kind, state}] = ended.WithLabelValues(kind, state)
 			c.attempt[[2]string{kind, state}] = attempt.WithLabelValues(kind, state)
 		}
@@ -152,6 +156,8 @@ func (c *counts) captured(start time.Time, o relay.Outcome) relay.Outcome {
 	switch {
 	case o.Answer == nil:
 		outcome, code = outcomeAnswered, outcomeAnswered
+	case o.Answer.Handshake != "":
+		outcome, code = outcomeHandshake, outcomeHandshake
 	case o.Answer.Error == nil:
 		outcome = outcomeQueued
 	default:
@@ -175,7 +181,7 @@ func (c *counts) finished(a *relay.Attempt, queued bool) {
 	if a.Connection == relay.ConnectionNew {
 		c.connect.Observe(t.Connect.Seconds())
 	}
-	if !a.HasResponse {
+	if !a.HasResponse || a.State == relay.StateAnswered { // no local server has answered
 		return
 	}
 	c.firstByte.Observe((t.Connect + t.Send + t.Wait).Seconds())

@@ -10,6 +10,8 @@ import (
 	"relay"
 	"relay/delivery/exchange"
 	"relay/delivery/registry"
+	"relay/handshake"
+	"relay/record"
 )
 
 // Bounds of the pause after a queued delivery of which no byte was sent.
@@ -25,11 +27,17 @@ func (j *job) enqueue() relay.Outcome {
 		return j.outcome(j.spoilt(why))
 	}
 	if q.Accepted() { // stored before it was to go out
+		if out, ok := j.answerHandshake(); ok {
+			return out
+		}
 		return j.enqueueStored()
 	}
 	queue, opt := &j.st.Queue, &j.d.opt
 	size := int64(len(q.Event.Request.Head)) + max(0, q.Head.Length)
 	if !queue.Reserve(1, size, opt.QueueLimit, opt.QueueBytes) {
+		if out, ok := j.answerWithFullQueue(); ok {
+			return out
+		}
 		return j.ifPresent(refusal(exchange.ErrQueueFull(), relay.ID{}))
 	}
 	j.queueBytes = size
@@ -42,6 +50,9 @@ func (j *job) enqueue() relay.Outcome {
 	q.ReadToEnd(j.growReservation)
 	if whole, why := q.Whole(); !whole {
 		return j.outcome(j.spoilt(why))
+	}
+	if out, ok := j.answerHandshake(); ok {
+		return out
 	}
 	handedOver = true
 	if err := j.acceptQueued(); err != nil {
@@ -107,10 +118,15 @@ func (j *job) ifPresent(o relay.Outcome) relay.Outcome {
 
 // queuedAnswer returns the answer to a caller whose request was queued.
 func (j *job) queuedAnswer() relay.Outcome {
-	return j.ifPresent(relay.Outcome{
+	out := relay.Outcome{
 		Answer:    &relay.Answer{Event: j.q.Event.ID, Status: j.alias.Settings.OfflineStatus},
 		KeepAlive: !j.q.Head.Close,
-	})
+	}
+	if a := j.alias.Settings.AnswerTo(j.q.Event.Method, j.q.Event.Target); a != nil {
+		r := ownAnswer{status: a.Status, lines: a.Headers, body: record.AnswerBytes(a.Body)}
+		out.Answer.Status, out.Answer.Own = a.Status, r.bytes(j.q)
+	}
+	return j.ifPresent(out)
 }
 
 // acceptQueued stores the event as queued and counts it in place of the reservation.
@@ -121,6 +137,7 @@ func (j *job) acceptQueued() *relay.Error {
 		a.Released = false // it waits as it would at that node
 	}
 	j.q.Attempt = a
+	e.MissedHandshake = handshake.Recognise(j.challenge())
 	j.q.Prepare(relay.StateQueued)
 	cost := costOf(e)
 	st.Queue.Move()

@@ -59,7 +59,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		State:      a.State,
 		ReceivedAt: Time{a.ReceivedAt},
 		StartedAt:  timeOf(a.StartedAt),
-		Actor:      textOf(a.Actor),
+		Actor:      textOf(actorOf(a)),
 		Via:        via,
 		Client:     client,
 		Error:      a.Error,
@@ -83,4 +83,12 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 		}
 	}
 	return out
+}
+
+// actorOf names who made an attempt: the relay where it has answered itself.
+func actorOf(a *relay.Attempt) string {
+	if a.State == relay.StateAnswered {
+		return "relay"
+	}
+	return a.Actor
 }

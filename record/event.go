@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/handshake"
 	"relay/record/body"
 	"relay/wire"
 )
@@ -23,7 +24,7 @@ type Summary struct {
 	Alias         string       `json:"alias"`
 	URL           string       `json:"url"`
 	ReceivedAt    Time         `json:"receivedAt" format:"date-time" doc:"set by arrival, and anew when a replay is asked for"`
-	State         string       `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete"`
+	State         string       `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,rejected,incomplete,answered"`
 	Error         *relay.Fault `json:"error"`
 	Method        string       `json:"method"`
 	Path          string       `json:"path"`
@@ -41,6 +42,7 @@ type Summary struct {
 	ReplayBlocker *string      `json:"replayBlocker" doc:"rejected, incomplete, body, upgraded, or null"`
 	Provider      *Provider    `json:"provider"`
 	Signature     *Signature   `json:"signature" doc:"what the signature was worth when the request arrived, or when it was verified; null where no scheme is known"`
+	Handshake     *string      `json:"handshake" doc:"name of the registration challenge that the relay has answered"`
 	Warnings      []Warning    `json:"warnings" nullable:"false"`
 	Pinned        bool         `json:"pinned" doc:"retention keeps the event"`
 	Label         *string      `json:"label"`
@@ -149,6 +151,7 @@ func Summarise(e *relay.Event, site relay.Site, now time.Time) *Summary {
 		ReplayBlocker: textOf(e.Blocker),
 		Provider:      providerOf(e.Provider),
 		Signature:     signatureOf(e),
+		Handshake:     textOf(e.Handshake),
 		Warnings:      warningsOf(e, now),
 		Pinned:        e.Mark.Pinned,
 		Label:         textOf(e.Mark.Label),
@@ -196,7 +199,7 @@ const WarningTimestampExpired = "signature-timestamp-expired"
 
 // Warning says what a person should know before a replay.
 type Warning struct {
-	Code    string `json:"code" doc:"signature-timestamp-expired, host-refused or forwarded-needed"`
+	Code    string `json:"code" doc:"signature-timestamp-expired, host-refused, forwarded-needed or handshake-unanswered"`
 	Message string `json:"message"`
 }
 
@@ -210,7 +213,23 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 				p.SignedAt.UTC().Format(time.RFC3339), p.Name, relay.FormatDuration(p.Tolerance)),
 		})
 	}
+	if e.MissedHandshake != "" {
+		list = append(list, Warning{WarningHandshake, MissedText(e)})
+	}
 	return append(list, refusalOf(e)...)
+}
+
+// WarningHandshake is the code of the warning that a registration challenge met an offline alias that
+// does not answer it.
+const WarningHandshake = "handshake-unanswered"
+
+// MissedText says what to do about a challenge that was queued without an answer.
+func MissedText(e *relay.Event) string {
+	name := e.MissedHandshake
+	if handshake.Needs(name) {
+		return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; its answer needs a secret, so bring the tunnel up and let the sender try again", name)
+	}
+	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s to let the relay answer it, and let the sender try again", name, e.Alias, name)
 }
 
 // refusalOf returns the warning about a request that the local server refused because of the address
@@ -241,6 +260,11 @@ const (
 	WarningHostRefused     = "host-refused"
 	WarningForwardedNeeded = "forwarded-needed"
 )
+
+// Missed reports whether the event is a registration challenge that was queued without an answer.
+func (s *Summary) Missed() bool {
+	return slices.ContainsFunc(s.Warnings, func(w Warning) bool { return w.Code == WarningHandshake })
+}
 
 // AddressRefused returns the warning that the local server refused the request because of the address
 // that it was sent to, nil if it did not.

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"relay"
+	"relay/handshake"
 	"relay/signature"
 )
 
@@ -46,8 +47,9 @@ var filters = []FilterName{
 	{Name: "status", Doc: "status of the last response such as 404, a class such as 5xx, or error: ended without being delivered, or 400 and above", Values: []string{relay.StatusError, "2xx", "3xx", "4xx", "5xx"}, Example: "status:5xx", field: func(f *relay.Filter) any { return &f.Status }},
 	{Name: "path", Doc: "beginning of the path", Example: "path:/webhooks", field: func(f *relay.Filter) any { return &f.Path }},
 	{Name: "state", Doc: "state of the event", Values: []string{
-		relay.StateDelivering, relay.StateQueued, relay.StateDelivered, relay.StateFailed, relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
+		relay.StateDelivering, relay.StateQueued, relay.StateDelivered, relay.StateFailed, relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete, relay.StateAnswered,
 	}, Strict: true, Example: "state:queued", field: func(f *relay.Filter) any { return &f.State }},
+	{Name: "handshake", Doc: "name of a registration challenge that the relay has answered", Values: handshake.Names(), Strict: true, Example: "handshake:slack", expected: "expected a challenge such as slack or x", field: func(f *relay.Filter) any { return &f.Handshake }},
 	{Name: "provider", Doc: "recognised sender", Values: providerNames, Strict: true, Example: "provider:stripe", expected: "expected a known sender such as stripe or github", field: func(f *relay.Filter) any { return &f.Provider }},
 	{Name: "type", Doc: "event type; a * at its end stands for any rest", Example: "type:invoice.*", field: func(f *relay.Filter) any { return &f.Type }},
 	{Name: "replayed", Doc: "true: there is an attempt besides the original; false: there is none", Values: []string{"true", "false"}, Strict: true, Example: "replayed:true", expected: "expected true or false", field: func(f *relay.Filter) any { return &f.Replayed }},

@@ -42,6 +42,7 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 		!strings.HasPrefix(path, f.Path),
 		f.State != "" && f.State != s.State,
 		f.Provider != "" && f.Provider != sender.Name,
+		f.Handshake != "" && f.Handshake != valueOf(s.Handshake),
 		!matchType(f.Type, valueOf(sender.EventType)),
 		f.Replayed != nil && *f.Replayed != (s.AttemptCount > 1),
 		f.Pinned != nil && *f.Pinned != s.Pinned,

@@ -50,6 +50,8 @@ var settings = []setting{
 	{"freshConnections", func(s *relay.Settings) any { return &s.FreshConnections }, 0},
 	{"responseTimeout", func(s *relay.Settings) any { return &s.ResponseTimeout }, time.Hour},
 	{"retention", func(s *relay.Settings) any { return &s.Retention }, 3650 * 24 * time.Hour},
+	{"handshakes", func(s *relay.Settings) any { return &s.Handshakes }, 0},
+	{"answers", func(s *relay.Settings) any { return &s.Answers }, 0},
 	{"paused", func(s *relay.Settings) any { return &s.Paused }, 0},
 }
 
@@ -70,6 +72,10 @@ func SettingTexts(s *relay.Settings) map[string]string {
 			if *v != nil {
 				texts[x.key] = relay.FormatDuration(**v)
 			}
+		case *[]string:
+			texts[x.key] = strings.Join(*v, " ")
+		case *[]relay.OfflineAnswer:
+			texts[x.key] = AnswersText(*v)
 		}
 	}
 	return texts
@@ -81,7 +87,14 @@ func ChangedSettings(was, is *relay.Settings) string {
 	left, right := SettingTexts(was), SettingTexts(is)
 	for _, x := range settings {
 		if from, to := left[x.key], right[x.key]; from != to {
-			out = append(out, x.key+" "+cmp.Or(from, "the server's")+" -> "+cmp.Or(to, "the server's"))
+			none := "the server's"
+			switch v := x.field(is).(type) {
+			case *[]string:
+				none = "none"
+			case *[]relay.OfflineAnswer: // their texts are too long
+				none, from, to = "none", Count(len(was.Answers), "answer", "answers"), Count(len(*v), "answer", "answers")
+			}
+			out = append(out, x.key+" "+cmp.Or(from, none)+" -> "+cmp.Or(to, none))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -150,6 +163,10 @@ func set(field, value any, most time.Duration) error {
 			return err
 		}
 		*to = v
+	case *[]string:
+		return setHandshakes(to, value)
+	case *[]relay.OfflineAnswer:
+		return setAnswers(to, value)
 	case **time.Duration:
 		if text == "default" || text == "null" || text == "" {
 			*to = nil

@@ -86,7 +86,7 @@ func TestSetSettingRefuses(t *testing.T) {
 		if !errors.As(err, &e) || e.Code != relay.CodeValidationFailed || len(e.Fields) != 1 {
 			t.Errorf("%s=%v: %v", tt.key, tt.value, err)
 		}
-		if s != relay.DefaultSettings() {
+		if !reflect.DeepEqual(s, relay.DefaultSettings()) {
 			t.Errorf("%s=%v changed something: %+v", tt.key, tt.value, s)
 		}
 	}

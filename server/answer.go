@@ -38,9 +38,12 @@ func answerStatus(a *relay.Answer) int {
 	return a.Status
 }
 
-// encodeAnswer returns the bytes of a relay-made answer: an error as a problem, or the
-// offline answer. The answer to a HEAD request is its head only.
+// encodeAnswer returns the bytes of a relay-made answer: an error as a problem, an answer that was
+// made elsewhere, or the offline answer. The answer to a HEAD request is its head only.
 func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
+	if a.Error == nil && a.Own != nil {
+		return a.Own
+	}
 	status, body := answerStatus(a), []byte(nil)
 	if a.Error != nil {
 		_, body = problem(a.Error, requestID)

@@ -199,6 +199,19 @@ func TestOfflineAnswer(t *testing.T) {
 	}
 }
 
+// An answer that was made elsewhere is sent as it is, and the connection is kept.
+func TestOwnAnswerIsSentAsItIs(t *testing.T) {
+	t.Parallel()
+	const own = "HTTP/1.1 201 Created\r\nX-A: b\r\nContent-Length: 2\r\n\r\nhi"
+	_, addr := answering(t, relay.Answer{Event: testID, Status: 201, Own: []byte(own)}, true)
+	c := dial(t, addr)
+	send(t, c, strings.Repeat("GET / HTTP/1.1\r\nHost: shop.hooks.test\r\n\r\n", 2))
+	_ = c.(interface{ CloseWrite() error }).CloseWrite()
+	if diff := cmp.Diff(own+own, rest(t, c)); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // After a refusal nothing that follows on the connection is looked at.
 func TestRefusalEndsTheConnection(t *testing.T) {
 	t.Parallel()

@@ -180,7 +180,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	var queue, refused, gone, sent, judged [][]any
+	var queue, refused, gone, sent, judged, handshakes [][]any
 	for _, f := range inserted {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
@@ -213,6 +213,9 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			if a.CallerGone {
 				gone = append(gone, []any{f.event.ID, a.N})
 			}
+			if a.Handshake != "" || f.event.MissedHandshake != "" {
+				handshakes = append(handshakes, []any{f.event.ID, a.Handshake, f.event.MissedHandshake})
+			}
 		}
 		if asIs {
 			w.Publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
@@ -230,6 +233,9 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 		return err
 	}
 	if err := w.Run(events.SetSignature, judged); err != nil {
+		return err
+	}
+	if err := w.Run(events.SetHandshakes, handshakes); err != nil {
 		return err
 	}
 	return w.Run(events.SetHostRefusedBy, refused)
@@ -389,7 +395,7 @@ func (w *writer) requeueAttempt(st *step) error {
 		w.Do(`UPDATE attempts SET released = 0 WHERE event_id = ? AND n = ?`, st.ID, st.N)
 	}
 	events.EnqueueAttempt(w.Batch.Tx, st.ID, st.N)
-	w.Do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state < 6`, st.ID, st.N)
+	w.Do(`UPDATE events SET state = 0, error_code = '', error_message = '' WHERE id = ? AND attempts = ? AND state NOT IN (6, 7)`, st.ID, st.N)
 	if st.N != 1 {
 		return nil
 	}

@@ -277,7 +277,7 @@ var (
 	claimOnPostgres = db.NewStatement(`uuid bigint bigint bigint`,
 		`WITH v (vid, vn, valias, vstarted) AS (%s), a AS (`+claimSQL+`, claim_node, kind, state, received_at, started_at, actor, released),
 			waiting AS (UPDATE queue SET claim_node = a.claim_node FROM a WHERE queue.event_id = a.event_id AND queue.n = a.n),
-			delivering AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND events.state < 6 {id})
+			delivering AS (UPDATE events SET state = 1 FROM a WHERE id = a.event_id AND attempts = a.n AND events.state NOT IN (6, 7) {id})
 			`+events.ClaimedColumns+` FROM a
 			CROSS JOIN LATERAL (SELECT * FROM events WHERE id = a.event_id {id} OFFSET 0) e
 			CROSS JOIN LATERAL (SELECT * FROM payloads WHERE event_id = a.event_id AND n = 0 {event_id} OFFSET 0) p
@@ -288,5 +288,5 @@ var (
 	claimInQueue = db.NewStatement(`uuid bigint text`,
 		`WITH v (vid, vn, vnode) AS (%s) UPDATE queue SET claim_node = v.vnode FROM v WHERE event_id = v.vid AND n = v.vn`)
 	eventDelivering = db.NewStatement(`uuid bigint text`,
-		`WITH v (vid, vn, vnode) AS (%s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state < 6`)
+		`WITH v (vid, vn, vnode) AS (%s) UPDATE events SET state = 1 FROM v WHERE id = v.vid AND attempts = v.vn AND state NOT IN (6, 7)`)
 )

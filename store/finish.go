@@ -133,7 +133,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 // storeEnds stores the bytes of ended attempts, whose rows are those of their events, and copies
 // their outcome to the events.
 func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) error {
-	var payloads, ends, refused, redirected, gone [][]any
+	var payloads, ends, refused, redirected, gone, handshakes [][]any
 	for _, st := range steps {
 		a := st.Attempt
 		if a.ResponseState == relay.ResponseUpgraded || a.Error != nil && a.Error.Code == relay.CodeResponseNotStored { // it may be the second Finish
@@ -159,8 +159,14 @@ func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) 
 		if a.CallerGone {
 			gone = append(gone, []any{st.ID, a.N})
 		}
+		if a.Handshake != "" {
+			handshakes = append(handshakes, []any{st.ID, a.Handshake, ""})
+		}
 	}
 	if err := w.Run(setCallerGone, gone); err != nil {
+		return err
+	}
+	if err := w.Run(events.SetHandshakes, handshakes); err != nil {
 		return err
 	}
 	if err := w.Run(insertPayloads, payloads); err != nil {

@@ -197,7 +197,7 @@ func (f *newEvent) mergeStep(st *step) bool {
 		if err != nil {
 			return false
 		}
-		if f.state < events.Rejected {
+		if f.state != events.Rejected && f.state != events.Incomplete {
 			f.state = state
 		}
 		end, stored := *a, f.attempt

@@ -32,6 +32,7 @@ func (f *newEvent) stored() relay.Event {
 		e.LastReceivedAt, e.AttemptCount, e.Error = db.StoredTime(a.ReceivedAt), a.N, cmp.Or(e.Error, a.Error)
 		if f.ended() {
 			events.SetOutcome(&e, a)
+			e.Handshake = a.Handshake
 		}
 	}
 	e.Error = events.StoredFault(e.Error)

@@ -37,7 +37,7 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		}
 		n := 0
 		if err := c.Get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
-			WHERE id = ? AND state < 6 RETURNING attempts`, db.Micros(now), state, id); err != nil {
+			WHERE id = ? AND state NOT IN (6, 7) RETURNING attempts`, db.Micros(now), state, id); err != nil {
 			return err
 		}
 		c.Do(`INSERT INTO attempts (`+events.AttemptColumns+`)

@@ -52,6 +52,7 @@ type searchView struct {
 type overviewView struct {
 	Alias  Head
 	Notice string
+	Missed *Missed   // nil = none
 	Plot   *plotView // nil = nothing ever came
 }
 
@@ -106,7 +107,7 @@ func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a
 		}},
 		{ID: "detail", Show: func() (templ.Component, error) {
 			p.addQueueProgress(r.Context(), who, &head, released(r))
-			return overview(overviewView{Alias: head, Notice: releasedNotice(r, head), Plot: p.plot(r, who, &head)}), nil
+			return overview(overviewView{Alias: head, Notice: releasedNotice(r, head), Missed: p.missedOf(r, who, a, head.Queued), Plot: p.plot(r, who, &head)}), nil
 		}},
 		{ID: "plot", Inner: true, Show: func() (templ.Component, error) { return aliasPlot(p.plot(r, who, &head)), nil }},
 	}
@@ -241,6 +242,8 @@ func (p Pages) Row(e *relay.Event) Row {
 // server refused the address of the request.
 func StateNote(s *record.Summary) string {
 	switch {
+	case s.Missed():
+		return "challenge not answered"
 	case s.Status == nil:
 		return ""
 	case s.State != relay.StateDelivered:

@@ -30,6 +30,7 @@ func Routes(shared *page.Pages) Pages {
 	p.Handle("POST /aliases/{alias}/settings", p.OfOwnAlias(p.saveSettings))
 	p.Handle("POST /aliases/{alias}/settings/secrets", p.OfOwnAlias(p.addSecret))
 	p.Handle("POST /aliases/{alias}/settings/secrets/{id}/remove", p.OfOwnAlias(p.removeSecret))
+	p.Handle("POST /aliases/{alias}/settings/handshakes", p.OfOwnAlias(p.answerChallenge))
 	p.Handle("POST /aliases/{alias}/settings/members", p.OfOwnAlias(p.addMember))
 	p.Handle("POST /aliases/{alias}/settings/members/{user}/remove", p.OfAlias(p.removeMember))
 	p.Handle("POST /aliases/{alias}/settings/transfer", p.OfOwnAlias(p.transferAlias))

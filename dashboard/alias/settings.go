@@ -2,12 +2,16 @@ package alias
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 
 	"github.com/a-h/templ"
 
 	"relay"
 	"relay/dashboard/page"
+	"relay/handshake"
 	"relay/record"
 )
 
@@ -20,6 +24,7 @@ type settingsView struct {
 	Secrets               []record.SenderSecret
 	Senders               []string  // names that a secret may have
 	Failed                page.Form // the form that was wrong; the zero form = none
+	Preview               []answerView
 	Done                  string
 }
 
@@ -28,6 +33,13 @@ type settingField struct {
 	Key, Label, Default, Help string
 	Value                     string // as typed where that was wrong
 	Was                       string // as it is
+	Lines                     int    // of a text of several lines; 0 = it has one
+}
+
+// answerView is what callers get while the alias is offline.
+type answerView struct {
+	For  string // the requests that it is for
+	Text string // head and body
 }
 
 // Toggle tells whether the value is on or off.
@@ -42,6 +54,8 @@ var settingFields = [...]settingField{
 	{Key: "freshConnections", Label: "New connection for every request", Default: "off", Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is."},
 	{Key: "responseTimeout", Label: "Response timeout", Default: "empty (the server’s setting)", Help: "How long to wait for the first byte of a response, up to 1h: for example 90s, or 30m while you debug."},
 	{Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)", Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones."},
+	{Key: "handshakes", Label: "Challenges answered while offline", Default: "none", Help: "Registration challenges of senders that the relay answers itself while no tunnel is online, such as “slack graph”, or all. Names: " + strings.Join(handshake.Names(), ", ") + ". Those that need a secret are answered only where the alias holds it."},
+	{Key: "answers", Label: "Answers while offline", Default: "none", Lines: 6, Help: "What callers get in place of the status above, as a JSON list. The first answer whose method and pathPrefix fit is sent; the event is queued as before. Example: " + record.ExampleAnswers},
 	{Key: "paused", Label: "Paused", Default: "off", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
 }
 
@@ -65,14 +79,16 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 			secrets[i] = record.OfSecret(kept[i])
 		}
 		fields, texts := settingFields, record.SettingTexts(&a.Settings)
+		trial := a.Settings
 		for i := range fields {
 			field := &fields[i]
 			field.Was = texts[field.Key]
 			field.Value = failed.Named("set").Shown(field.Key, field.Was)
+			_ = record.SetSetting(&trial, field.Key, field.Value) // one that is wrong stays as it was
 		}
 		return settingsPage(settingsView{
 			Name: a.Name, URL: p.Site.AliasURL(a.Name), Owner: a.OwnerName, You: who.AccountName, IsOwner: a.Owner == who.Account,
-			Fields: fields[:], Members: members, Secrets: secrets, Senders: record.SigningSenders(), Failed: failed, Done: page.SuccessText(r),
+			Fields: fields[:], Members: members, Secrets: secrets, Senders: record.SigningSenders(), Failed: failed, Done: page.SuccessText(r), Preview: previewOf(&trial),
 		}), nil
 	}
 }
@@ -83,6 +99,9 @@ func (p Pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Ac
 	f := page.Posted("set", r)
 	trial := a.Settings
 	stale := applySettings(&trial, f)
+	if f.Values.Has("preview") {
+		return p.settingsOf(a)(r, who, f)
+	}
 	if !f.Failed() {
 		_, err := p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
 			clear(f.Errors)
@@ -108,6 +127,71 @@ func (p Pages) saveSettings(w http.ResponseWriter, r *http.Request, who relay.Ac
 		return page.WithStatus{Component: shown.Component, Status: http.StatusConflict}, err
 	}
 	return body, err
+}
+
+// previewOf shows the answers of an alias while it is offline.
+func previewOf(set *relay.Settings) []answerView {
+	list := make([]answerView, 0, len(set.Answers))
+	for i := range set.Answers {
+		a := &set.Answers[i]
+		v := answerView{For: "any method", Text: fmt.Sprintf("HTTP/1.1 %d %s\n", a.Status, http.StatusText(a.Status))}
+		if a.Method != nil {
+			v.For = *a.Method
+		}
+		v.For += " " + a.PathPrefix + "…"
+		for _, l := range a.Headers {
+			v.Text += l[0] + ": " + l[1] + "\n"
+		}
+		v.Text += "\n" + record.SafeLines(record.AnswerBytes(a.Body), 20)
+		list = append(list, v)
+	}
+	return list
+}
+
+// answerChallenge lets the alias answer one more challenge while it is offline.
+func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
+	name := page.Field(r, "name")
+	_, err := p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
+		if set.AnswersChallenge(name) {
+			return nil
+		}
+		return record.SetSetting(set, "handshakes", append(slices.Clone(set.Handshakes), name))
+	})
+	return page.SeeOther(w, r, err, page.AliasPath(a.Name, "settings")+"?done=saved")
+}
+
+// Missed is a registration challenge that was queued, because the alias did not answer it.
+type Missed struct {
+	Alias, Name, Text string
+	Offer             bool // the viewer can let the alias answer it
+}
+
+// MissedOf returns what is to say of a challenge that the alias did not answer; nil for other events.
+func MissedOf(e *relay.Event, a *relay.Alias, who relay.Actor) *Missed {
+	if e.MissedHandshake == "" {
+		return nil
+	}
+	v := &Missed{Alias: a.Name, Name: e.MissedHandshake, Text: record.MissedText(e)}
+	if a.Settings.AnswersChallenge(v.Name) {
+		v.Text = "This is a registration challenge (" + v.Name + ") that came before the alias answered those. Let the sender try again."
+		return v
+	}
+	v.Offer = a.Owner == who.Account && !handshake.Needs(v.Name)
+	return v
+}
+
+// missedOf looks for a challenge among the newest queued events that the alias would not answer today.
+func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued int) *Missed {
+	if queued == 0 {
+		return nil
+	}
+	found, _ := p.Events.Events(r.Context(), who, relay.Filter{Alias: a.Name, State: relay.StateQueued, Limit: 50}) // the page does without
+	for i := range found.Events {
+		if v := MissedOf(&found.Events[i], a, who); v != nil && v.Offer {
+			return v
+		}
+	}
+	return nil
 }
 
 // applySettings changes settings by the fields posted, and returns the keys of those that were

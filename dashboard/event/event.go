@@ -31,12 +31,13 @@ type eventView struct {
 	Note         string
 	Latency      string
 	At           time.Time
-	Replayed     time.Time // last; zero = never
-	Happened     string    // one sentence about the last attempt, where it failed; "" = it did not
-	HostRefused  string    // the warning that the local server refused the Host header, or ""
-	Blocker      string    // why the event cannot be replayed, "" = it can
-	Queued       string    // position in the queue, "" = nothing waits
-	SSHCommand   string    // how to bring the tunnel back, "" = it is online
+	Replayed     time.Time     // last; zero = never
+	Happened     string        // one sentence about the last attempt, where it failed; "" = it did not
+	HostRefused  string        // the warning that the local server refused the Host header, or ""
+	Blocker      string        // why the event cannot be replayed, "" = it can
+	Queued       string        // position in the queue, "" = nothing waits
+	SSHCommand   string        // how to bring the tunnel back, "" = it is online
+	Missed       *alias.Missed // the challenge that was not answered; nil = it is none
 	Provider     *providerView
 	Request      messageView
 	Attempts     []attemptView
@@ -160,6 +161,7 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 	if w := whole.AddressRefused(); w != nil {
 		v.HostRefused = record.SafeText(w.Message)
 	}
+	v.Missed = alias.MissedOf(e, a, who)
 	if !head.Online && !head.Settings.Paused {
 		v.SSHCommand = head.SSHCommand
 	}

@@ -394,6 +394,24 @@ func (q *Request) Failed(why *relay.Error) relay.Attempt {
 	return a
 }
 
+// Body returns the body of a request that came whole; ok is false where it is kept in parts.
+func (q *Request) Body() (body []byte, ok bool) {
+	b := &q.Event.Request.Body
+	if !q.stored {
+		m := q.rec.message(nil, 0, "")
+		b = &m.Body
+	}
+	return b.Data, b.Parts == 0
+}
+
+// Answered returns the attempt as answered by the relay: with m, for the challenge of a name.
+func (q *Request) Answered(name string, status int, m relay.Message) relay.Attempt {
+	a := q.Attempt
+	a.State, a.StartedAt, a.EndedAt, a.Handshake = relay.StateAnswered, q.began, time.Now(), name
+	a.HasResponse, a.Status, a.ResponseState, a.Response = true, status, relay.ResponseComplete, m
+	return a
+}
+
 // Left reports whether the caller takes no answer any more.
 func (q *Request) Left() bool { return q.left }
 

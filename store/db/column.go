@@ -72,7 +72,9 @@ func (c Column) Scan(stored any) error {
 func Code(to *string, names []string) Column {
 	return func(stored any) {
 		n, _ := stored.(int64)
-		*to = names[int(n)&(len(names)-1)]
+		if n >= 0 && n < int64(len(names)) { // else a later version wrote it
+			*to = names[n]
+		}
 	}
 }
 

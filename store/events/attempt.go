@@ -17,7 +17,7 @@ import (
 // States in the order of their codes; see package migrations.
 var States = []string{
 	relay.StateQueued, relay.StateDelivering, relay.StateDelivered, relay.StateFailed,
-	relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete,
+	relay.StateInterrupted, relay.StateCanceled, relay.StateRejected, relay.StateIncomplete, relay.StateAnswered,
 }
 
 const (
@@ -29,6 +29,7 @@ const (
 	Canceled
 	Rejected
 	Incomplete
+	Answered
 )
 
 // StateCode is how a state is stored.
@@ -309,7 +310,7 @@ func Requeue(c *db.Tx, row *AttemptRow) error {
 		return nil
 	}
 	var n int
-	if err := c.Get(&n, `UPDATE events SET attempts = attempts + 1, state = CASE WHEN state >= 6 THEN state ELSE 0 END,
+	if err := c.Get(&n, `UPDATE events SET attempts = attempts + 1, state = CASE WHEN state IN (6, 7) THEN state ELSE 0 END,
 		error_code = '', error_message = '' WHERE id = ? RETURNING attempts`, row.EventID); err != nil {
 		return err
 	}

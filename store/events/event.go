@@ -24,7 +24,7 @@ const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
 	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL,
-	e.attempts, e.blocker, e.host_refused_by, e.req_size, e.sent, e.signature, al.name AS alias`
+	e.attempts, e.blocker, e.host_refused_by, e.handshake, e.missed_handshake, e.req_size, e.sent, e.signature, al.name AS alias`
 
 // markedColumns are listColumns with what a person noted about the event. They need marksJoin.
 const (
@@ -39,7 +39,7 @@ func eventFields(e *relay.Event) []any {
 		&e.ID, &e.AliasID, (*db.Time)(&e.ReceivedAt), (*db.Time)(&e.LastReceivedAt), (*db.AddrPort)(&e.Remote), &e.TLS, &e.Method, &e.Target, &e.HTTPMinor, &e.Host,
 		&p.Name, &p.EventType, &p.DeliveryID, (*db.Time)(&p.SignedAt), db.Period(&p.Tolerance),
 		db.Code(&e.State, States), faultCode(&e.Error), faultMessage(&e.Error), &e.Status, db.Period(&e.Latency), &e.HasLatency, &e.AttemptCount,
-		&e.Blocker, &e.HostRefusedBy, &e.Request.Body.Size, sentColumn(&e.Sent), signatureColumn(&e.Signature), &e.Alias,
+		&e.Blocker, &e.HostRefusedBy, &e.Handshake, &e.MissedHandshake, &e.Request.Body.Size, sentColumn(&e.Sent), signatureColumn(&e.Signature), &e.Alias,
 	}
 }
 
@@ -99,9 +99,9 @@ func LockEvents(c *db.Tx, ids []relay.ID) error {
 var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
-			state = CASE WHEN state >= 6 THEN state WHEN v.vstate >= 6 OR attempts = v.vn THEN v.vstate ELSE state END,
-			error_code = CASE WHEN attempts = v.vn AND NOT (state >= 6 AND v.vcode = '') THEN v.vcode ELSE error_code END,
-			error_message = CASE WHEN attempts = v.vn AND NOT (state >= 6 AND v.vcode = '') THEN v.vmessage ELSE error_message END,
+			state = CASE WHEN state IN (6, 7) THEN state WHEN v.vstate IN (6, 7) OR attempts = v.vn THEN v.vstate ELSE state END,
+			error_code = CASE WHEN attempts = v.vn AND NOT (state IN (6, 7) AND v.vcode = '') THEN v.vcode ELSE error_code END,
+			error_message = CASE WHEN attempts = v.vn AND NOT (state IN (6, 7) AND v.vcode = '') THEN v.vmessage ELSE error_message END,
 			status = CASE WHEN ended_n <= v.vn THEN v.vstatus ELSE status END,
 			latency_us = CASE WHEN ended_n <= v.vn THEN v.vlatency ELSE latency_us END,
 			host_refused_by = CASE WHEN ended_n <= v.vn THEN '' ELSE host_refused_by END,
@@ -121,6 +121,11 @@ var SetHostRefusedBy = db.NewStatement(`uuid bigint text`,
 var SetRedirected = db.NewStatement(`uuid bigint text bytea`,
 	`WITH v (vid, vn, vhost, vtarget) AS (%s) UPDATE events SET host_refused_by = '`+record.RedirectedToSelf+`' FROM v
 		WHERE id = v.vid AND ended_n = v.vn AND target = v.vtarget AND (LOWER(host) = v.vhost OR LOWER(host) LIKE v.vhost || ':%') {id}`)
+
+// SetHandshakes names of events the challenge that the relay has answered, and the one that it has not.
+// Few events have either, so the insert of events has no parameter for them.
+var SetHandshakes = db.NewStatement(`uuid text text`,
+	`WITH v (vid, vname, vmissed) AS (%s) UPDATE events SET handshake = v.vname, missed_handshake = v.vmissed FROM v WHERE id = v.vid {id}`)
 
 // RefusedBy names the framework that refused the address of an event in an attempt, "" if none did. An
 // answer that is stored in parts is too large to be such a refusal.
@@ -351,7 +356,7 @@ func AttemptSnapshot(a *relay.Attempt, node string) *relay.Attempt {
 	out := *a
 	out.ReceivedAt, out.StartedAt, out.EndedAt = db.StoredTime(a.ReceivedAt), db.StoredTime(a.StartedAt), db.StoredTime(a.EndedAt)
 	out.Actor, out.Connection, out.ResponseState, out.Node = db.StorableText(a.Actor), db.StorableText(a.Connection), db.StorableText(a.ResponseState), node
-	out.Error = StoredFault(a.Error)
+	out.Error, out.Handshake = StoredFault(a.Error), ""
 	out.Timing, out.HasTiming = unpackTiming(PackTiming(a))
 	b := &out.Response.Body
 	out.Cause = record.Cause(a.Status, a.Response.Head, b)

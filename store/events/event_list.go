@@ -201,6 +201,9 @@ func (l *listing) filter(f relay.Filter) error {
 	if f.Provider != "" {
 		l.and(`e.provider_name = ?`, db.StorableText(f.Provider))
 	}
+	if f.Handshake != "" {
+		l.and(`e.handshake = ?`, db.StorableText(f.Handshake))
+	}
 	if prefix, wild := strings.CutSuffix(f.Type, "*"); wild { // SUBSTR is exact where LIKE has an alphabet and wildcards of its own
 		l.and(`e.provider_type <> '' AND SUBSTR(e.provider_type, 1, ?) = ?`, utf8.RuneCountInString(db.StorableText(prefix)), db.StorableText(prefix))
 	} else if f.Type != "" {

@@ -4,7 +4,10 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"time"
 
 	"relay"
@@ -19,7 +22,8 @@ const nameKept = 30 * 24 * time.Hour
 const churn = 10
 
 const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, al.created_at, al.last_online_at, al.offline_status,
-	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us * 1000, al.retention_us * 1000, al.paused
+	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us * 1000, al.retention_us * 1000, al.paused,
+	al.handshakes, al.answers
 	FROM aliases al JOIN accounts own ON own.id = al.owner_id WHERE `
 
 func aliasFields(a *relay.Alias) []any {
@@ -27,6 +31,7 @@ func aliasFields(a *relay.Alias) []any {
 	return []any{
 		&a.ID, &a.Name, &a.Owner, &a.OwnerName, (*db.Time)(&a.CreatedAt), (*db.Time)(&a.LastOnlineAt), &set.OfflineStatus,
 		&set.AutoDeliver, &set.HostHeader, &set.Forwarded, &set.FreshConnections, &set.ResponseTimeout, &set.Retention, &set.Paused,
+		(*handshakes)(&set.Handshakes), (*answers)(&set.Answers),
 	}
 }
 
@@ -212,4 +217,46 @@ func (s *Store) makeAlias(c *db.Tx, who relay.Actor, owner relay.Account, name s
 		return nil, err
 	}
 	return oneAlias(c.Query, `al.id = ?`, ids[0])
+}
+
+// handshakes is a column with the names of challenges.
+type handshakes []string
+
+// Scan implements sql.Scanner.
+func (h *handshakes) Scan(stored any) error {
+	text, err := textOf(stored)
+	*h = append([]string{}, strings.Fields(text)...)
+	return err
+}
+
+// answers is a column with the answers while an alias is offline.
+type answers []relay.OfflineAnswer
+
+// Scan implements sql.Scanner.
+func (a *answers) Scan(stored any) error {
+	text, err := textOf(stored)
+	if *a = []relay.OfflineAnswer{}; text == "" || err != nil {
+		return err
+	}
+	return json.Unmarshal([]byte(text), (*[]relay.OfflineAnswer)(a))
+}
+
+// answersText is how answers are stored.
+func answersText(list []relay.OfflineAnswer) string {
+	if len(list) == 0 {
+		return ""
+	}
+	text, _ := json.Marshal(list) // texts and numbers, which always encode
+	return string(text)
+}
+
+// textOf is a text as either engine gives it.
+func textOf(stored any) (string, error) {
+	switch v := stored.(type) {
+	case string:
+		return v, nil
+	case []byte:
+		return string(v), nil
+	}
+	return "", fmt.Errorf("a %T where a text is stored", stored)
 }

@@ -28,8 +28,9 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 			return err
 		}
 		c.Do(`UPDATE aliases SET offline_status = ?, auto_deliver = ?, host_header = ?, forwarded = ?, fresh_connections = ?,
-			response_timeout_us = ?, retention_us = ?, paused = ? WHERE id = ?`, set.OfflineStatus, db.BoolToInt(set.AutoDeliver), set.HostHeader,
-			db.BoolToInt(set.Forwarded), db.BoolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), db.BoolToInt(set.Paused), a.ID)
+			response_timeout_us = ?, retention_us = ?, paused = ?, handshakes = ?, answers = ? WHERE id = ?`, set.OfflineStatus, db.BoolToInt(set.AutoDeliver), set.HostHeader,
+			db.BoolToInt(set.Forwarded), db.BoolToInt(set.FreshConnections), spanArg(set.ResponseTimeout), spanArg(set.Retention), db.BoolToInt(set.Paused),
+			strings.Join(set.Handshakes, " "), answersText(set.Answers), a.ID)
 		if set.Paused != a.Settings.Paused { // with a tunnel it becomes offline, or online
 			c.Do(`UPDATE aliases SET last_online_at = ? WHERE id = ? AND EXISTS (SELECT 1 FROM tunnels WHERE alias_id = aliases.id)`, db.Micros(c.Now()), a.ID)
 		}
@@ -55,6 +56,10 @@ func checkSettings(set *relay.Settings) error {
 		return Invalid("responseTimeout", set.ResponseTimeout.String(), "must be more than 0 and at most 1h")
 	case set.Retention != nil && *set.Retention <= 0:
 		return Invalid("retention", set.Retention.String(), "must be more than 0")
+	case record.CheckHandshakes(set.Handshakes) != nil:
+		return Invalid("handshakes", nil, record.CheckHandshakes(set.Handshakes).Error())
+	case record.CheckAnswers(set.Answers) != nil:
+		return Invalid("answers", nil, record.CheckAnswers(set.Answers).Error())
 	case strings.ContainsFunc(set.HostHeader, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return Invalid("hostHeader", set.HostHeader, "must not contain spaces or control characters")
 	}

@@ -234,7 +234,7 @@ func TestSpoolPartsCanBeRead(t *testing.T) {
 func TestSpoolDamagedStep(t *testing.T) {
 	t.Parallel()
 	rows, _ := newRows(chunkSteps(9, 1, 10), "n", "n")
-	rows[0].Data[0] = stepWithSignature + 1
+	rows[0].Data[0] = stepWithHandshake + 1
 	if _, err := rows[0].Step(); err == nil {
 		t.Error("bytes that changed were read")
 	}

@@ -40,9 +40,10 @@ type Step struct {
 const stepOverhead = 512
 
 // stepFormat is the first byte of a step in the spool, stepWithGone that of one that has the
-// field CallerGone of its attempts, stepWithSent of one that has Sent of its event too, stepWithSignature
-// of one that has Signature too: only steps where they are set, so that an earlier relayd can read the others.
-const stepFormat, stepWithGone, stepWithSent, stepWithSignature = 1, 2, 3, 4
+// field CallerGone of its attempts, stepWithSent of one that has Sent of its event too, stepWithSignature of one
+// that has Signature too, stepWithHandshake of one that also names challenges: only steps where these are set, so
+// that an earlier relayd can read the others.
+const stepFormat, stepWithGone, stepWithSent, stepWithSignature, stepWithHandshake = 1, 2, 3, 4, 5
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
@@ -52,37 +53,47 @@ var errStepDamaged = errors.New("a step of the spool cannot be read")
 type coder struct {
 	b       []byte // written, or still to be read
 	reading bool
-	gone    bool // attempts have the field CallerGone
-	sent    bool // the event has the field Sent
-	signed  bool // the event has the field Signature
+	format  byte
 	err     error
 }
 
 // appendStep appends an encoded step to out.
 func appendStep(out []byte, st *Step) []byte {
-	gone := st.Attempt != nil && st.Attempt.CallerGone || st.Event != nil &&
-		slices.ContainsFunc(st.Event.Attempts, func(a relay.Attempt) bool { return a.CallerGone })
-	sent, signed := st.Event != nil && st.Event.Sent != nil, st.Event != nil && st.Event.Signature != nil
-	format := byte(stepFormat)
-	switch {
-	case signed:
-		format = stepWithSignature
-	case sent:
-		format = stepWithSent
-	case gone:
-		format = stepWithGone
-	}
-	c := coder{b: append(out, format), gone: format >= stepWithGone, sent: format >= stepWithSent, signed: signed}
+	format := formatOf(st)
+	c := coder{b: append(out, format), format: format}
 	c.step(st)
 	return c.b
 }
 
+// formatOf returns the first format that has all fields of a step.
+func formatOf(st *Step) byte {
+	var attempts []relay.Attempt
+	named := false
+	if st.Attempt != nil {
+		attempts = []relay.Attempt{*st.Attempt}
+	}
+	if e := st.Event; e != nil {
+		attempts, named = append(attempts, e.Attempts...), e.Handshake != "" || e.MissedHandshake != ""
+	}
+	switch {
+	case named || slices.ContainsFunc(attempts, func(a relay.Attempt) bool { return a.Handshake != "" }):
+		return stepWithHandshake
+	case st.Event != nil && st.Event.Signature != nil:
+		return stepWithSignature
+	case st.Event != nil && st.Event.Sent != nil:
+		return stepWithSent
+	case slices.ContainsFunc(attempts, func(a relay.Attempt) bool { return a.CallerGone }):
+		return stepWithGone
+	}
+	return stepFormat
+}
+
 // parseStep decodes the output of appendStep; nothing may follow it.
 func parseStep(b []byte) (*Step, error) {
-	if len(b) == 0 || b[0] < stepFormat || b[0] > stepWithSignature {
+	if len(b) == 0 || b[0] < stepFormat || b[0] > stepWithHandshake {
 		return nil, errStepDamaged
 	}
-	c, st := coder{b: b[1:], reading: true, gone: b[0] >= stepWithGone, sent: b[0] >= stepWithSent, signed: b[0] == stepWithSignature}, &Step{}
+	c, st := coder{b: b[1:], reading: true, format: b[0]}, &Step{}
 	c.step(st)
 	if c.err == nil && len(c.b) > 0 {
 		c.err = errStepDamaged
@@ -244,13 +255,16 @@ func (c *coder) event(e *relay.Event) {
 		&e.State, &e.Error, &e.Status, &e.Latency, &e.HasLatency, &e.AttemptCount, &e.Blocker)
 	c.message(&e.Request)
 	c.fields(&e.ForwardedLines)
-	if c.signed {
+	if c.format >= stepWithSignature {
 		optional(c, &e.Signature, func(s *relay.Signature) {
 			c.fields(&s.Provider, &s.Verdict, &s.Reason, &s.Message, &s.SignedAt, &s.SecretID)
 		})
 	}
+	if c.format >= stepWithHandshake {
+		c.fields(&e.Handshake, &e.MissedHandshake)
+	}
 	list(c, &e.Attempts, c.attempt)
-	if c.sent {
+	if c.format >= stepWithSent {
 		optional(c, &e.Sent, func(s *relay.Sent) {
 			c.fields(&s.Actor, &s.MadeFrom, &s.SignedBy)
 			list(c, &s.Changes, func(text *string) { c.fields(text) })
@@ -265,8 +279,11 @@ func (c *coder) attempt(a *relay.Attempt) {
 	c.fields(&t.Blocked, &t.Connect, &t.Send, &t.Wait, &t.Receive, &a.HasTiming, &a.HasResponse, &a.Status)
 	list(c, &a.Interim, c.bytes)
 	c.fields(&a.ResponseState)
-	if c.gone {
+	if c.format >= stepWithGone {
 		c.fields(&a.CallerGone)
+	}
+	if c.format >= stepWithHandshake {
+		c.fields(&a.Handshake)
 	}
 	c.message(&a.Response)
 }

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"fmt"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -143,7 +144,7 @@ func testAliases(t *testing.T, fresh func(testing.TB) store.Options) {
 	_, err = b.ClaimAlias(ctx, b.alice, "other")
 	b.want(relay.CodeNotFound, err)
 	a, err := b.ClaimAlias(ctx, b.alice, "claimed")
-	if err != nil || a.Owner != b.alice.Account || a.Settings != relay.DefaultSettings() {
+	if err != nil || a.Owner != b.alice.Account || !reflect.DeepEqual(a.Settings, relay.DefaultSettings()) {
 		t.Errorf("claimed %+v, %v", a, err)
 	}
 	b.heard("alias claimed", func(c relay.Change) bool { return c.Kind == relay.ChangeAlias && c.Alias == a.ID })
@@ -204,19 +205,22 @@ func (b *fixture) settings() {
 	long, month := time.Hour, 30*24*time.Hour
 	want := relay.Settings{
 		OfflineStatus: 503, AutoDeliver: true, HostHeader: "local:3000", Forwarded: true, FreshConnections: true,
-		ResponseTimeout: &long, Retention: &month, Paused: true,
+		ResponseTimeout: &long, Retention: &month, Paused: true, Handshakes: []string{"slack", "x"},
+		Answers: []relay.OfflineAnswer{{Method: new("POST"), PathPrefix: "/", Status: 200, Headers: [][2]string{{"X-A", "b"}}, Body: relay.AnswerBody{Encoding: "utf8", Data: "é"}}},
 	}
 	_, err := b.SetAlias(ctx, b.alice, "hooks", func(s *relay.Settings) error { *s = want; return nil })
 	b.must(err)
 	a, err := b.Alias(ctx, b.alice, "hooks")
 	b.must(err)
-	if a.Settings.OfflineStatus != 503 || *a.Settings.ResponseTimeout != long || *a.Settings.Retention != month || !a.Settings.Paused {
+	if !reflect.DeepEqual(a.Settings, want) {
 		b.Errorf("settings %+v", a.Settings)
 	}
 	for _, edit := range []func(*relay.Settings){
 		func(s *relay.Settings) { s.OfflineStatus = 99 }, func(s *relay.Settings) { s.HostHeader = "a\r\nb" },
 		func(s *relay.Settings) { s.HostHeader = "" }, func(s *relay.Settings) { d := 2 * time.Hour; s.ResponseTimeout = &d },
 		func(s *relay.Settings) { d := time.Duration(0); s.Retention = &d },
+		func(s *relay.Settings) { s.Handshakes = []string{"no such"} },
+		func(s *relay.Settings) { s.Answers = []relay.OfflineAnswer{{PathPrefix: "/", Status: 99}} },
 	} {
 		_, err := b.SetAlias(ctx, b.alice, "hooks", func(s *relay.Settings) error { edit(s); return nil })
 		b.want(relay.CodeValidationFailed, err)

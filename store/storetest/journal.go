@@ -19,6 +19,7 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("two batches", func(t *testing.T) { b.with(t).twoBatches() })
 	t.Run("poison", func(t *testing.T) { b.with(t).poison() })
 	t.Run("lost accept", func(t *testing.T) { b.with(t).lostAccept() })
+	t.Run("answered", func(t *testing.T) { b.with(t).answered() })
 	t.Run("rejected", func(t *testing.T) { b.with(t).rejected() })
 	t.Run("amend", func(t *testing.T) { b.with(t).amend() })
 	t.Run("receiving", func(t *testing.T) { b.with(t).receiving() })
@@ -141,6 +142,46 @@ func (b *fixture) lostAccept() {
 	b.want(relay.CodeNotFound, b.done(b.Requeue(unknown, 1)))
 	m := message("x", "")
 	b.want(relay.CodeNotFound, b.done(b.Amend(unknown, &m)))
+}
+
+// An event that the relay has answered can be replayed, and is found by the name of the challenge.
+func (b *fixture) answered() {
+	ctx := b.Context()
+	e := b.newEvent(b.hooks, relay.StateDelivering, "/answered", "")
+	a := ended(1, relay.StateAnswered, 200, "challenge")
+	a.Handshake = "slack"
+	b.ok(b.Accept(e))
+	b.ok(b.Finish(e.ID, a, ""))
+	missed := b.newEvent(b.hooks, relay.StateQueued, "/missed", "")
+	missed.MissedHandshake = "meta"
+	b.ok(b.Accept(missed))
+	got := b.wantEvent(e.ID, relay.StateAnswered, relay.StateAnswered)
+	if got.Handshake != "slack" || got.Blocker != "" || got.Attempts[0].Status != 200 || string(got.Attempts[0].Response.Body.Data) != "challenge" {
+		b.Errorf("answered event: %+v", got)
+	}
+	if got := b.wantEvent(missed.ID, relay.StateQueued, relay.StateQueued); got.MissedHandshake != "meta" || got.Handshake != "" {
+		b.Errorf("event of a missed challenge: %+v", got)
+	}
+	for _, f := range []relay.Filter{{Handshake: "slack"}, {State: relay.StateAnswered}} {
+		page, err := b.Events(ctx, b.alice, f)
+		b.must(err)
+		if len(page.Events) != 1 || page.Events[0].ID != e.ID || page.Events[0].Handshake != "slack" {
+			b.Errorf("list by %+v: %+v", f, page.Events)
+		}
+	}
+	for _, name := range []string{"meta", "x"} {
+		page, err := b.Events(ctx, b.alice, relay.Filter{Handshake: name})
+		b.must(err)
+		if len(page.Events) != 0 {
+			b.Errorf("list by %s: %+v", name, page.Events)
+		}
+	}
+	c, err := b.BeginReplay(ctx, b.alice, e.ID, true)
+	b.must(err)
+	b.ok(b.Finish(e.ID, ended(c.N, relay.StateDelivered, 201, ""), ""))
+	if got := b.wantEvent(e.ID, relay.StateDelivered, relay.StateAnswered, relay.StateDelivered); got.Handshake != "slack" || got.Status != 201 {
+		b.Errorf("replayed event: %+v", got)
+	}
 }
 
 // Rejected and incomplete events keep their state and cannot be replayed.

@@ -55,6 +55,10 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 	timeless.Timing, timeless.HasTiming, timeless.SentHead = relay.Timing{}, false, []byte("POST / HTTP/1.1\r\n\r\n")
 	gone := ended(1, relay.StateDelivered, 200, "x")
 	gone.CallerGone = true
+	answered := ended(1, relay.StateAnswered, 200, "challenge")
+	answered.Handshake = "slack"
+	missed := plain(relay.StateQueued, "/missed")
+	missed.MissedHandshake = "slack"
 	for name, c := range map[string]struct {
 		event *relay.Event
 		end   *relay.Attempt
@@ -71,7 +75,9 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		"caller gone":     {plain(relay.StateDelivering, "/gone"), gone, "", true},
 		"host refused":    {plain(relay.StateDelivering, "/host"), refusedHost, "", true},
 		"redirected":      {redirect, redirected, "", true},
+		"answered":        {plain(relay.StateDelivering, "/answered"), answered, "", true},
 		"queued":          {plain(relay.StateQueued, "/queued"), nil, "", false},
+		"missed":          {missed, nil, "", false},
 		"delivering":      {plain(relay.StateDelivering, "/delivering"), nil, "", false},
 		"without attempt": {plain("", "/rejected"), nil, "", false},
 	} {

@@ -1,0 +1,138 @@
+package delivery
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/delivery/exchange"
+	"relay/handshake"
+)
+
+// maxChallenge is the largest announced body of a request that is read for a challenge although the
+// queue is full.
+const maxChallenge = 16 << 10
+
+// offlineRetry is the Retry-After of an answer of status 500 or above: nobody knows when the tunnel
+// is back.
+const offlineRetry = 60 * time.Second
+
+// ownAnswer is an answer that the relay makes while an alias is offline, in place of the usual one.
+type ownAnswer struct {
+	status int
+	lines  [][2]string
+	body   []byte
+}
+
+// message returns the answer as it is sent to the caller of q.
+func (a *ownAnswer) message(q *exchange.Request) relay.Message {
+	m := relay.Message{Framing: relay.FramingNone, Body: relay.Body{State: relay.BodyComplete, SHA256: sha256.Sum256(nil)}}
+	b := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\n", a.status, http.StatusText(a.status))
+	for _, l := range a.lines {
+		b = fmt.Appendf(b, "%s: %s\r\n", l[0], l[1])
+	}
+	if a.status != http.StatusNoContent && a.status != http.StatusNotModified {
+		b = fmt.Appendf(b, "Content-Length: %d\r\n", len(a.body))
+		if string(q.Head.Method) != http.MethodHead {
+			m.Framing = relay.FramingLength
+			m.Body.Data, m.Body.Size, m.Body.Stored, m.Body.SHA256 = a.body, int64(len(a.body)), int64(len(a.body)), sha256.Sum256(a.body)
+		}
+	}
+	b = fmt.Appendf(b, "Relay-Event: %s\r\n", q.Event.ID)
+	if a.status >= http.StatusInternalServerError && !slices.ContainsFunc(a.lines, func(l [2]string) bool { return strings.EqualFold(l[0], "Retry-After") }) {
+		b = fmt.Appendf(b, "Retry-After: %d\r\n", int(offlineRetry.Seconds()))
+	}
+	if q.Head.Close {
+		b = append(b, "Connection: close\r\n"...)
+	}
+	m.Head = append(b, "\r\n"...)
+	return m
+}
+
+// bytes returns head and body of the answer.
+func (a *ownAnswer) bytes(q *exchange.Request) []byte {
+	m := a.message(q)
+	return append(slices.Clip(m.Head), m.Body.Data...)
+}
+
+// challenge returns a request that came whole as package handshake takes it; nil where it is too large.
+func (j *job) challenge() *handshake.Request {
+	e := j.q.Event
+	body, ok := j.q.Body()
+	if !ok {
+		return nil
+	}
+	return &handshake.Request{Head: e.Request.Head, Body: body, URL: "https://" + e.Host + string(e.Target)}
+}
+
+// answerHandshake answers a request that came whole, if it is a registration challenge that the alias
+// answers while it is offline. The event and the answer are stored before the answer is sent.
+func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
+	names := j.alias.Settings.Handshakes
+	if len(names) == 0 {
+		return out, false
+	}
+	name, reply := handshake.Answer(j.challenge(), names, j.secrets, time.Now())
+	if reply == nil {
+		return out, false
+	}
+	own := ownAnswer{reply.Status, append(reply.Lines, [2]string{"X-Content-Type-Options", "nosniff"}, [2]string{"Content-Security-Policy", "sandbox"}), reply.Body}
+	return j.storeAnswer(name, &own), true
+}
+
+// secrets returns the values of the secrets that the alias holds for a sender. The verify token of Meta is
+// not among them: the secret of that sender is for signatures.
+func (j *job) secrets(sender string) (values []string) {
+	if sender == "meta" {
+		return nil
+	}
+	for _, s := range j.st.Secrets().For(sender, string(j.q.Event.Target)) {
+		if !s.Sealed {
+			values = append(values, s.Value.Reveal())
+		}
+	}
+	return values
+}
+
+// storeAnswer stores the event of a challenge with its answer, and returns that once it is durable.
+func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
+	d, q := j.d, j.q
+	var accept *relay.Ticket
+	accepted := q.Accepted()
+	if !accepted {
+		q.Prepare(relay.StateDelivering)
+	}
+	a := q.Answered(name, own.status, own.message(q))
+	if !accepted {
+		accept = d.store.Accept(q.Event)
+	}
+	err := d.exchanges.Await(d.store.Finish(q.Event.ID, &a, ""))
+	if accept != nil && closed(accept.Done()) && accept.Err() != nil {
+		err = accept.Err() // the reason why Finish failed, too
+	}
+	if err != nil {
+		d.markStoreDegraded(j.st, err)
+		return j.ifPresent(refusal(exchange.StoreError(err), relay.ID{}))
+	}
+	d.markStoreHealthy(j.st)
+	d.counters.finished(&a, false)
+	return j.ifPresent(relay.Outcome{Answer: &relay.Answer{Event: q.Event.ID, Status: own.status, Own: own.bytes(q), Handshake: name}, KeepAlive: !q.Head.Close})
+}
+
+// answerWithFullQueue answers a challenge although the queue has no room: it is not queued. Of other
+// requests nothing is read but a small body of known length.
+func (j *job) answerWithFullQueue() (out relay.Outcome, ok bool) {
+	q := j.q
+	if len(j.alias.Settings.Handshakes) == 0 || q.Head.Framing != relay.FramingNone && (q.Head.Framing != relay.FramingLength || q.Head.Length > maxChallenge) {
+		return out, false
+	}
+	q.ReadToEnd(nil)
+	if whole, why := q.Whole(); !whole {
+		return j.outcome(j.spoilt(why)), true
+	}
+	return j.answerHandshake()
+}

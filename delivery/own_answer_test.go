@@ -1,0 +1,186 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"relay"
+)
+
+const (
+	slackBody      = `{"token":"t","challenge":"abc","type":"url_verification"}`
+	slackChallenge = "POST /slack HTTP/1.1\r\nHost: hook.localhost\r\nContent-Type: application/json\r\nContent-Length: 57\r\n\r\n" + slackBody
+)
+
+func withHandshakes(names ...string) func(*fixture) {
+	return func(b *fixture) { b.a.Settings.Handshakes = names }
+}
+
+func slackAnswer(id relay.ID) string {
+	return "HTTP/1.1 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nX-Content-Type-Options: nosniff\r\nContent-Security-Policy: sandbox\r\n" +
+		"Content-Length: 3\r\nRelay-Event: " + id.String() + "\r\n\r\nabc"
+}
+
+// A challenge of the setting is answered while the alias is offline, and its record has the answer as
+// it was sent, before it is sent.
+func TestChallengeWhileOffline(t *testing.T) {
+	for name, raw := range map[string]string{
+		"length":  slackChallenge,
+		"chunked": strings.Replace(slackChallenge, "Content-Length: 57\r\n\r\n"+slackBody, "Transfer-Encoding: chunked\r\n\r\n39\r\n"+slackBody+"\r\n0\r\n\r\n", 1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, nil, func(b *fixture) {
+				out, _ := b.send(raw)
+				e := b.event()
+				b.want("answer", string(out.Answer.Own), slackAnswer(e.ID))
+				b.want("status and keep-alive", words(fmt.Sprint(out.Answer.Status), fmt.Sprint(out.KeepAlive), out.Answer.Handshake), "200 true slack")
+				a := e.Attempts[0]
+				b.want("event", words(e.State, a.State, a.Handshake, a.ResponseState, e.Blocker), words(relay.StateAnswered, relay.StateAnswered, "slack", relay.ResponseComplete))
+				b.want("response", string(a.Response.Head)+string(a.Response.Body.Data), string(out.Answer.Own))
+				b.want("request", string(e.Request.Body.Data), slackBody)
+				b.want("queued", b.d.Stats().Queued, 0)
+			}, withHandshakes("slack"))
+		})
+	}
+}
+
+// Every request goes through a tunnel that is online, a challenge too.
+func TestChallengeWithATunnel(t *testing.T) {
+	run(t, always("verification\"}", ok), func(b *fixture) {
+		_, c := b.send(slackChallenge)
+		b.want("answer", c.answer(), ok)
+		b.want("state", b.event().State, relay.StateDelivered)
+		b.want("missed", b.event().MissedHandshake, "")
+	}, withHandshakes("all"))
+}
+
+// Stale, paused and lost before a byte are offline.
+func TestChallengeWithoutAUsableTunnel(t *testing.T) {
+	for name, prepare := range map[string]func(b *fixture){
+		"lost before a byte":      func(b *fixture) { b.tun.openErr = relay.ErrNotSent },
+		"paused":                  func(b *fixture) { b.s.change(7, func(s *relay.Settings) { s.Paused = true }) },
+		"stale":                   func(b *fixture) { b.hold.Stale() },
+		"stored first, then lost": func(b *fixture) { b.tun.openErr = relay.ErrNotSent; b.storeFirst = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, always("verification\"}", ok), func(b *fixture) {
+				prepare(b)
+				time.Sleep(time.Second)
+				out, _ := b.send(slackChallenge)
+				e := b.event()
+				if out.Answer == nil {
+					t.Fatal("no answer of the relay")
+				}
+				b.want("answer", string(out.Answer.Own), slackAnswer(e.ID))
+				b.want("state", e.State, relay.StateAnswered)
+				b.want("queued", b.d.Stats().Queued, 0)
+			}, withHandshakes("slack"), func(b *fixture) { b.opt.StoreFirst = func() bool { return b.storeFirst } })
+		})
+	}
+}
+
+// Without the setting a challenge is queued, and its event says so. Other requests are queued with it.
+func TestChallengeThatIsQueued(t *testing.T) {
+	for name, c := range map[string]struct {
+		raw, missed string
+		names       []string
+	}{
+		"without the setting":  {slackChallenge, "slack", nil},
+		"with another one":     {slackChallenge, "slack", []string{"meta"}},
+		"markup":               {strings.Replace(slackChallenge, `:"abc"`, `:"<b>"`, 1), "", []string{"all"}},
+		"no challenge":         {post, "", []string{"all"}},
+		"HEAD":                 {"HEAD / HTTP/1.1\r\nHost: h\r\n\r\n", "", nil},
+		"a secret is not held": {"GET /?crc_token=abc HTTP/1.1\r\nHost: h\r\n\r\n", "x", []string{"all"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, nil, func(b *fixture) {
+				out, _ := b.send(c.raw)
+				b.want("answer", code(out), "202")
+				e := b.event()
+				b.want("event", words(e.State, e.MissedHandshake), words(relay.StateQueued, c.missed))
+			}, withHandshakes(c.names...))
+		})
+	}
+}
+
+func TestChallengeWithASecret(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		out, _ := b.send("GET /w?crc_token=abc HTTP/1.1\r\nHost: hook.localhost\r\n\r\n")
+		b.want("answer", strings.HasSuffix(string(out.Answer.Own), `{"response_token":"sha256=R9kg7ZB4TcXq5jW/0IJPYS0F8J+aR/YDkN6HOtN+VGs="}`), true)
+	}, withHandshakes("x"), func(b *fixture) {
+		b.s.secrets = map[int64]relay.OpenSecrets{7: {
+			{SenderSecret: relay.SenderSecret{ID: "sec_1", Provider: "x"}, Value: relay.NewSecretText("sealed"), Sealed: true},
+			{SenderSecret: relay.SenderSecret{ID: "sec_2", Provider: "x", Path: "/w"}, Value: relay.NewSecretText("s")},
+			{SenderSecret: relay.SenderSecret{ID: "sec_3", Provider: "zoom"}, Value: relay.NewSecretText("other")},
+		}}
+	})
+}
+
+// A challenge is answered with a full queue, which it does not need; other requests are refused as before.
+func TestChallengeWithAFullQueue(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.send(post)
+		out, _ := b.send(post)
+		b.want("other", code(out), relay.CodeQueueFull)
+		out, _ = b.send(slackChallenge)
+		b.want("challenge", string(out.Answer.Own) != "", true)
+		out, _ = b.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n")
+		b.want("other", code(out), relay.CodeQueueFull)
+	}, withHandshakes("slack"), func(b *fixture) { b.opt.QueueLimit = 1 })
+}
+
+// What cannot be stored is not answered.
+func TestChallengeThatCannotBeStored(t *testing.T) {
+	for _, step := range []string{"accept", "finish"} {
+		run(t, nil, func(b *fixture) {
+			b.s.fail(step, errors.New("down"))
+			out, _ := b.send(slackChallenge)
+			b.want(step, code(out), relay.CodeStoreUnavailable)
+		}, withHandshakes("slack"))
+	}
+}
+
+// An event that the relay has answered can be replayed, and has the state of the replay then.
+func TestReplayOfAChallenge(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		b.send(slackChallenge)
+		e, n, err := b.d.Replay(context.Background(), relay.System(), b.event().ID, time.Minute)
+		b.want("error", err, nil)
+		b.want("replay", words(fmt.Sprint(n), e.Attempt(n).State, e.State), words("2", relay.StateQueued, relay.StateQueued))
+	}, withHandshakes("slack"))
+}
+
+// The setting answers changes what the caller gets, and nothing of the event.
+func TestOwnOfflineAnswer(t *testing.T) {
+	text := func(s string) relay.AnswerBody { return relay.AnswerBody{Encoding: "utf8", Data: s} }
+	for raw, want := range map[string]string{
+		post: "HTTP/1.1 201 Created\r\nX-A: b\r\nContent-Length: 2\r\nRelay-Event: %s\r\n\r\nhi",
+		"GET /hook HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n":           "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 1\r\nRelay-Event: %s\r\nRetry-After: 60\r\nConnection: close\r\n\r\n\x00",
+		"HEAD /hook HTTP/1.1\r\nHost: h\r\n\r\n":                               "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 1\r\nRelay-Event: %s\r\nRetry-After: 60\r\n\r\n",
+		"POST /none HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nhello":     "HTTP/1.1 204 No Content\r\nRelay-Event: %s\r\n\r\n",
+		"DELETE /other/hook HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx": "",
+	} {
+		run(t, nil, func(b *fixture) {
+			out, _ := b.send(raw)
+			e := b.event()
+			if want != "" {
+				want = fmt.Sprintf(want, e.ID)
+			}
+			b.want("answer", fmt.Sprintf("%q", out.Answer.Own), fmt.Sprintf("%q", want))
+			b.want("event", words(e.State, fmt.Sprint(b.d.Stats().Queued), out.Answer.Handshake), words(relay.StateQueued, "1", ""))
+			if want == "" {
+				b.want("status", out.Answer.Status, 202)
+			}
+		}, func(b *fixture) {
+			b.a.Settings.Answers = []relay.OfflineAnswer{
+				{Method: new("POST"), PathPrefix: "/none", Status: 204},
+				{Method: new("POST"), PathPrefix: "/", Status: 201, Headers: [][2]string{{"X-A", "b"}}, Body: text("hi")},
+				{PathPrefix: "/hook", Status: 503, Body: relay.AnswerBody{Encoding: "base64", Data: "AA=="}},
+			}
+		})
+	}
+}

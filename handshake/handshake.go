@@ -1,0 +1,213 @@
+// Package handshake answers the registration challenges of webhook senders. A sender sends one when
+// a URL is entered there, some repeat it later, and each gives up if the answer is not what it wants.
+// The package does no I/O: a request goes in, the answer comes out, and the table in table.go has one
+// row for each challenge.
+package handshake
+
+import (
+	"encoding/json"
+	"mime"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"relay/signature"
+	"relay/wire"
+)
+
+// All stands for every challenge in a list of names.
+const All = "all"
+
+// Bounds of a challenge.
+const (
+	maxEcho = 512      // bytes that an answer repeats
+	maxBody = 16 << 10 // bytes of the body of a request that may be a challenge
+)
+
+// Request is a request that may be a challenge. It came whole.
+type Request struct {
+	Head []byte // as it was received
+	Body []byte // without its transfer coding
+	// URL is the address of the request as its sender knows it.
+	URL string
+}
+
+// Reply is the answer to a challenge: its lines are those of its content and of the challenge.
+type Reply struct {
+	Status int
+	Lines  [][2]string
+	Body   []byte
+}
+
+// Secrets returns the secrets that an alias holds for the sender of a challenge. For meta these are
+// the verify tokens.
+type Secrets func(name string) []string
+
+// Names lists the names of the challenges.
+func Names() []string {
+	names := make([]string, len(table))
+	for i := range table {
+		names[i] = table[i].name
+	}
+	return names
+}
+
+// Needs reports whether the challenge of a name is answered only by an alias that holds a secret for it.
+func Needs(name string) bool {
+	i := slices.IndexFunc(table, func(c challenge) bool { return c.name == name })
+	return i >= 0 && table[i].proof >= needed
+}
+
+// Recognise names the challenge that a request is, "" if it is none or nil. A mere HEAD is not recognised:
+// anybody sends such requests.
+func Recognise(r *Request) string {
+	q, ok := read(r)
+	if !ok {
+		return ""
+	}
+	for i := range table {
+		if _, is := table[i].form(q); is && table[i].name != nameHead {
+			return table[i].name
+		}
+	}
+	return ""
+}
+
+// Answer answers a request that is a challenge of one of the names. It returns nil where the request
+// is none, or where its answer needs a secret that the alias does not hold, or that does not fit.
+func Answer(r *Request, names []string, secrets Secrets, now time.Time) (name string, reply *Reply) {
+	q, ok := read(r)
+	if !ok || len(names) == 0 {
+		return "", nil
+	}
+	for i := range table {
+		c := &table[i]
+		if !slices.Contains(names, c.name) && !slices.Contains(names, All) {
+			continue
+		}
+		if echo, is := c.form(q); is {
+			return c.name, c.answer(q, echo, secrets(c.name), now)
+		}
+	}
+	return "", nil
+}
+
+// answer answers a request that has the form of the challenge.
+func (c *challenge) answer(q *request, echo string, secrets []string, now time.Time) *Reply {
+	switch c.proof {
+	case none:
+		return c.reply(q, echo, "")
+	case checked:
+		if len(secrets) > 0 && !q.signed(c.name, secrets, now) {
+			return nil
+		}
+		return c.reply(q, echo, "")
+	}
+	if len(secrets) == 0 {
+		return nil
+	}
+	switch c.proof {
+	case needed:
+		if !q.signed(c.name, secrets, now) {
+			return nil
+		}
+	case tested:
+		if !q.signed(c.name, secrets, now) {
+			return &Reply{Status: 401}
+		}
+	case token:
+		if !q.holdsToken(secrets) {
+			return nil
+		}
+	}
+	return c.reply(q, echo, secrets[0])
+}
+
+// request is a Request with what its parts say.
+type request struct {
+	raw    *Request
+	method string
+	query  url.Values
+	fields []wire.Field
+	object map[string]json.RawMessage // of a body that is a JSON object; nil = it is none
+}
+
+// read reads a request. ok is false where it can be no challenge.
+func read(r *Request) (q *request, ok bool) {
+	if r == nil || len(r.Body) > maxBody {
+		return nil, false
+	}
+	method, target, _ := wire.StartLine(r.Head)
+	_, query, _ := strings.Cut(string(target), "?")
+	q = &request{raw: r, method: string(method), fields: wire.Fields(r.Head)}
+	var err error
+	if q.query, err = url.ParseQuery(query); err != nil {
+		return nil, false
+	}
+	if q.media() == "application/json" {
+		_ = json.Unmarshal(r.Body, &q.object) // what is no object stays nil
+	}
+	return q, true
+}
+
+// line returns the value of a header line that is there once.
+func (q *request) line(name string) (value string, ok bool) {
+	for _, f := range q.fields {
+		if strings.EqualFold(string(f.Name), name) {
+			if ok {
+				return "", false
+			}
+			value, ok = string(f.Value), true
+		}
+	}
+	return value, ok
+}
+
+// param returns the value of a parameter of the query that is there once.
+func (q *request) param(name string) (value string, ok bool) {
+	if values := q.query[name]; len(values) == 1 {
+		return values[0], true
+	}
+	return "", false
+}
+
+// member returns a string of the JSON object.
+func (q *request) member(name string) (value string, ok bool) {
+	raw, there := q.object[name]
+	return value, there && json.Unmarshal(raw, &value) == nil
+}
+
+// members reports whether the JSON object has no other members than these.
+func (q *request) members(names ...string) bool {
+	for name := range q.object {
+		if !slices.Contains(names, name) {
+			return false
+		}
+	}
+	return q.object != nil
+}
+
+// media returns the media type of the body.
+func (q *request) media() string {
+	value, _ := q.line("Content-Type")
+	media, _, _ := mime.ParseMediaType(value)
+	return media
+}
+
+// isEmptyGET reports whether the request is a GET without a body.
+func (q *request) isEmptyGET() bool { return q.method == "GET" && len(q.raw.Body) == 0 }
+
+// signed reports whether one of the secrets fits the signature of the request.
+func (q *request) signed(sender string, secrets []string, now time.Time) bool {
+	r := &signature.Request{Method: q.method, URL: q.raw.URL, Body: q.raw.Body, Line: q.line}
+	s := signature.Find(sender, r)
+	if s == nil {
+		return false
+	}
+	list := make([]signature.Secret, len(secrets))
+	for i, secret := range secrets {
+		list[i].Value = secret
+	}
+	return signature.Verify(s.SchemeOf(r), list, r, now).Verdict == signature.Valid
+}

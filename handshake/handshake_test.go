@@ -1,0 +1,246 @@
+package handshake_test
+
+import (
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"relay/handshake"
+)
+
+var now = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
+
+const (
+	secret    = "topsecret"
+	jsonLine  = "Content-Type: application/json\r\n"
+	plainLine = "text/plain; charset=utf-8"
+)
+
+func hmacOf(message string) []byte {
+	h := hmac.New(sha256.New, []byte(secret))
+	h.Write([]byte(message))
+	return h.Sum(nil)
+}
+
+var discordKey = ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+
+// signedSlack is a request to Slack's form with its signature, for a body.
+func signedSlack(body string) string {
+	at := fmt.Sprint(now.Unix())
+	return "POST / HTTP/1.1\r\n" + jsonLine + "X-Slack-Request-Timestamp: " + at + "\r\nX-Slack-Signature: v0=" +
+		hex.EncodeToString(hmacOf("v0:"+at+":"+body)) + "\r\n\r\n" + body
+}
+
+func signedZoom(body string) string {
+	return strings.NewReplacer("X-Slack-Request", "x-zm-request", "X-Slack-Sig", "x-zm-sig").Replace(signedSlack(body))
+}
+
+func signedTwitch(body string) string {
+	at := now.Format(time.RFC3339Nano)
+	return "POST / HTTP/1.1\r\n" + jsonLine + "Twitch-Eventsub-Message-Type: webhook_callback_verification\r\nTwitch-Eventsub-Message-Id: m1\r\nTwitch-Eventsub-Message-Timestamp: " +
+		at + "\r\nTwitch-Eventsub-Message-Signature: sha256=" + hex.EncodeToString(hmacOf("m1"+at+body)) + "\r\n\r\n" + body
+}
+
+func signedDiscord(body string) string {
+	at := fmt.Sprint(now.Unix())
+	return "POST / HTTP/1.1\r\n" + jsonLine + "X-Signature-Timestamp: " + at + "\r\nX-Signature-Ed25519: " +
+		hex.EncodeToString(ed25519.Sign(discordKey, []byte(at+body))) + "\r\n\r\n" + body
+}
+
+func signedXero(body string) string {
+	return "POST / HTTP/1.1\r\n" + jsonLine + "x-xero-signature: " + base64.StdEncoding.EncodeToString(hmacOf(body)) + "\r\n\r\n" + body
+}
+
+// cases have a published request of each challenge. %s is what is repeated, challenge in the
+// published one. wrong is a change by which it is none any more.
+const challenge = "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"
+
+type testCase struct {
+	name    string
+	secrets []string
+	request func(echo string) string
+	wrong   [2]string
+	status  int
+	lines   [][2]string
+	body    string // with %s for what is repeated
+}
+
+func plain(format string) func(string) string {
+	return func(echo string) string { return strings.ReplaceAll(format, "%s", echo) }
+}
+
+func signed(sign func(string) string, body string) func(string) string {
+	return func(echo string) string { return sign(strings.ReplaceAll(body, "%s", echo)) }
+}
+
+var cases = []testCase{
+	{"slack", nil, plain("POST /slack HTTP/1.1\r\n" + jsonLine + "\r\n" + `{"token":"Jhj5dZrVaK7ZwHHjRyZWjbDl","challenge":"%s","type":"url_verification"}`),
+		[2]string{"url_verification", "url_verificatiom"}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"slack", []string{"other", secret}, signed(signedSlack, `{"challenge":"%s","type":"url_verification"}`),
+		[2]string{"v0=", "v0=0"}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"slack", nil, plain("POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\nssl_check=1&token=Jhj5dZrVaK7ZwHHjRyZWjbDl"),
+		[2]string{"check=1", "check=2"}, 200, [][2]string{{"Content-Type", plainLine}}, ""},
+	{"meta", []string{"meatyhamhock"}, plain("GET /webhooks?hub.mode=subscribe&hub.challenge=%s&hub.verify_token=meatyhamhock HTTP/1.1\r\n\r\n"),
+		[2]string{"hamhock", "hamhocK"}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"meta", []string{secret}, plain("GET /w?hub.topic=https%3A%2F%2Fwww.youtube.com%2Fxml%2Ffeeds%2Fvideos.xml%3Fchannel_id%3DC1&hub.challenge=%s&hub.mode=subscribe&hub.lease_seconds=432000&hub.verify_token=topsecret HTTP/1.1\r\n\r\n"),
+		[2]string{"subscribe", "unsubscribe"}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"x", []string{secret}, plain("GET /webhook/twitter?crc_token=%s&nonce=nonce HTTP/1.1\r\n\r\n"),
+		[2]string{"crc_token", "crc_tokem"}, 200, [][2]string{{"Content-Type", "application/json"}},
+		`{"response_token":"sha256=` + base64.StdEncoding.EncodeToString(hmacOf(challenge)) + `"}`},
+	{"zoom", []string{secret}, signed(signedZoom, `{"payload":{"plainToken":"%s"},"event_ts":1654503849680,"event":"endpoint.url_validation"}`),
+		[2]string{"event_ts", "event_tz"}, 200, [][2]string{{"Content-Type", "application/json"}},
+		`{"plainToken":"%s","encryptedToken":"` + hex.EncodeToString(hmacOf(challenge)) + `"}`},
+	{"graph", nil, plain("POST /?validationToken=Validation%3a+Testing+client%20application+reachability.+%s HTTP/1.1\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 0\r\n\r\n"),
+		[2]string{"validationToken", "validationTokem"}, 200, [][2]string{{"Content-Type", plainLine}}, "Validation: Testing client application reachability. %s"},
+	{"event-grid", nil, plain("POST / HTTP/1.1\r\naeg-event-type: SubscriptionValidation\r\n" + jsonLine + "\r\n" +
+		`[{"id":"2d1781af-3a4c-4d7c-bd0c-e34b19da4e66","topic":"/subscriptions/x","subject":"","data":{"validationCode":"%s","validationUrl":"https://rp-eastus2.eventgrid.azure.net:553/"},"eventType":"Microsoft.EventGrid.SubscriptionValidationEvent","eventTime":"2018-01-25T22:12:19.4556811Z","metadataVersion":"1","dataVersion":"1"}]`),
+		[2]string{"SubscriptionValidationEvent", "SubscriptionValidationEvemt"}, 200, [][2]string{{"Content-Type", "application/json"}}, `{"validationResponse":"%s"}`},
+	{"cloudevents", nil, plain("OPTIONS / HTTP/1.1\r\nWebHook-Request-Origin: %s\r\nWebHook-Request-Rate: 120\r\n\r\n"),
+		[2]string{"OPTIONS", "OPTIONZ"}, 200, [][2]string{{"Allow", "POST"}, {"WebHook-Allowed-Origin", "%s"}, {"WebHook-Allowed-Rate", "*"}}, ""},
+	{"dropbox", nil, plain("GET /webhook?challenge=%s HTTP/1.1\r\n\r\n"),
+		[2]string{"challenge=", "challengE="}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"twitch", nil, plain("POST / HTTP/1.1\r\nTwitch-Eventsub-Message-Type: webhook_callback_verification\r\n" + jsonLine + "\r\n" + `{"challenge":"%s","subscription":{"id":"f1c2a387"}}`),
+		[2]string{"callback_ver", "callback-ver"}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"twitch", []string{secret}, signed(signedTwitch, `{"challenge":"%s","subscription":{}}`),
+		[2]string{"Message-Id: m1", "Message-Id: m2"}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"discord", []string{hex.EncodeToString(discordKey.Public().(ed25519.PublicKey))}, signed(signedDiscord, `{"application_id":"1","type":1}`),
+		[2]string{`"type":1`, `"type":2`}, 200, [][2]string{{"Content-Type", "application/json"}}, `{"type":1}`},
+	{"monday", nil, plain("POST / HTTP/1.1\r\n" + jsonLine + "\r\n" + `{"challenge":"%s"}`),
+		[2]string{`"}`, `","x":1}`}, 200, [][2]string{{"Content-Type", "application/json"}}, `{"challenge":"%s"}`},
+	{"asana", nil, plain("POST / HTTP/1.1\r\nX-Hook-Secret: %s\r\nContent-Length: 0\r\n\r\n"),
+		[2]string{"X-Hook-Secret", "X-Hook-Secrets"}, 200, [][2]string{{"X-Hook-Secret", "%s"}}, ""},
+	{"smartsheet", nil, plain("POST / HTTP/1.1\r\nSmartsheet-Hook-Challenge: %s\r\n" + jsonLine + "\r\n" + `{"challenge":"d78dd1d3","webhookId":8444254503626628}`),
+		[2]string{"Hook-Challenge", "Hook-challengE2"}, 200, [][2]string{{"Smartsheet-Hook-Response", "%s"}}, ""},
+	{"notion", nil, plain("POST / HTTP/1.1\r\n" + jsonLine + "\r\n" + `{"verification_token":"secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl"}`),
+		[2]string{"verification_token", "verification_tokem"}, 200, nil, ""},
+	{"okta", nil, plain("GET / HTTP/1.1\r\nX-Okta-Verification-Challenge: %s\r\n\r\n"),
+		[2]string{"GET", "PUT"}, 200, [][2]string{{"Content-Type", "application/json"}}, `{"verification":"%s"}`},
+	{"worldline", nil, plain("GET / HTTP/1.1\r\nX-GCS-Webhooks-Endpoint-Verification: %s\r\n\r\n"),
+		[2]string{"GET", "POST"}, 200, [][2]string{{"Content-Type", plainLine}}, "%s"},
+	{"xero", []string{secret}, signed(signedXero, `{"events":[],"firstEventSequence":0,"lastEventSequence":0,"entropy":"S0m3r4Nd0mt3xt"}`),
+		[2]string{`"events":[]`, `"events":[1]`}, 200, nil, ""},
+	{"head", nil, plain("HEAD / HTTP/1.1\r\n\r\n"), [2]string{"HEAD", "READ"}, 200, nil, ""},
+}
+
+func (c *testCase) ask(raw string, names []string, secrets []string) (string, *handshake.Reply) {
+	head, body, _ := strings.Cut(raw, "\r\n\r\n")
+	return handshake.Answer(&handshake.Request{Head: []byte(head + "\r\n\r\n"), Body: []byte(body)}, names,
+		func(name string) []string {
+			if name != c.name {
+				return nil
+			}
+			return secrets
+		}, now)
+}
+
+func TestPublishedChallenges(t *testing.T) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			raw := c.request(challenge)
+			for _, names := range [][]string{{c.name}, {"all"}, {"head", c.name}} {
+				name, got := c.ask(raw, names, c.secrets)
+				want := &handshake.Reply{Status: c.status, Body: []byte(strings.ReplaceAll(c.body, "%s", challenge))}
+				for _, l := range c.lines {
+					want.Lines = append(want.Lines, [2]string{l[0], strings.ReplaceAll(l[1], "%s", challenge)})
+				}
+				if got != nil && len(got.Body) == 0 {
+					got.Body = []byte{}
+				}
+				if diff := cmp.Diff(want, got); name != c.name || diff != "" {
+					t.Errorf("for %v: %q answered\n%s", names, name, diff)
+				}
+			}
+			if c.name != "head" {
+				r := &handshake.Request{}
+				head, body, _ := strings.Cut(raw, "\r\n\r\n")
+				r.Head, r.Body = []byte(head+"\r\n\r\n"), []byte(body)
+				if got := handshake.Recognise(r); got != c.name {
+					t.Errorf("recognised as %q", got)
+				}
+			}
+			refuse := func(what, raw string, names []string, secrets []string) {
+				t.Helper()
+				if name, got := c.ask(raw, names, secrets); got != nil && (got.Status != 401 || c.name != "discord" && c.name != "xero") {
+					t.Errorf("%s: %q answered %+v", what, name, got)
+				}
+			}
+			changed := strings.Replace(raw, c.wrong[0], c.wrong[1], 1)
+			if changed == raw {
+				t.Fatal("nothing is wrong")
+			}
+			refuse("with a byte wrong", changed, []string{c.name}, c.secrets)
+			refuse("without the setting", raw, nil, c.secrets)
+			refuse("with the setting of another", raw, []string{"box"}, c.secrets)
+			if strings.Contains(c.request("%s"), "%s") {
+				for what, echo := range map[string]string{
+					"markup": "<script>alert(1)</script>", "percent-encoded markup": "%3Cscript%3E", "a quote": "a'b", "a line end": "a%0D%0Ab",
+					"nothing": "", "513 bytes": strings.Repeat("x", 513),
+				} {
+					if what == "nothing" && c.name == "graph" {
+						continue
+					}
+					refuse(what, c.request(echo), []string{c.name}, c.secrets)
+				}
+			}
+			if c.secrets != nil {
+				if c.name != "x" { // whose answer is made with it
+					refuse("with a wrong secret", raw, []string{c.name}, []string{"another"})
+				}
+				if handshake.Needs(c.name) {
+					refuse("without a secret", raw, []string{c.name}, nil)
+				}
+			}
+		})
+	}
+}
+
+// A wrong signature gets 401 from those that test it, and no answer from the others; without a secret
+// there is none.
+func TestTestedSignatures(t *testing.T) {
+	for _, c := range cases {
+		if c.name != "discord" && c.name != "xero" {
+			continue
+		}
+		raw := strings.Replace(c.request(""), `"}`, `" }`, 1)
+		raw = strings.Replace(raw, `:1}`, `:1 }`, 1)
+		if _, got := c.ask(raw, []string{c.name}, c.secrets); got == nil || got.Status != 401 {
+			t.Errorf("%s: %+v, want 401", c.name, got)
+		}
+		if _, got := c.ask(raw, []string{c.name}, nil); got != nil {
+			t.Errorf("%s without a secret: %+v", c.name, got)
+		}
+	}
+}
+
+func TestEveryChallengeHasACase(t *testing.T) {
+	for _, name := range handshake.Names() {
+		if !slices.ContainsFunc(cases, func(c testCase) bool { return c.name == name }) {
+			t.Errorf("%s has none", name)
+		}
+	}
+}
+
+// A query, a body or a line that occurs twice leaves open what is repeated.
+func TestChallengeTwice(t *testing.T) {
+	for _, raw := range []string{
+		"GET /?challenge=a&challenge=b HTTP/1.1\r\n\r\n",
+		"GET /?challenge=a;b=%zz HTTP/1.1\r\n\r\n",
+		"POST / HTTP/1.1\r\nX-Hook-Secret: a\r\nX-Hook-Secret: b\r\n\r\n",
+		"GET /?challenge=a HTTP/1.1\r\n\r\nbody",
+		"POST / HTTP/1.1\r\n" + jsonLine + "\r\n" + `{"challenge":"a"}` + strings.Repeat(" ", 16<<10),
+	} {
+		c := testCase{}
+		if name, got := c.ask(raw, []string{"all"}, nil); got != nil {
+			t.Errorf("%.60q: %s answered %+v", raw, name, got)
+		}
+	}
+}
