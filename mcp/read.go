@@ -126,6 +126,7 @@ type filters struct {
 	Pinned    string   `json:"pinned,omitempty" jsonschema:"true or false"`
 	Label     string   `json:"label,omitempty"`
 	Origin    string   `json:"origin,omitempty" jsonschema:"caller: it came from outside; send: it was made and sent here"`
+	Handshake string   `json:"handshake,omitempty" jsonschema:"name of a registration challenge that the relay has answered"`
 	Signature string   `json:"signature,omitempty" jsonschema:"valid, expired, invalid, missing or unchecked"`
 	Replayed  string   `json:"replayed,omitempty" jsonschema:"true or false"`
 	JSON      []string `json:"json,omitempty" jsonschema:"fields of the JSON body of the request, such as data.object.id=pi_1"`
