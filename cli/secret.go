@@ -85,13 +85,9 @@ type keptSecret struct {
 func (f *Front) secret() *cobra.Command {
 	c := &cobra.Command{
 		Use: "secret", Short: "secrets of senders: add, list, rm",
-		Long: "Secrets by which the senders of an alias sign, so that the relay can judge their signatures.\nThe relay keeps them sealed and never shows them again.",
-		RunE: func(c *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return UnknownCommand(c, args)
-			}
-			return c.Help()
-		},
+		Long:    "Secrets by which the senders of an alias sign, so that the relay can judge their signatures.\nThe relay keeps them sealed and never shows them again.",
+		Example: "  relay secret list stripe-dev\n  relay secret rm sec_9w0…",
+		Args:    cobra.ArbitraryArgs, RunE: UnknownCommand, DisableFlagsInUseLine: true,
 	}
 	c.AddCommand(f.secretAdd(), f.secretList(), f.secretRemove())
 	return c
