@@ -143,8 +143,11 @@ func (w *walk) commands() []listed {
 
 // needs are the flags without which a command does nothing.
 func (c listed) needs() string {
-	if c.Name == "mark" {
+	switch c.Name {
+	case "mark":
 		return " --note x"
+	case "send":
+		return " -X POST"
 	}
 	return ""
 }
@@ -155,12 +158,17 @@ func (c listed) lines() []string {
 	filters := map[string]string{
 		"--method": "POST", "--status": "200", "--path": "/", "--state": "delivered", "--provider": "stripe", "--type": "x",
 		"--replayed": "true", "--pinned": "true", "--label": "x", "--note": "x", "--since": "1h", "--until": "1h", "--q": "x",
+		"--origin": "send", "--signature": "valid", "--handshake": "slack", "--from": "evt_00000000000000000000000000", "--header": "'A: b'", "--data": "x",
+		"--remove-header": "A", "--sample": "stripe/invoice.paid", "--set": "a=1", "--request": "POST", "--sign": "stripe",
 	}
 	lines := []string{c.needs(), c.needs() + " --json"}
 	for _, f := range slices.DeleteFunc(slices.Clone(c.Flags), func(f listedFlag) bool { return f.Name == "--json" }) {
 		flag := " " + f.Name
 		if f.Value != "" {
 			flag += " " + cmp.Or(values[f.Value], filters[f.Name])
+		}
+		if c.Name == "send" {
+			flag = c.needs() + strings.Replace(flag, "--sign ", "--sign=", 1)
 		}
 		lines = append(lines, flag, flag+" --json")
 	}
@@ -181,7 +189,7 @@ func (w *walk) command(c listed) {
 			w.t.Errorf("the owner's %s: exit %d: %s", c.Name, code, bad)
 		}
 	default: // without an argument a command can only tell of the asker
-		if out, bad, _ := asks(w.t, w.other, c.Name); strings.Contains(out+bad, "mine") || strings.Contains(out+bad, "secret") {
+		if out, bad, _ := asks(w.t, w.other, c.Name); strings.Contains(out+bad, "mine") || strings.Contains(out+bad, "secret-") {
 			w.t.Errorf("%s shows what is another's: %s%s", c.Name, out, bad)
 		}
 		return

@@ -136,6 +136,8 @@ func TestMigrationBesideALongReader(t *testing.T) {
 	alias, db := withAlias(t, s), database(t, o)
 	older := begun(t, db, `ALTER TABLE events DROP COLUMN host_refused_by`, `ALTER TABLE attempts DROP COLUMN caller_gone`,
 		`DROP TABLE sender_secrets`, `ALTER TABLE attempts DROP COLUMN via`, `ALTER TABLE audit DROP COLUMN via`, `ALTER TABLE events DROP COLUMN sent`,
+		`ALTER TABLE events DROP COLUMN signature`, `ALTER TABLE aliases DROP COLUMN handshakes`, `ALTER TABLE aliases DROP COLUMN answers`,
+		`ALTER TABLE events DROP COLUMN handshake`, `ALTER TABLE events DROP COLUMN missed_handshake`,
 		`DELETE FROM goose_db_version WHERE version_id >= 12`)
 	if err := older.Commit(); err != nil {
 		t.Fatal(err)

@@ -57,7 +57,7 @@ func TestRelayUp(t *testing.T) {
 			t.Errorf("answer %q", got)
 		}
 		id := h.newest("demo").ID
-		line := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d \[201\] POST /a//b/\.\./c\?x=1&&y=%zz \(\d+ms\) ` + id + `$`)
+		line := regexp.MustCompile(`(?m)^\d\d:\d\d:\d\d \[201\] POST /a//b/\.\./c\?x=1&&y=%zz \(\d+ms\) ` + id + ` stripe$`)
 		if !relaytest.Poll(10*time.Second, func() bool { return line.MatchString(out.String()) }) {
 			t.Errorf("no log line in %q", out)
 		}

@@ -34,6 +34,8 @@ func storeCommands(cmd *cobra.Command) (calls [][]string) {
 		switch {
 		case i > 0 && words[i-1] == "--user":
 			call = append(call, "--user", "name")
+		case i > 0 && words[i-1] == "--provider":
+			call = append(call, "--provider", "stripe", "--generate")
 		case strings.Contains(word, "="):
 			call = append(call, "autoDeliver=on")
 		case !strings.HasPrefix(word, "[") && !strings.HasPrefix(word, "-"):
