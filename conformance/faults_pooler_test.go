@@ -189,6 +189,7 @@ func TestFaultPoolerWithoutDirectURL(t *testing.T) {
 	r := newRelay(t, b.url())
 	serves := func(how string) {
 		t.Helper()
+		b.restartIfEnded()
 		r.start()
 		if out := r.ready(); out != 200 {
 			t.Errorf("%s: /readyz answers %d", how, out)

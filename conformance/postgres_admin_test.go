@@ -134,6 +134,19 @@ func (d *dba) newBouncer(settings map[string]string) *bouncer {
 	return b
 }
 
+// restartIfEnded starts pgbouncer again where it has ended by itself: version 1.18 does when the sender of a
+// request to cancel is gone before it is passed on ("bad client state").
+func (b *bouncer) restartIfEnded() {
+	b.t.Helper()
+	c, err := net.Dial("tcp", b.addr)
+	if err != nil {
+		b.kill()
+		b.start()
+		return
+	}
+	_ = c.Close()
+}
+
 func (b *bouncer) configure(socket string, settings map[string]string) {
 	b.t.Helper()
 	_, port, _ := net.SplitHostPort(b.addr)
