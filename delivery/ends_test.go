@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay"
@@ -144,7 +145,8 @@ func TestPartOfTheFirstWriteIsNeverSentAgain(t *testing.T) {
 						}
 					}
 					run(t, func(l *local) { l.hang() }, func(b *fixture) {
-						if lazy && when != late { // the first request opens a spare
+						if lazy && when != late { // the spare that is there is used, and another one opened
+							synctest.Wait()
 							b.tun.set(func() { b.tun.window = 0 })
 						}
 						_, done := b.begin(longHead)

@@ -163,8 +163,9 @@ func (t *memTunnel) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn
 		return nil, relay.Errorf(relay.CodeLocalRefused, "no descriptors")
 	}
 	c := &memChannel{t: t, up: newStream(), down: newStream(), ready: make(chan struct{}, 1)}
-	c.down.hook, c.up.window = c.signal, t.window
+	c.down.hook = c.signal
 	t.mu.Lock()
+	c.up.window = t.window
 	t.opened++
 	if len(t.dead) > 0 {
 		c.dead, t.dead = t.dead[0], t.dead[1:]
