@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"io"
@@ -30,6 +31,10 @@ func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo
 		s.writeError(w, c, err)
 		return
 	}
+	if err := refuseBatch(r); err != nil {
+		s.writeError(w, c, err)
+		return
+	}
 	c.answer.Account = c.who.BufferAccount()
 	answers := &budget.Hold{Budget: s.Budget, Account: c.answer.Account}
 	read := &budget.Hold{Budget: s.Budget, Account: c.answer.Account}
@@ -40,6 +45,31 @@ func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo
 	mcp.ServeHTTP(w, r, mcp.Options{
 		API: calls, Me: record.OfActor(c.who), Version: s.Version, Client: record.SafeTextMax(r.UserAgent(), maxVia),
 	})
+}
+
+// maxSpaces bounds the white space before a message, in bytes.
+const maxSpaces = 1024
+
+// refuseBatch refuses several messages in one body, which the library would answer at once and hold
+// together.
+func refuseBatch(r *http.Request) error {
+	body := bufio.NewReader(r.Body)
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{body, r.Body}
+	for range maxSpaces {
+		switch next, err := body.Peek(1); {
+		case err != nil: // the library says what is wrong
+			return nil
+		case next[0] == '[':
+			return relay.Errorf(relay.CodeBadRequest, "send one message at a time")
+		case next[0] != ' ' && next[0] != '\n' && next[0] != '\r' && next[0] != '\t':
+			return nil
+		}
+		_, _ = body.Discard(1)
+	}
+	return relay.Errorf(relay.CodeBadRequest, "the body has no message")
 }
 
 // mcpRefusal checks what comes before the protocol, and identifies the caller.

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"relay"
@@ -47,6 +48,8 @@ func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing
 		return nil, err
 	}
 	id, done := j.q.Event.ID, make(chan struct{})
+	accepted := *j.q.Event
+	accepted.Attempts = slices.Clone(accepted.Attempts)
 	running = true
 	go func() {
 		defer d.end()
@@ -62,7 +65,11 @@ func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing
 			return nil, ctx.Err()
 		}
 	}
-	return d.eventWithAttempt(ctx, who, id, 1)
+	e, err := d.eventWithAttempt(ctx, who, id, 1)
+	if err != nil { // it is sent: an error would make its caller send another one
+		return &accepted, nil
+	}
+	return e, nil
 }
 
 // acceptNew stores a new event, its attempt as delivering, and returns the job that sends it.

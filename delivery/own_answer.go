@@ -76,8 +76,16 @@ func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	if len(names) == 0 {
 		return out, false
 	}
-	name, reply := handshake.Answer(j.challenge(), names, j.secrets, time.Now())
-	if reply == nil {
+	if att, _ := j.st.Online(); att != nil && att != j.att { // it came while the request was read
+		return out, false
+	}
+	unopened := false
+	name, reply := handshake.Answer(j.challenge(), names, func(sender string) []string {
+		values, sealed := j.secrets(sender)
+		unopened = unopened || sealed
+		return values
+	}, time.Now())
+	if reply == nil || unopened {
 		return out, false
 	}
 	own := ownAnswer{reply.Status, append(reply.Lines, [2]string{"X-Content-Type-Options", "nosniff"}, [2]string{"Content-Security-Policy", "sandbox"}), reply.Body}
@@ -85,17 +93,20 @@ func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 }
 
 // secrets returns the values of the secrets that the alias holds for a sender. The verify token of Meta is
-// not among them: the secret of that sender is for signatures.
-func (j *job) secrets(sender string) (values []string) {
+// not among them: the secret of that sender is for signatures. sealed tells that there are some, and this node
+// can open none.
+func (j *job) secrets(sender string) (values []string, sealed bool) {
 	if sender == "meta" {
-		return nil
+		return nil, false
 	}
 	for _, s := range j.st.Secrets().For(sender, string(j.q.Event.Target)) {
-		if !s.Sealed {
+		if s.Sealed {
+			sealed = true
+		} else {
 			values = append(values, s.Value.Reveal())
 		}
 	}
-	return values
+	return values, sealed && len(values) == 0
 }
 
 // storeAnswer stores the event of a challenge with its answer, and returns that once it is durable.

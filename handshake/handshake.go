@@ -107,11 +107,14 @@ func (c *challenge) answer(q *request, echo string, secrets []string, now time.T
 	if len(secrets) == 0 {
 		return nil
 	}
+	secret := secrets[0]
 	switch c.proof {
 	case needed:
-		if !q.signed(c.name, secrets, now) {
+		i := slices.IndexFunc(secrets, func(one string) bool { return q.signed(c.name, []string{one}, now) })
+		if i < 0 {
 			return nil
 		}
+		secret = secrets[i]
 	case tested:
 		if !q.signed(c.name, secrets, now) {
 			return &Reply{Status: 401}
@@ -121,7 +124,7 @@ func (c *challenge) answer(q *request, echo string, secrets []string, now time.T
 			return nil
 		}
 	}
-	return c.reply(q, echo, secrets[0])
+	return c.reply(q, echo, secret)
 }
 
 // request is a Request with what its parts say.

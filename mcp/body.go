@@ -112,6 +112,9 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 	for end > 0 && end < len(rest) && !utf8.RuneStart(rest[end]) {
 		end--
 	}
+	if end == 0 && len(rest) > 0 { // the piece is shorter than a character
+		_, end = utf8.DecodeRune(rest)
+	}
 	p.Text = strings.ToValidUTF8(string(rest[:end]), "\ufffd")
 	if next := offset + end; end < len(rest) {
 		p.NextOffset = &next
@@ -119,8 +122,14 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 	return p
 }
 
+// Bounds of a path in a JSON text: each step reads the rest of it.
+const maxPath, maxSteps = 1 << 10, 64
+
 // valueAt is the value of a JSON text at a path such as data.items[0].id.
 func valueAt(text []byte, path string) ([]byte, error) {
+	if len(path) > maxPath || strings.Count(path, ".")+strings.Count(path, "[") > maxSteps {
+		return nil, bound("jsonPath has at most %d bytes and %d steps", maxPath, maxSteps)
+	}
 	value := json.RawMessage(text)
 	for name := range strings.SplitSeq(strings.NewReplacer("[", ".", "]", "").Replace(strings.TrimPrefix(path, "$")), ".") {
 		if name == "" {

@@ -459,6 +459,10 @@ func (t *tools) checkSignature(ctx context.Context, in idIn) (any, error) {
 		return nil, err
 	}
 	if !in.Reveal {
+		r.Message = record.MaskVerdict(r.Reason, r.Message)
+		for i := range r.Checks {
+			r.Checks[i].Detail = record.MaskVerdict(r.Reason, r.Checks[i].Detail)
+		}
 		for i, part := range r.Signature.Parts {
 			if strings.Trim(part.Value, "0123456789-:.TZ+") != "" { // it is no time
 				r.Signature.Parts[i].Value = mask.Masked

@@ -21,7 +21,7 @@ type Timing struct {
 type Attempt struct {
 	Number        int          `json:"number"`
 	Kind          string       `json:"kind" enum:"original,replay"`
-	State         string       `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled"`
+	State         string       `json:"state" enum:"delivering,queued,delivered,failed,interrupted,canceled,answered"`
 	ReceivedAt    Time         `json:"receivedAt" format:"date-time"`
 	StartedAt     *Time        `json:"startedAt" format:"date-time"`
 	Actor         *string      `json:"actor"`

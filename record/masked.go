@@ -15,6 +15,7 @@ import (
 	"relay"
 	"relay/record/body"
 	"relay/record/mask"
+	"relay/signature"
 )
 
 // Mask hides in the record of an event what is secret, as the page of a share does: values with the
@@ -85,6 +86,19 @@ func (v *sharedView) text(s *string) *string {
 func (v *sharedView) summary(s *Summary) {
 	s.Path, s.URL, s.PathBase64 = v.m.Target(s.Path), v.m.Target(s.URL), ""
 	s.Cause = v.text(s.Cause)
+	if s.Signature != nil {
+		masked := *s.Signature
+		masked.Message = MaskVerdict(masked.Reason, masked.Message)
+		s.Signature = &masked
+	}
+}
+
+// MaskVerdict is the message of a verdict without the addresses that it may name.
+func MaskVerdict(reason, message string) string {
+	if reason == signature.URLDiffers {
+		return "it fits for another address than that of the event"
+	}
+	return message
 }
 
 // MaskedEvent gives an event of the form that ReadDiff and Export take, with what its masked record

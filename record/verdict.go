@@ -96,6 +96,9 @@ func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenS
 			v.Reason = signature.WrongSecret
 		}
 		setVerdict(out, &v)
+		if v.Verdict == signature.Invalid && len(open) < len(set) { // perhaps one that this node cannot open fits
+			out.Verdict, out.Reason, out.Message = Unchecked, signature.SecretSealed, sealedText
+		}
 	}
 	return out
 }

@@ -41,7 +41,7 @@ func onlyNewEvents(list []*eventSteps) bool {
 		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 || u.insert.event.Sent != nil || u.insert.event.Signature != nil {
 			return false
 		}
-		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0 || events.Refusal(u.insert.event, a) != "") {
+		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Handshake != "" || a.Response.Body.Parts > 0 || events.Refusal(u.insert.event, a) != "") {
 			return false
 		}
 		for _, st := range u.steps {

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"relay"
@@ -52,7 +53,13 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 	}
 	judged := map[relay.ID]*relay.Signature{}
 	for i := range list.Events {
+		if before := list.Events[i].Signature; before != nil && before.SecretID != "" {
+			continue // another secret fitted when it came
+		}
 		e, err := s.Request(ctx, relay.System(), list.Events[i].ID, judgedBody)
+		if errors.Is(err, relay.ErrNotFound) {
+			continue
+		}
 		if err != nil {
 			return err
 		}

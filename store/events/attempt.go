@@ -32,6 +32,14 @@ const (
 	Answered
 )
 
+// StateName is the state of a code; "" for one that a later version wrote.
+func StateName(code int) string {
+	if code < 0 || code >= len(States) {
+		return ""
+	}
+	return States[code]
+}
+
 // StateCode is how a state is stored.
 func StateCode(state string) (int, error) {
 	if i := slices.Index(States, state); i >= 0 {

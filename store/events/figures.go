@@ -126,7 +126,7 @@ func (c *counting) count(r *figureRow) {
 }
 
 func (r *figureRow) addTo(b *relay.Bucket, latencies *[]time.Duration) {
-	state := States[r.State&7]
+	state := StateName(int(r.State))
 	b.Events++
 	if relay.IsError(state, r.Status) {
 		b.Errors++

@@ -64,7 +64,7 @@ func healthOf(rows []healthRow, each int, since time.Time, span time.Duration, p
 		if !known {
 			h.Parts = make([]relay.AliasHealthPart, parts)
 		}
-		state := States[r.State&7]
+		state := StateName(int(r.State))
 		if !known || less(newest[r.Alias], r.ID) {
 			newest[r.Alias], h.LastState, h.LastStatus = r.ID, state, r.Status
 		}
