@@ -106,10 +106,14 @@ func TestAgentIsWho(t *testing.T) {
 		"DELETE":            {"DELETE", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}}, 405},
 		"a path beside":     {"POST", "/mcp/", http.Header{"Authorization": {"Bearer " + h.asAlice}}, 404},
 		"not JSON":          {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}, 400},
+		"several at once":   {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}, 400},
 		"too large":         {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"application/json"}, "Accept": {"application/json, text/event-stream"}}, 413},
 		"not for this host": {"POST", "/mcp", http.Header{"Authorization": {"Bearer " + h.asAlice}, "Content-Type": {"text/plain"}}, 415},
 	} {
 		body := "{"
+		if name == "several at once" {
+			body = " \n[{}]"
+		}
 		if name == "too large" {
 			body = `{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("x", 2<<20) + `"}`
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"relay"
 	"relay/record"
 )
 
@@ -53,5 +54,29 @@ func TestEscaped(t *testing.T) {
 	var compact bytes.Buffer
 	if err := json.Compact(&compact, got); err != nil || compact.Len() != len(got) {
 		t.Errorf("%v: %s", err, got)
+	}
+}
+
+// TestPieces: a piece moves on also where it is shorter than a character, and a path has bounds.
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	text, got := []byte("aä😀b"), ""
+	for at, n := 0, 0; n < 10; n++ {
+		p := cutPiece(piece{}, text, at, 1)
+		if got += p.Text; p.NextOffset == nil {
+			break
+		}
+		at = *p.NextOffset
+	}
+	if got != string(text) {
+		t.Errorf("pieces make %q", got)
+	}
+	if v, err := valueAt([]byte(`{"a":[{"b":1},{"b":2}]}`), "a[1].b"); err != nil || string(v) != "2" {
+		t.Errorf("%s, %v", v, err)
+	}
+	for _, path := range []string{strings.Repeat("[0]", 65), strings.Repeat("x", 1025)} {
+		if _, err := valueAt([]byte(strings.Repeat("[", 100)), path); err == nil || relay.AsError(err).Code != codeBound {
+			t.Errorf("%.20s: %v", path, err)
+		}
 	}
 }

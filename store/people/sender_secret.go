@@ -250,14 +250,14 @@ func (s *Store) SigningSecret(ctx context.Context, who relay.Actor, alias int64,
 	ok := false
 	for _, x := range list {
 		switch {
-		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, !strings.HasPrefix(target, x.Path): // some schemes send the secret itself
+		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // some schemes send the secret itself
 		case !ok || len(x.Path) >= len(found.Path):
 			found, ok = x, true
 		}
 	}
 	switch {
 	case !ok && id != "":
-		return found, relay.Errorf(relay.CodeNoSigningSecret, "the alias has no secret %s of %s that may sign requests to this path; add one with sign, or name another one", record.SafeTextMax(id, 60), record.SafeTextMax(provider, 60))
+		return found, relay.Errorf(relay.CodeNoSigningSecret, "the alias has no secret %s of %s that may sign; add one with sign, or name another one", record.SafeTextMax(id, 60), record.SafeTextMax(provider, 60))
 	case !ok:
 		return found, relay.Errorf(relay.CodeNoSigningSecret, "the alias has no secret of %s that may sign requests to this path; its owner can add one with sign", record.SafeTextMax(provider, 60))
 	case found.Sealed:

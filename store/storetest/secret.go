@@ -185,6 +185,7 @@ func (b *fixture) chosenSecrets() {
 		{"stripe", "/a/b/c", "", "", relay.CodeNoSigningSecret},
 		{"github", "/a", ids["longer"], "", relay.CodeNoSigningSecret},
 		{"slack", "/", "", "", relay.CodeNoSigningSecret},
+		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // it would be sent as it is
 	} {
 		got, err := b.SigningSecret(b.Context(), b.alice, b.hooks.ID, c.provider, c.target, c.id)
 		switch {
