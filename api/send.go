@@ -7,24 +7,20 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"mime"
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"relay"
 	"relay/compose"
+	"relay/outgoing"
 	"relay/record"
 )
-
-// maxSent bounds the body of a new event that is made from a captured one, in bytes: it is held in memory.
-const maxSent = 8 << 20
 
 // messageType is the media type of the exact bytes of one request (RFC 9112, section 10.1).
 const messageType = "message/http"
@@ -74,10 +70,9 @@ type sending struct {
 	raw   []byte // of message/http; nil = JSON
 	wait  time.Duration
 	query url.Values
+	from  netip.AddrPort // of the call
 
-	request  *compose.Request
-	provider string // of a sample
-	out      relay.Outgoing
+	made *outgoing.Made
 }
 
 // sampleInput selects samples.
@@ -125,8 +120,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, c *requestInfo) er
 	if err := x.read(r.Header.Get("Content-Type"), body); err != nil {
 		return err
 	}
-	x.out = relay.Outgoing{Alias: c.alias, TLS: s.Site.Base.Scheme == "https", Sent: relay.Sent{Actor: c.who.String()}}
-	x.out.From, _ = netip.ParseAddrPort(r.RemoteAddr)
+	x.from, _ = netip.ParseAddrPort(r.RemoteAddr)
 	if x.body.DryRun {
 		return x.preview(w, r)
 	}
@@ -203,150 +197,38 @@ func (x *sending) prepare(ctx context.Context) error {
 	if err := x.make(ctx); err != nil {
 		return err
 	}
-	states, err := x.s.Deliver.Status(ctx, []relay.Alias{*x.c.alias})
-	if err == nil && states[0].State != relay.TunnelOnline {
-		err = relay.Errorf(relay.CodeAliasOffline, "%s has no tunnel at the moment; start it and send again: a new event is never queued", x.c.alias.Name)
-	}
-	return err
+	return x.maker().Ready(ctx, x.c.alias)
+}
+
+func (x *sending) maker() outgoing.Maker {
+	return outgoing.Maker{Events: x.s.Events, Deliver: x.s.Deliver, Secrets: x.s.Secrets, Site: x.s.Site, Limits: x.s.Sending, Hold: x.c.answer.Hold}
 }
 
 // make makes the request.
 func (x *sending) make(ctx context.Context) (err error) {
-	switch {
-	case x.raw != nil:
-		err = x.parse(ctx)
-	case x.body.From != "":
-		err = x.from(ctx, x.body.From)
-	case x.body.Sample != "":
-		err = x.fromSample(ctx)
-	default:
-		err = x.fromNothing()
-	}
-	if err == nil && x.raw == nil {
-		err = x.edit()
-	}
-	if err == nil {
-		err = x.sign(ctx)
-	}
-	if err == nil {
-		err = x.request.Check(x.s.Sending)
-	}
-	if err != nil {
+	o := &outgoing.Order{Alias: x.c.alias, From: x.body.From, Sample: x.body.Sample, Raw: x.raw, Sign: x.body.Sign, Secret: x.body.Secret, NewID: x.body.NewID}
+	if o.Edit, err = x.edit(); err != nil {
 		return err
 	}
-	x.out.Request = x.request.Message()
-	if x.out.Sent.MadeFrom != "" {
-		x.out.Sent.Changes = x.request.Changes
-	}
-	return nil
-}
-
-// parse reads the exact bytes of a request.
-func (x *sending) parse(ctx context.Context) error {
-	request, err := compose.Parse(x.raw)
-	if err != nil {
-		return err
-	}
-	if x.body.From != "" {
-		if err := x.from(ctx, x.body.From); err != nil {
-			return err
-		}
-		request.Changes = compose.Compare(x.request, request)
-	}
-	x.request = request
-	if (x.body.Sign == "" || x.body.Sign == signNone) && request.HasSignature() {
-		x.out.Sent.SignedBy = relay.SignedByClient
-	}
-	return nil
-}
-
-// from makes the request from a captured one of the alias.
-func (x *sending) from(ctx context.Context, name string) error {
-	id, err := relay.ParseID(name)
-	if err != nil {
-		return relay.ErrNotFound
-	}
-	e, err := x.s.Events.Request(ctx, x.c.who, id, 0)
-	switch {
-	case err != nil:
-		return err
-	case e.AliasID != x.c.alias.ID:
-		return relay.ErrNotFound
-	case e.Blocker == relay.BlockedRejected, e.Blocker == relay.BlockedIncomplete, e.Request.Body.State != relay.BodyComplete:
-		return invalid("body.from", "the request of this event was not kept whole, so that no request can be made from it", nil)
-	case e.Request.Body.Size > maxSent:
-		return relay.Errorf(relay.CodeBodyTooLarge, "the body of the event has %d bytes; a new event can be made from at most %d", e.Request.Body.Size, maxSent)
-	}
-	if err := x.c.answer.Hold(3 * e.Request.Body.Size); err != nil {
-		return err
-	}
-	stored, err := record.OpenBody(ctx, x.s.Events, e.ID, 0, &e.Request.Body)
-	if err != nil {
-		return err
-	}
-	body, err := io.ReadAll(stored)
-	if err != nil {
-		return err
-	}
-	x.request = compose.From(&e.Request, body)
-	x.out.ForwardedLines, x.out.Sent.MadeFrom = e.ForwardedLines, e.ID.String()
-	return nil
-}
-
-// lastPrefix begins the name of a sample that is the newest event of a type.
-const lastPrefix = "last:"
-
-// fromSample makes the request from a sample, or from the newest event of a type.
-func (x *sending) fromSample(ctx context.Context) error {
-	if kind, ok := strings.CutPrefix(x.body.Sample, lastPrefix); ok {
-		page, err := x.s.Events.Events(ctx, x.c.who, relay.Filter{Alias: x.c.alias.Name, Type: kind, Limit: 1})
-		switch {
-		case err != nil:
-			return err
-		case len(page.Events) == 0:
-			return invalid("body.sample", "the alias has no event of this type", shortValue(x.body.Sample))
-		}
-		return x.from(ctx, page.Events[0].ID.String())
-	}
-	sample := compose.FindSample(x.body.Sample)
-	if sample == nil {
-		return invalid("body.sample", "there is no such sample; GET /samples lists all", shortValue(x.body.Sample))
-	}
-	x.request, x.provider = sample.Request(x.host()), sample.Provider
-	return nil
-}
-
-// host is the Host of the alias.
-func (x *sending) host() string {
-	_, host, _ := strings.Cut(x.s.Site.AliasURL(x.c.alias.Name), "://")
-	return host
-}
-
-// fromNothing makes a request that has only what HTTP needs.
-func (x *sending) fromNothing() (err error) {
-	path := x.body.Path
-	if path == "" {
-		path = "/"
-	}
-	x.request, err = compose.New(x.body.Method, path, x.host())
+	x.made, err = x.maker().Make(ctx, x.c.who, o)
 	return err
 }
 
-// edit makes the changes of the call.
-func (x *sending) edit() error {
-	e := compose.Edit{Method: x.body.Method, Path: x.body.Path, Remove: x.body.Remove, Set: map[string]json.RawMessage{}}
+// edit reads the changes of the call.
+func (x *sending) edit() (e compose.Edit, err error) {
+	e = compose.Edit{Method: x.body.Method, Path: x.body.Path, Remove: x.body.Remove, Set: map[string]json.RawMessage{}}
 	for path, value := range x.body.Set {
 		e.Set[path] = value.RawMessage
 	}
 	for i, h := range x.body.Headers {
 		if len(h) != 2 && len(h) != 3 {
-			return invalid(fmt.Sprintf("body.headers[%d]", i), "expected [name, value]", nil)
+			return e, invalid(fmt.Sprintf("body.headers[%d]", i), "expected [name, value]", nil)
 		}
 		value := h[1]
 		if len(h) == 3 { // as records have values that are not UTF-8
 			exact, err := base64.StdEncoding.DecodeString(h[2])
 			if err != nil {
-				return invalid(fmt.Sprintf("body.headers[%d]", i), "the third item is not base64", nil)
+				return e, invalid(fmt.Sprintf("body.headers[%d]", i), "the third item is not base64", nil)
 			}
 			value = string(exact)
 		}
@@ -355,54 +237,13 @@ func (x *sending) edit() error {
 	if b := x.body.Body; b != nil {
 		e.Body = []byte(b.Data)
 		if b.Encoding == record.EncodingBase64 {
-			var err error
 			if e.Body, err = base64.StdEncoding.DecodeString(b.Data); err != nil {
-				return invalid("body.body.data", "this is not base64", nil)
+				return e, invalid("body.body.data", "this is not base64", nil)
 			}
 		}
 		e.Body = append([]byte{}, e.Body...) // nil would keep the body
 	}
-	return x.request.Apply(&e)
-}
-
-// signNone as the sign of a call leaves the request as it is, signAuto signs it as its sender does.
-const signNone, signAuto = "none", "auto"
-
-// sign gives the request a new delivery id and a new signature, as far as the call wants them.
-func (x *sending) sign(ctx context.Context) error {
-	sender := x.request.Sender()
-	if x.provider != "" {
-		sender = x.request.SenderNamed(x.provider)
-	}
-	if x.body.NewID {
-		if err := x.request.Renew(sender); err != nil {
-			return err
-		}
-	}
-	switch name := x.body.Sign; {
-	case name == "" || name == signNone:
-		return nil
-	case name == signAuto && sender == nil:
-		return relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised, so that no secret can be chosen; name one by sign")
-	case name != signAuto:
-		if sender = x.request.SenderNamed(name); sender == nil {
-			return invalid("body.sign", "no sender of that name is known; GET /providers lists all", shortValue(name))
-		}
-	}
-	scheme, err := x.request.Scheme(sender)
-	if err != nil {
-		return err
-	}
-	path := x.request.Path()
-	secret, err := x.s.Secrets.SigningSecret(ctx, x.c.who, x.c.alias.ID, sender.Name, path, x.body.Secret)
-	if err != nil {
-		return err
-	}
-	if err := x.request.Sign(scheme, secret.Value.Reveal(), x.s.Site.AliasURL(x.c.alias.Name)+path, time.Now()); err != nil {
-		return err
-	}
-	x.out.Sent.SignedBy = secret.ID
-	return nil
+	return e, nil
 }
 
 // preview shows the request that would be sent.
@@ -413,16 +254,16 @@ func (x *sending) preview(w http.ResponseWriter, r *http.Request) error {
 	if err := x.make(r.Context()); err != nil {
 		return err
 	}
-	m := x.out.Request
+	m, sent := x.made.Outgoing.Request, x.made.Outgoing.Sent
 	if err := x.c.answer.Hold(4 * int64(len(m.Body.Data))); err != nil {
 		return err
 	}
 	out := preview{
-		Request: record.RequestOf(&m), Raw: base64.StdEncoding.EncodeToString(x.request.Wire()), Method: x.request.Method(), Path: x.request.Path(),
-		Changes: record.ListOf(x.request.Changes).Data,
+		Request: record.RequestOf(&m), Raw: base64.StdEncoding.EncodeToString(x.made.Request.Wire()), Method: x.made.Request.Method(), Path: x.made.Request.Path(),
+		Changes: record.ListOf(x.made.Request.Changes).Data,
 	}
-	if x.out.Sent.SignedBy != "" {
-		out.SignedBy = &x.out.Sent.SignedBy
+	if sent.SignedBy != "" {
+		out.SignedBy = &sent.SignedBy
 	}
 	return writeJSON(w, http.StatusOK, out)
 }
@@ -430,8 +271,10 @@ func (x *sending) preview(w http.ResponseWriter, r *http.Request) error {
 // run sends the request.
 func (x *sending) run(ctx context.Context) (int, any, error) {
 	var made *relay.Event
+	out := x.made.Outgoing
+	out.From = x.from
 	err := x.s.whileValid(ctx, x.c.who, func(ctx context.Context) (err error) {
-		made, err = x.s.Deliver.Send(ctx, x.c.who, x.out, x.wait)
+		made, err = x.s.Deliver.Send(ctx, x.c.who, out, x.wait)
 		return err
 	})
 	if err != nil {

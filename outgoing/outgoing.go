@@ -1,0 +1,244 @@
+// Package outgoing makes new events from what a person asks for: it reads the event or the sample that they are
+// made from, and the secret that signs them. The API and the dashboard read the request and show the outcome;
+// compose changes the bytes.
+package outgoing
+
+import (
+	"context"
+	"io"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/compose"
+	"relay/record"
+)
+
+// maxFrom bounds the body of an event that a new one is made from, in bytes: it is held in memory.
+const maxFrom = 8 << 20
+
+// LastPrefix begins the name of a sample that is the newest event of a type.
+const LastPrefix = "last:"
+
+// SignNone as the Sign of an Order leaves the request as it is, SignAuto signs it as its sender does.
+const SignNone, SignAuto = "none", "auto"
+
+// Maker makes new events. It holds no state and is safe for concurrent use.
+type Maker struct {
+	Events  relay.Events
+	Deliver relay.Deliverer
+	Secrets relay.SecretOpener
+	Site    relay.Site
+	Limits  compose.Limits // as the listener for aliases has them
+	// Hold reserves the memory of the answer, in bytes; nil = it is not counted.
+	Hold func(n int64) error
+}
+
+// Order is what to make. It is made from Raw, else from From, else from Sample, else from nothing.
+type Order struct {
+	Alias  *relay.Alias
+	From   string // id of an event of the alias; beside Raw it is what Raw was made from
+	Sample string // name of a sample, or last:TYPE
+	Raw    []byte // exact bytes of one request
+	Edit   compose.Edit
+	Sign   string // "" = SignNone
+	Secret string // id of the secret that signs; "" = the one whose path prefix is the longest
+	NewID  bool   // with a new delivery id
+}
+
+// Made is the request of a new event.
+type Made struct {
+	Request  *compose.Request
+	Outgoing relay.Outgoing // without where it comes from
+
+	provider string // of a sample
+}
+
+// Make makes the request of a new event. Errors: not-found, validation-failed, body-too-large,
+// no-signing-secret, cannot-sign, secret-unavailable.
+func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, error) {
+	x := &Made{Outgoing: relay.Outgoing{Alias: o.Alias, TLS: m.Site.Base.Scheme == "https", Sent: relay.Sent{Actor: who.String()}}}
+	err := m.begin(ctx, who, o, x)
+	if err == nil && o.Raw == nil {
+		err = x.Request.Apply(&o.Edit)
+	}
+	if err == nil {
+		err = m.sign(ctx, who, o, x)
+	}
+	if err == nil {
+		err = x.Request.Check(m.Limits)
+	}
+	if err != nil {
+		return nil, err
+	}
+	x.Outgoing.Request = x.Request.Message()
+	if x.Outgoing.Sent.MadeFrom != "" {
+		x.Outgoing.Sent.Changes = x.Request.Changes
+	}
+	return x, nil
+}
+
+// Ready returns alias-offline while the alias of an order has no tunnel: a new event is never queued.
+func (m Maker) Ready(ctx context.Context, a *relay.Alias) error {
+	states, err := m.Deliver.Status(ctx, []relay.Alias{*a})
+	if err == nil && states[0].State != relay.TunnelOnline {
+		err = relay.Errorf(relay.CodeAliasOffline, "%s has no tunnel at the moment; start it and send again: a new event is never queued", a.Name)
+	}
+	return err
+}
+
+// begin makes the request as it is before it is changed.
+func (m Maker) begin(ctx context.Context, who relay.Actor, o *Order, x *Made) (err error) {
+	switch {
+	case o.Raw != nil:
+		return m.parse(ctx, who, o, x)
+	case o.From != "":
+		return m.from(ctx, who, o, x, o.From)
+	case o.Sample != "":
+		return m.fromSample(ctx, who, o, x)
+	}
+	path := o.Edit.Path
+	if path == "" {
+		path = "/"
+	}
+	x.Request, err = compose.New(o.Edit.Method, path, m.host(o.Alias))
+	return err
+}
+
+// parse reads the exact bytes of a request.
+func (m Maker) parse(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
+	request, err := compose.Parse(o.Raw)
+	if err != nil {
+		return err
+	}
+	if o.From != "" {
+		if err := m.from(ctx, who, o, x, o.From); err != nil {
+			return err
+		}
+		request.Changes = compose.Compare(x.Request, request)
+	}
+	x.Request = request
+	if (o.Sign == "" || o.Sign == SignNone) && request.HasSignature() {
+		x.Outgoing.Sent.SignedBy = relay.SignedByClient
+	}
+	return nil
+}
+
+// from makes the request from a captured one of the alias.
+func (m Maker) from(ctx context.Context, who relay.Actor, o *Order, x *Made, name string) error {
+	id, err := relay.ParseID(name)
+	if err != nil {
+		return relay.ErrNotFound
+	}
+	e, err := m.Events.Request(ctx, who, id, 0)
+	if err != nil {
+		return err
+	}
+	if e.AliasID != o.Alias.ID {
+		return relay.ErrNotFound
+	}
+	if err := Usable(e); err != nil {
+		return err
+	}
+	if m.Hold != nil {
+		if err := m.Hold(3 * e.Request.Body.Size); err != nil {
+			return err
+		}
+	}
+	stored, err := record.OpenBody(ctx, m.Events, e.ID, 0, &e.Request.Body)
+	if err != nil {
+		return err
+	}
+	body, err := io.ReadAll(stored)
+	if err != nil {
+		return err
+	}
+	x.Request = compose.From(&e.Request, body)
+	x.Outgoing.ForwardedLines, x.Outgoing.Sent.MadeFrom = e.ForwardedLines, e.ID.String()
+	return nil
+}
+
+// Usable returns why no new event can be made from an event, nil if one can.
+func Usable(e *relay.Event) error {
+	switch {
+	case e.Blocker == relay.BlockedRejected, e.Blocker == relay.BlockedIncomplete, e.Request.Body.State != relay.BodyComplete:
+		return invalid("body.from", "the request of this event was not kept whole, so that no request can be made from it", "")
+	case e.Request.Body.Size > maxFrom:
+		return relay.Errorf(relay.CodeBodyTooLarge, "the body of the event has %d bytes; a new event can be made from at most %d", e.Request.Body.Size, maxFrom)
+	}
+	return nil
+}
+
+// fromSample makes the request from a sample, or from the newest event of a type.
+func (m Maker) fromSample(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
+	if kind, ok := strings.CutPrefix(o.Sample, LastPrefix); ok {
+		page, err := m.Events.Events(ctx, who, relay.Filter{Alias: o.Alias.Name, Type: kind, Limit: 1})
+		switch {
+		case err != nil:
+			return err
+		case len(page.Events) == 0:
+			return invalid("body.sample", "the alias has no event of this type", o.Sample)
+		}
+		return m.from(ctx, who, o, x, page.Events[0].ID.String())
+	}
+	sample := compose.FindSample(o.Sample)
+	if sample == nil {
+		return invalid("body.sample", "there is no such sample; GET /samples lists all", o.Sample)
+	}
+	x.Request, x.provider = sample.Request(m.host(o.Alias)), sample.Provider
+	return nil
+}
+
+// host is the Host of an alias.
+func (m Maker) host(a *relay.Alias) string {
+	_, host, _ := strings.Cut(m.Site.AliasURL(a.Name), "://")
+	return host
+}
+
+// sign gives the request a new delivery id and a new signature, as far as the order wants them.
+func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
+	sender := x.Request.Sender()
+	if x.provider != "" {
+		sender = x.Request.SenderNamed(x.provider)
+	}
+	if o.NewID {
+		if err := x.Request.Renew(sender); err != nil {
+			return err
+		}
+	}
+	switch name := o.Sign; {
+	case name == "" || name == SignNone:
+		return nil
+	case name == SignAuto && sender == nil:
+		return relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised, so that no secret can be chosen; name one by sign")
+	case name != SignAuto:
+		if sender = x.Request.SenderNamed(name); sender == nil {
+			return invalid("body.sign", "no sender of that name is known; GET /providers lists all", name)
+		}
+	}
+	scheme, err := x.Request.Scheme(sender)
+	if err != nil {
+		return err
+	}
+	path := x.Request.Path()
+	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, sender.Name, path, o.Secret)
+	if err != nil {
+		return err
+	}
+	if err := x.Request.Sign(scheme, secret.Value.Reveal(), m.Site.AliasURL(o.Alias.Name)+path, time.Now()); err != nil {
+		return err
+	}
+	x.Outgoing.Sent.SignedBy = secret.ID
+	return nil
+}
+
+// maxValue is how many bytes of a value an error repeats.
+const maxValue = 200
+
+func invalid(field, message, value string) error {
+	bad := relay.FieldError{Location: field, Message: message}
+	if value != "" && len(value) <= maxValue {
+		bad.Value = value
+	}
+	return &relay.Error{Code: relay.CodeValidationFailed, Detail: field + ": " + message, Fields: []relay.FieldError{bad}}
+}
