@@ -38,7 +38,10 @@ type Settings struct {
 	Retention        *time.Duration  `json:"-"`          // nil = the default of the server; in the API a duration string or null
 	Handshakes       []string        `json:"handshakes"` // names of challenges that are answered while offline, see package handshake
 	Answers          []OfflineAnswer `json:"answers"`
-	Paused           bool            `json:"paused"`
+	// VerifyToken is the token that Meta and WebSub send when a URL is entered there. It is kept sealed:
+	// where there is one, reads give an empty text. Only delivery reads its value.
+	VerifyToken *SecretText `json:"-"`
+	Paused      bool        `json:"paused"`
 }
 
 // OfflineAnswer is what callers get while the alias is offline in place of the offline status, for

@@ -77,10 +77,53 @@ func TestSettings(t *testing.T) {
 	if got := patch(`{"handshakes":[],"answers":[]}`); len(got.Handshakes)+len(got.Answers) > 0 {
 		t.Errorf("not emptied: %+v", got)
 	}
+	if got := patch(`{"answers":[{"method":null,"pathPrefix":"/","status":204,"headers":[],"body":null}]}`); len(got.Answers) != 1 || got.Answers[0].Body.Data != "" {
+		t.Errorf("an answer with a null body: %+v", got)
+	}
 	h.call("PATCH", h.asAlice, "/api/v1/aliases/shop", `{"paused":true,"responseTimeout":"2h"}`).code(422, "validation-failed")
 	if got := patch(`{}`); got.Paused {
 		t.Error("a refused change was made in part")
 	}
+}
+
+// The verify token of an alias is written and never read, by its owner alone, and goes with a transfer.
+func TestVerifyToken(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	const path, token = "/api/v1/aliases/shop", "meatyhamhock-7"
+	settings := func(body string) string {
+		t.Helper()
+		return h.call("PATCH", h.asAlice, path, body).want(200).body
+	}
+	has := func(where, body, want string) {
+		t.Helper()
+		if !strings.Contains(body, `"verifyToken":`+want) || strings.Contains(body, token) {
+			t.Errorf("%s: %s", where, body)
+		}
+	}
+	has("before", h.get(h.asAlice, path).want(200).body, "null")
+	has("set", settings(`{"verifyToken":"`+token+`"}`), "true")
+	has("read", h.get(h.asAlice, path).want(200).body, "true")
+	has("another setting", settings(`{"paused":true}`), "true")
+	for name, wrong := range map[string]string{"a space": `"` + token + ` "`, "too long": `"` + strings.Repeat(token, 40) + `"`, "a line end": `"` + token + `\n"`, "no text": "true", "not ASCII": `"` + token + `ä"`} {
+		refused := h.call("PATCH", h.asAlice, path, `{"verifyToken":`+wrong+`}`)
+		refused.code(422, "validation-failed")
+		if strings.Contains(refused.body, token) {
+			t.Errorf("%s: the error repeats it: %s", name, refused.body)
+		}
+	}
+	if list := h.get(h.asAlice, path+"/secrets").want(200).body; strings.TrimSpace(list) != `{"data":[]}` {
+		t.Errorf("it is listed as a secret of a sender: %s", list)
+	}
+	audit := h.get(h.asAlice, "/api/v1/audit").want(200).body
+	if !strings.Contains(audit, "verifyToken none -\u003e a new one") && !strings.Contains(audit, "verifyToken none -> a new one") || strings.Contains(audit, token) {
+		t.Errorf("audit %s", audit)
+	}
+	h.call("PUT", h.asAlice, path+"/members/bob", "").want(204)
+	h.call("PATCH", h.asBob, path, `{"verifyToken":"x"}`).code(403, "forbidden")
+	has("a member", h.get(h.asBob, path).want(200).body, "true")
+	has("removed", settings(`{"verifyToken":null}`), "null")
+	has("empty", settings(`{"verifyToken":""}`), "null")
 }
 
 func TestMembersAndTransfer(t *testing.T) {

@@ -36,6 +36,7 @@ type settingsBody struct {
 	Retention        *string        `json:"retention,omitempty" nullable:"true" doc:"such as 30d; null = the server's"`
 	Handshakes       []string       `json:"handshakes,omitempty" doc:"names of registration challenges that the relay answers while the alias is offline, or all"`
 	Answers          []answerChange `json:"answers,omitempty" maxItems:"20" doc:"what callers get while the alias is offline, in place of offlineStatus; the first that fits"`
+	VerifyToken      *string        `json:"verifyToken,omitempty" nullable:"true" doc:"the token that Meta and WebSub send with a challenge, at most 512 characters; sealed, and read as true; null removes it"`
 	Paused           bool           `json:"paused,omitempty"`
 }
 

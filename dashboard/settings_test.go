@@ -60,6 +60,37 @@ func TestAnswersArePreviewed(t *testing.T) {
 	o.post("alice", path+"/handshakes", "name", "no such").want(422)
 }
 
+// The verify token is typed and never shown; a form without one leaves it.
+func TestVerifyTokenIsNotShown(t *testing.T) {
+	t.Parallel()
+	o := newAccountFixture(t)
+	o.alias("alice", "shop")
+	o.must(o.AddMember(t.Context(), o.actor("alice"), "shop", "bob"))
+	const path, token = "/aliases/shop/settings", "meatyhamhock"
+	kept := func() bool {
+		a, err := o.Alias(t.Context(), o.actor("alice"), "shop")
+		o.must(err)
+		return a.Settings.VerifyToken != nil
+	}
+	o.get("alice", path).want(200, `type="password" name="verifyToken" placeholder="none"`)
+	o.post("alice", path, "was.verifyToken", "", "verifyToken", token, "offlineStatus", "77").want(422).lacks(token)
+	if kept() {
+		t.Error("a refused form was saved in part")
+	}
+	o.post("alice", path, "was.verifyToken", "", "verifyToken", token).redirectsTo(path + "?done=saved")
+	o.get("alice", path).want(200, `name="verifyToken" placeholder="kept"`).lacks(token, "Verify-token")
+	o.get("bob", path).want(200, "<dd>kept</dd>").lacks(token)
+	o.post("alice", path, "was.verifyToken", "", "verifyToken", "", "paused", "on").redirectsTo(path + "?done=saved")
+	if !kept() {
+		t.Error("a form without a token has removed it")
+	}
+	o.post("alice", path, "was.verifyToken", "", "verifyToken", "two words\x00").want(422, `id="set-verifyToken-wrong"`)
+	o.post("alice", path, "was.verifyToken", "", "verifyToken", "default").redirectsTo(path + "?done=saved")
+	if kept() {
+		t.Error("it was not removed")
+	}
+}
+
 func TestSettingsSayWhatIsWrong(t *testing.T) {
 	t.Parallel()
 	o := newAccountFixture(t)

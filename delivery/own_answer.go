@@ -92,12 +92,19 @@ func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	return j.storeAnswer(name, &own), true
 }
 
-// secrets returns the values of the secrets that the alias holds for a sender. The verify token of Meta is
-// not among them: the secret of that sender is for signatures. sealed tells that there are some, and this node
-// can open none.
+// secrets returns the values of the secrets that the alias holds for a challenge: for that of Meta the
+// verify token, since the secret of that sender is for signatures. sealed tells that there are some, and this
+// node can open none.
 func (j *job) secrets(sender string) (values []string, sealed bool) {
-	if sender == "meta" {
-		return nil, false
+	if sender == handshake.Meta {
+		switch token := j.alias.Settings.VerifyToken; {
+		case token == nil:
+			return nil, false
+		case token.Reveal() == "":
+			return nil, true
+		default:
+			return []string{token.Reveal()}, false
+		}
 	}
 	for _, s := range j.st.Secrets().For(sender, string(j.q.Event.Target)) {
 		if s.Sealed {

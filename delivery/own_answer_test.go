@@ -184,3 +184,36 @@ func TestOwnOfflineAnswer(t *testing.T) {
 		})
 	}
 }
+
+// Meta is answered only with the verify token of the alias, never with a secret for signatures, and a node
+// that cannot open the token answers as if there were none.
+func TestChallengeWithAVerifyToken(t *testing.T) {
+	token := func(s string) *relay.SecretText { kept := relay.NewSecretText(s); return &kept }
+	const right = "hub.mode=subscribe&hub.challenge=abc&hub.verify_token=meaty"
+	for name, c := range map[string]struct {
+		token *relay.SecretText
+		query string
+		state string
+	}{
+		"right":                 {token("meaty"), right, relay.StateAnswered},
+		"WebSub":                {token("meaty"), right + "&hub.topic=https%3A%2F%2Fexample.com&hub.lease_seconds=60", relay.StateAnswered},
+		"wrong":                 {token("meatY"), right, relay.StateQueued},
+		"none":                  {nil, right, relay.StateQueued},
+		"sealed":                {token(""), right, relay.StateQueued},
+		"WebSub without one":    {token("meaty"), "hub.mode=subscribe&hub.challenge=abc&hub.topic=x", relay.StateQueued},
+		"sealed, an empty one":  {token(""), "hub.mode=subscribe&hub.challenge=abc&hub.verify_token=", relay.StateQueued},
+		"the secret of the app": {nil, "hub.mode=subscribe&hub.challenge=abc&hub.verify_token=s", relay.StateQueued},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, nil, func(b *fixture) {
+				b.send("GET /w?" + c.query + " HTTP/1.1\r\nHost: hook.localhost\r\n\r\n")
+				e := b.event()
+				b.want("state", e.State, c.state)
+				b.want("missed", e.MissedHandshake, map[bool]string{true: "meta"}[c.state == relay.StateQueued])
+			}, withHandshakes("all"), func(b *fixture) {
+				b.a.Settings.VerifyToken = c.token
+				b.s.secrets = map[int64]relay.OpenSecrets{7: {{SenderSecret: relay.SenderSecret{ID: "sec_1", Provider: "meta"}, Value: relay.NewSecretText("s")}}}
+			})
+		})
+	}
+}

@@ -16,8 +16,12 @@ import (
 	"relay/wire"
 )
 
-// All stands for every challenge in a list of names.
-const All = "all"
+// All stands for every challenge in a list of names. Meta is the challenge whose answer needs a verify
+// token, which is no secret for signatures.
+const (
+	All  = "all"
+	Meta = "meta"
+)
 
 // Bounds of a challenge.
 const (

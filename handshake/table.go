@@ -38,7 +38,7 @@ const nameHead = "head"
 // answers it.
 var table = []challenge{
 	{"slack", checked, slack, text},
-	{"meta", token, meta, text},
+	{Meta, token, meta, text},
 	{"x", keyed, parameter("crc_token"), responseToken},
 	{"zoom", needed, zoom, encryptedToken},
 	{"graph", none, graph, text},

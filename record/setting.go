@@ -20,11 +20,16 @@ type Settings struct {
 	relay.Settings
 	ResponseTimeout *string `json:"responseTimeout"`
 	Retention       *string `json:"retention"`
+	VerifyToken     *bool   `json:"verifyToken" doc:"true where there is one; it is not shown again"`
 }
 
 // OfSettings gives the outward form of settings.
 func OfSettings(s relay.Settings) Settings {
-	return Settings{s, durationText(s.ResponseTimeout), durationText(s.Retention)}
+	out := Settings{Settings: s, ResponseTimeout: durationText(s.ResponseTimeout), Retention: durationText(s.Retention)}
+	if s.VerifyToken != nil {
+		out.VerifyToken = new(true)
+	}
+	return out
 }
 
 func durationText(d *time.Duration) *string {
@@ -52,11 +57,12 @@ var settings = []setting{
 	{"retention", func(s *relay.Settings) any { return &s.Retention }, 3650 * 24 * time.Hour},
 	{"handshakes", func(s *relay.Settings) any { return &s.Handshakes }, 0},
 	{"answers", func(s *relay.Settings) any { return &s.Answers }, 0},
+	{"verifyToken", func(s *relay.Settings) any { return &s.VerifyToken }, 0},
 	{"paused", func(s *relay.Settings) any { return &s.Paused }, 0},
 }
 
 // SettingTexts returns the settings as texts by their keys: on or off, and "" for the
-// server's own.
+// server's own and for what is not shown.
 func SettingTexts(s *relay.Settings) map[string]string {
 	texts := map[string]string{}
 	for _, x := range settings {
@@ -76,6 +82,8 @@ func SettingTexts(s *relay.Settings) map[string]string {
 			texts[x.key] = strings.Join(*v, " ")
 		case *[]relay.OfflineAnswer:
 			texts[x.key] = AnswersText(*v)
+		case **relay.SecretText:
+			texts[x.key] = ""
 		}
 	}
 	return texts
@@ -86,6 +94,9 @@ func ChangedSettings(was, is *relay.Settings) string {
 	var out []string
 	left, right := SettingTexts(was), SettingTexts(is)
 	for _, x := range settings {
+		if was.VerifyToken != is.VerifyToken && x.key == KeyVerifyToken {
+			out = append(out, KeyVerifyToken+" "+KeptText(was.VerifyToken)+" -> "+map[bool]string{true: "a new one", false: "none"}[is.VerifyToken != nil])
+		}
 		if from, to := left[x.key], right[x.key]; from != to {
 			none := "the server's"
 			switch v := x.field(is).(type) {
@@ -116,9 +127,43 @@ func SetSetting(s *relay.Settings, key string, value any) error {
 	}
 	if err != nil {
 		failed := relay.Errorf(relay.CodeValidationFailed, "%s: %s", SafeTextMax(key, 60), err)
+		if key == KeyVerifyToken { // no error repeats it
+			value = nil
+		}
 		failed.Fields = []relay.FieldError{{Location: "body." + SafeTextMax(key, 60), Message: err.Error(), Value: value}}
 		return failed
 	}
+	return nil
+}
+
+// KeyVerifyToken is the key of the setting that is written and never shown.
+const KeyVerifyToken = "verifyToken"
+
+// MaxVerifyToken bounds the setting verifyToken, in bytes.
+const MaxVerifyToken = 512
+
+// KeptText says whether a text is kept that is not shown.
+func KeptText(s *relay.SecretText) string {
+	if s == nil {
+		return "none"
+	}
+	return "kept"
+}
+
+// setVerifyToken takes a token that a URL can carry; an empty one, null and default remove it.
+func setVerifyToken(to **relay.SecretText, value any) error {
+	text, ok := value.(string)
+	switch {
+	case value == nil, ok && (text == "" || text == "default"):
+		*to = nil
+		return nil
+	case !ok:
+		return errors.New("expected the token as a text, or null")
+	case len(text) > MaxVerifyToken || !isLineText(text) || strings.TrimSpace(text) != text:
+		return fmt.Errorf("expected at most %d printable ASCII characters, with no space around them", MaxVerifyToken)
+	}
+	kept := relay.NewSecretText(text)
+	*to = &kept
 	return nil
 }
 
@@ -167,6 +212,8 @@ func set(field, value any, most time.Duration) error {
 		return setHandshakes(to, value)
 	case *[]relay.OfflineAnswer:
 		return setAnswers(to, value)
+	case **relay.SecretText:
+		return setVerifyToken(to, value)
 	case **time.Duration:
 		if text == "default" || text == "null" || text == "" {
 			*to = nil

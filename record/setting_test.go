@@ -136,4 +136,14 @@ func TestEverySettingIsInTheTable(t *testing.T) {
 	if got, want := record.ChangedSettings(&d, &changed), "retention the server's -> 30d, paused off -> on"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
+	none, one, other := d, d, d
+	for text, to := range map[string]*relay.Settings{"a": &one, "b": &other} {
+		if err := record.SetSetting(to, "verifyToken", text); err != nil {
+			t.Error(err)
+		}
+	}
+	got := record.ChangedSettings(&none, &one) + "; " + record.ChangedSettings(&one, &other) + "; " + record.ChangedSettings(&other, &none) + "; " + record.ChangedSettings(&one, &one)
+	if want := "verifyToken none -> a new one; verifyToken kept -> a new one; verifyToken kept -> none; "; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
 }

@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -177,10 +179,13 @@ func aliasRows(ctx context.Context, o *operator, usage bool) ([]aliasRow, error)
 	return rows, nil
 }
 
+// tokenFromStdin is the argument for a verify token that is read from standard input.
+const tokenFromStdin = record.KeyVerifyToken + "=-"
+
 func (c *program) aliasSet() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "set ALIAS key=value…", Short: "change settings of an alias; `default` gives one back to the server",
-		Example: "  relayd alias set stripe-dev offlineStatus=503 autoDeliver=on responseTimeout=10m",
+		Example: "  relayd alias set stripe-dev offlineStatus=503 autoDeliver=on responseTimeout=10m\n  relayd alias set meta-dev handshakes=meta verifyToken=- < token.txt",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {
 				return cli.Usage("%s takes an alias and its settings", cmd.CommandPath()).WithHint("%s", cmd.UseLine())
@@ -194,9 +199,22 @@ func (c *program) aliasSet() *cobra.Command {
 		},
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		token := ""
+		if slices.Contains(args[1:], tokenFromStdin) { // where other programs of the machine cannot read it
+			line, err := io.ReadAll(io.LimitReader(os.Stdin, record.MaxVerifyToken+2))
+			if err != nil {
+				return fmt.Errorf("read %s from standard input: %w", record.KeyVerifyToken, err)
+			}
+			if token = strings.TrimRight(string(line), "\r\n"); token == "" {
+				return cli.Usage("standard input is empty, and %s is read from there", record.KeyVerifyToken)
+			}
+		}
 		_, err := o.store.SetAlias(ctx, o.who, args[0], func(s *relay.Settings) error {
 			for _, pair := range args[1:] {
 				key, value, _ := strings.Cut(pair, "=")
+				if pair == tokenFromStdin {
+					value = token
+				}
 				if err := record.SetSetting(s, key, value); err != nil {
 					return err
 				}

@@ -295,3 +295,37 @@ func TestPausedSetting(t *testing.T) {
 		t.Errorf("after the pause: %q", got)
 	}
 }
+
+// verifyToken lets the relay answer Meta, with the right token only, and is told to nobody.
+func TestVerifyTokenSetting(t *testing.T) {
+	t.Parallel()
+	h := withAlias(t)
+	challenge := func(token string) string {
+		return h.send("GET /hook?hub.mode=subscribe&hub.challenge=1158201444&hub.verify_token=" + token + " HTTP/1.1\r\nHost: demo.localhost\r\nConnection: close\r\n\r\n")
+	}
+	h.set(`{"handshakes":["meta"]}`)
+	if got := challenge("meatyhamhock"); !strings.HasPrefix(got, "HTTP/1.1 202 ") {
+		t.Errorf("without a token: %q", got)
+	}
+	if out, code := h.operate("alias", "set", "demo", "verifyToken=meatyhamhock"); code != 0 || strings.Contains(out, "meatyhamhock") {
+		t.Fatalf("alias set exits %d: %s", code, out)
+	}
+	if !relaytest.Poll(10*time.Second, func() bool { return strings.HasSuffix(challenge("meatyhamhock"), "\r\n\r\n1158201444") }) {
+		t.Error("the challenge is not answered")
+	}
+	if e := h.newest("demo"); e.State != "answered" {
+		t.Errorf("state %s", e.State)
+	}
+	for _, wrong := range []string{"meatyhamhocK", "", "meatyhamhock&hub.verify_token=x"} {
+		if got := challenge(wrong); !strings.HasPrefix(got, "HTTP/1.1 202 ") {
+			t.Errorf("with %q: %q", wrong, got)
+		}
+	}
+	if out, code := h.operate("alias", "list", "--json"); code != 0 || !strings.Contains(out, `"verifyToken": true`) && !strings.Contains(out, `"verifyToken":true`) || strings.Contains(out, "meaty") {
+		t.Errorf("alias list: %d %s", code, out)
+	}
+	h.set(`{"verifyToken":null}`)
+	if got := challenge("meatyhamhock"); !strings.HasPrefix(got, "HTTP/1.1 202 ") {
+		t.Errorf("after it was removed: %q", got)
+	}
+}

@@ -34,6 +34,7 @@ type settingField struct {
 	Value                     string // as typed where that was wrong
 	Was                       string // as it is
 	Lines                     int    // of a text of several lines; 0 = it has one
+	Secret                    bool   // Value is only whether there is one: kept, or none
 }
 
 // answerView is what callers get while the alias is offline.
@@ -56,6 +57,7 @@ var settingFields = [...]settingField{
 	{Key: "retention", Label: "Keep events for", Default: "empty (the server’s setting)", Help: "For example 12h or 30d. Older events are deleted, except queued, shared and pinned ones."},
 	{Key: "handshakes", Label: "Challenges answered while offline", Default: "none", Help: "Registration challenges of senders that the relay answers itself while no tunnel is online, such as “slack graph”, or all. Names: " + strings.Join(handshake.Names(), ", ") + ". Those that need a secret are answered only where the alias holds it."},
 	{Key: "answers", Label: "Answers while offline", Default: "none", Lines: 6, Help: "What callers get in place of the status above, as a JSON list. The first answer whose method and pathPrefix fit is sent; the event is queued as before. Example: " + record.ExampleAnswers},
+	{Key: record.KeyVerifyToken, Label: "Verify token", Default: "none", Secret: true, Help: "The token that you enter at Meta, WhatsApp or a WebSub hub beside the URL. The challenge “meta” is answered only with it. It is kept sealed and never shown again; a new one replaces it, and “default” removes it."},
 	{Key: "paused", Label: "Paused", Default: "off", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
 }
 
@@ -83,6 +85,10 @@ func (p Pages) settingsOf(a *relay.Alias) page.FormPage {
 		for i := range fields {
 			field := &fields[i]
 			field.Was = texts[field.Key]
+			if field.Secret {
+				field.Value = record.KeptText(a.Settings.VerifyToken)
+				continue
+			}
 			field.Value = failed.Named("set").Shown(field.Key, field.Was)
 			_ = record.SetSetting(&trial, field.Key, field.Value) // one that is wrong stays as it was
 		}

@@ -23,7 +23,7 @@ const churn = 10
 
 const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, al.created_at, al.last_online_at, al.offline_status,
 	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us * 1000, al.retention_us * 1000, al.paused,
-	al.handshakes, al.answers
+	al.handshakes, al.answers, EXISTS (SELECT 1 FROM sender_secrets t WHERE t.alias_id = al.id AND t.owner_id = al.owner_id AND t.provider = '` + verifyToken + `')
 	FROM aliases al JOIN accounts own ON own.id = al.owner_id WHERE `
 
 func aliasFields(a *relay.Alias) []any {
@@ -32,6 +32,7 @@ func aliasFields(a *relay.Alias) []any {
 		&a.ID, &a.Name, &a.Owner, &a.OwnerName, (*db.Time)(&a.CreatedAt), (*db.Time)(&a.LastOnlineAt), &set.OfflineStatus,
 		&set.AutoDeliver, &set.HostHeader, &set.Forwarded, &set.FreshConnections, &set.ResponseTimeout, &set.Retention, &set.Paused,
 		(*handshakes)(&set.Handshakes), (*answers)(&set.Answers),
+		keptToken{&set.VerifyToken},
 	}
 }
 
@@ -69,7 +70,7 @@ func ownAlias(q db.Query, who relay.Actor, name string) (*relay.Alias, error) {
 // AliasSlice is how many aliases AllAliases reads in one statement.
 const AliasSlice = 5000
 
-// AllAliases reads every alias, for the registry, in the order of their ids.
+// AllAliases reads every alias, for the registry, in the order of their ids and with their verify tokens.
 func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) {
 	for after := int64(0); ; after = list[len(list)-1].ID {
 		some, err := db.ReadRows(ctx, s.db, "read aliases", aliasFields, aliasQuery+`al.id > ? ORDER BY al.id LIMIT ?`, after, AliasSlice)
@@ -77,14 +78,20 @@ func (s *Store) AllAliases(ctx context.Context) (list []relay.Alias, err error) 
 			return nil, err
 		}
 		if list = append(list, some...); len(some) < AliasSlice {
-			return list, nil
+			return list, s.openTokens(ctx, list)
 		}
 	}
 }
 
-// AliasByID reads one alias, for the registry; ErrNotFound when it is gone.
+// AliasByID reads one alias with its verify token, for the registry; ErrNotFound when it is gone.
 func (s *Store) AliasByID(ctx context.Context, id int64) (*relay.Alias, error) {
-	return db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return oneAlias(q, `al.id = ?`, id) })
+	a, err := db.Read(ctx, s.db, "read alias", func(q db.Query) (*relay.Alias, error) { return oneAlias(q, `al.id = ?`, id) })
+	if err != nil || a.Settings.VerifyToken == nil {
+		return a, err
+	}
+	one := []relay.Alias{*a}
+	err = s.openTokens(ctx, one)
+	return &one[0], err
 }
 
 // Aliases returns the aliases that the actor owns or is a member of, sorted by name.

@@ -11,13 +11,25 @@ import (
 	"relay"
 	"relay/record"
 	"relay/store/db"
+	"relay/store/seal"
 )
 
 // SetAlias replaces the settings of an alias by what edit made of them; for its
 // owner. It returns the error of edit unchanged.
 func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error) (a *relay.Alias, err error) {
-	err = s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "set alias", func(c *db.Tx) error {
-		if a, err = ownAliasForUpdate(c, who, name); err != nil {
+	set := func() error { return s.setAlias(ctx, who, name, edit, &a) }
+	if err = set(); errors.Is(err, seal.ErrNoKey) { // of the first secret of the node
+		if err = s.haveKey(ctx); err == nil {
+			err = set()
+		}
+	}
+	return a, err
+}
+
+func (s *Store) setAlias(ctx context.Context, who relay.Actor, name string, edit func(*relay.Settings) error, changed **relay.Alias) error {
+	return s.db.UpdateIf(ctx, Allow(who, relay.ScopeAliasesWrite), "set alias", func(c *db.Tx) error {
+		a, err := ownAliasForUpdate(c, who, name)
+		if err != nil {
 			return err
 		}
 		set := a.Settings
@@ -34,14 +46,18 @@ func (s *Store) SetAlias(ctx context.Context, who relay.Actor, name string, edit
 		if set.Paused != a.Settings.Paused { // with a tunnel it becomes offline, or online
 			c.Do(`UPDATE aliases SET last_online_at = ? WHERE id = ? AND EXISTS (SELECT 1 FROM tunnels WHERE alias_id = aliases.id)`, db.Micros(c.Now()), a.ID)
 		}
+		if set.VerifyToken != a.Settings.VerifyToken {
+			if err := s.keepToken(c, who, a, set.VerifyToken); err != nil {
+				return err
+			}
+		}
 		c.Announce(relay.Change{Kind: relay.ChangeAlias, Alias: a.ID})
 		if what := record.ChangedSettings(&a.Settings, &set); what != "" {
 			_ = Audit(c, who, a.Owner, "alias.set", name, what) // the transaction keeps its error
 		}
-		a, err = oneAlias(c.Query, `al.id = ?`, a.ID)
+		*changed, err = oneAlias(c.Query, `al.id = ?`, a.ID)
 		return err
 	})
-	return a, err
 }
 
 // checkSettings refuses settings that could break an answer. It is the last check before

@@ -23,9 +23,13 @@ const sealPurpose = "sender-secret"
 // maxSecretPath bounds the path prefix of a secret, in bytes.
 const maxSecretPath = 1024
 
-// secretQuery reads the secrets that count: those of accounts that lost the alias do not.
-const secretQuery = `SELECT x.id, x.provider, x.custom, x.path, x.sign, x.created_at, x.created_by, x.last_valid_at, x.alias_id, x.key_id, x.sealed
+// sealedQuery reads all that is sealed and counts: what accounts that lost the alias have added does not.
+// secretQuery reads the secrets of senders among it.
+const (
+	sealedQuery = `SELECT x.id, x.provider, x.custom, x.path, x.sign, x.created_at, x.created_by, x.last_valid_at, x.alias_id, x.key_id, x.sealed
 	FROM sender_secrets x JOIN aliases al ON al.id = x.alias_id AND al.owner_id = x.owner_id WHERE `
+	secretQuery = sealedQuery + `x.provider <> '` + verifyToken + `' AND `
+)
 
 // sealedSecret is a secret as it is stored.
 type sealedSecret struct {
@@ -79,7 +83,7 @@ func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, wa
 			return err
 		}
 		var have int
-		if err := c.Get(&have, `SELECT COUNT(*) FROM sender_secrets WHERE alias_id = ? AND owner_id = ?`, a.ID, a.Owner); err != nil {
+		if err := c.Get(&have, `SELECT COUNT(*) FROM sender_secrets WHERE alias_id = ? AND owner_id = ? AND provider <> ?`, a.ID, a.Owner, verifyToken); err != nil {
 			return err
 		}
 		if have >= relay.MaxSecrets {
@@ -208,7 +212,7 @@ func (s *Store) SecretAlias(ctx context.Context, who relay.Actor, id string) (na
 		return "", err
 	}
 	err = s.db.View(ctx, "read secret of a sender", func(q db.Query) error {
-		return q.Get(&name, `SELECT al.name FROM sender_secrets x JOIN aliases al ON al.id = x.alias_id WHERE x.id = ?`, db.StorableText(id))
+		return q.Get(&name, `SELECT al.name FROM sender_secrets x JOIN aliases al ON al.id = x.alias_id WHERE x.id = ? AND x.provider <> ?`, db.StorableText(id), verifyToken)
 	})
 	return name, err
 }
@@ -304,7 +308,7 @@ func (s *Store) SecretKeys() *seal.Ring { return s.opt.Keys }
 func (s *Store) ResealSecrets(ctx context.Context, who relay.Actor) (sealed, left int, err error) {
 	err = s.db.UpdateIf(ctx, allowAdmin(who), "seal secrets again", func(c *db.Tx) error {
 		sealed, left = 0, 0
-		rows, err := db.RowsOf(c.Query, secretFields, secretQuery+`1 = 1 ORDER BY x.id`)
+		rows, err := db.RowsOf(c.Query, secretFields, sealedQuery+`1 = 1 ORDER BY x.id`)
 		if err != nil {
 			return err
 		}

@@ -26,10 +26,19 @@ func testSecrets(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("rights", func(t *testing.T) { b.with(t).secretRights() })
 	t.Run("chosen", func(t *testing.T) { b.with(t).chosenSecrets() })
 	t.Run("gone with the alias", func(t *testing.T) { b.with(t).secretsOfLostAlias() })
+	t.Run("verify token", func(t *testing.T) { b.with(t).verifyTokens() })
 	b.rotatedKeys(keys) // opens the store again, as what follows
 	t.Run("verdicts", func(t *testing.T) { setup(t, fresh).verdicts() })
 	t.Run("kept", func(t *testing.T) { setup(t, fresh).secretsAreKept() })
 	t.Run("without a key", func(t *testing.T) { secretsWithoutKey(t, fresh) })
+	t.Run("a token makes the key", func(t *testing.T) {
+		b := setup(t, fresh)
+		b.setToken(b.alice, "hooks", "t")
+		b.reopen()
+		if one, all := b.readToken(b.hooks.ID); one != "t" || all != "t" {
+			t.Errorf("read %q and %q", one, all)
+		}
+	})
 }
 
 func (b *fixture) addSecret(who relay.Actor, alias, value string, s relay.SenderSecret) (relay.SenderSecret, error) {
@@ -243,6 +252,86 @@ func (b *fixture) raw(statement string, rows int64) {
 	}
 }
 
+// setToken sets the verify token of an alias; "" removes it.
+func (b *fixture) setToken(who relay.Actor, alias, token string) *relay.Alias {
+	b.Helper()
+	a, err := b.SetAlias(b.Context(), who, alias, setTokenTo(token))
+	b.must(err)
+	return a
+}
+
+func setTokenTo(token string) func(*relay.Settings) error {
+	return func(s *relay.Settings) error {
+		s.VerifyToken = nil
+		if kept := relay.NewSecretText(token); token != "" {
+			s.VerifyToken = &kept
+		}
+		return nil
+	}
+}
+
+// readToken gives the verify token of an alias as delivery reads it, in both ways: none, sealed or its value.
+func (b *fixture) readToken(id int64) (one, all string) {
+	b.Helper()
+	text := func(a *relay.Alias) string {
+		switch v := a.Settings.VerifyToken; {
+		case v == nil:
+			return "none"
+		case v.Reveal() == "":
+			return "sealed"
+		default:
+			return v.Reveal()
+		}
+	}
+	a, err := b.AliasByID(b.Context(), id)
+	b.must(err)
+	list, err := b.AllAliases(b.Context())
+	b.must(err)
+	return text(a), text(&list[slices.IndexFunc(list, func(a relay.Alias) bool { return a.ID == id })])
+}
+
+// A verify token is sealed, is read by delivery only, is no secret of a sender, and goes with a transfer.
+func (b *fixture) verifyTokens() {
+	const token = "meatyhamhock"
+	a, err := b.CreateAlias(b.Context(), b.alice, "tokens", "")
+	b.must(err)
+	has := func(want string) {
+		b.Helper()
+		if one, all := b.readToken(a.ID); one != want || all != want {
+			b.Errorf("read %q and %q, want %q", one, all, want)
+		}
+	}
+	has("none")
+	if got := b.setToken(b.alice, "tokens", "another").Settings.VerifyToken; got == nil || got.Reveal() != "" {
+		b.Errorf("the owner gets %v", got)
+	}
+	b.setToken(b.alice, "tokens", token)
+	has(token)
+	b.raw(`UPDATE sender_secrets SET created_by = created_by WHERE provider = 'verify-token' AND alias_id = `+fmt.Sprint(a.ID), 1)
+	_, err = b.SetAlias(b.Context(), b.alice, "tokens", func(s *relay.Settings) error { s.Paused = true; return nil })
+	b.must(err)
+	has(token)
+	list, err := b.Secrets(b.Context(), b.alice, "tokens")
+	open, oerr := b.OpenSecrets(b.Context(), a.ID)
+	_, uerr := b.SecretAlias(b.Context(), system, fmt.Sprint("token_", a.ID))
+	if err != nil || oerr != nil || len(list)+len(open) != 0 || uerr == nil {
+		b.Errorf("it is a secret of a sender: %v %v, %v %v %v", list, open, err, oerr, uerr)
+	}
+	b.raw(`UPDATE aliases SET owner_id = `+fmt.Sprint(b.bob.Account)+` WHERE name = 'tokens'`, 1)
+	has("none") // as a node of the version before transfers it
+	b.setToken(b.bob, "tokens", token)
+	has(token)
+	_, err = b.TransferAlias(b.Context(), b.bob, "tokens", "alice")
+	b.must(err)
+	has("none")
+	b.setToken(b.alice, "tokens", token)
+	b.setToken(b.alice, "tokens", "")
+	has("none")
+	b.raw(`DELETE FROM sender_secrets WHERE provider = 'verify-token'`, 0)
+	b.setToken(b.alice, "hooks", token) // it is sealed again with the others
+	b.must(b.RemoveAlias(b.Context(), b.alice, "tokens"))
+}
+
 // rotatedKeys has the keys of the fixture.
 func (b *fixture) rotatedKeys(keys []seal.Key) {
 	before, err := b.SecretKeyUse(b.Context())
@@ -262,11 +351,17 @@ func (b *fixture) rotatedKeys(keys []seal.Key) {
 	if err != nil || len(list) == 0 || slices.ContainsFunc(list, func(s relay.OpenSecret) bool { return s.Sealed || !strings.HasPrefix(s.Value.Reveal(), "value of ") }) {
 		b.Errorf("with the new key alone: %+v, %v", list, err)
 	}
+	if one, all := b.readToken(b.hooks.ID); one != "meatyhamhock" || all != one {
+		b.Errorf("the verify token with the new key alone: %q, %q", one, all)
+	}
 	b.opt.SecretKeys = keys[:1]
 	b.reopen()
 	list, err = b.OpenSecrets(b.Context(), b.hooks.ID)
 	if err != nil || len(list) == 0 || slices.ContainsFunc(list, func(s relay.OpenSecret) bool { return !s.Sealed || s.Value.Reveal() != "" }) {
 		b.Errorf("with the old key alone: %+v, %v", list, err)
+	}
+	if one, all := b.readToken(b.hooks.ID); one != "sealed" || all != one {
+		b.Errorf("the verify token with the old key alone: %q, %q", one, all)
 	}
 	_, err = b.SigningSecret(b.Context(), b.alice, b.hooks.ID, "github", "/", "")
 	b.want(relay.CodeSecretUnavailable, err)
@@ -294,11 +389,14 @@ func secretsWithoutKey(t *testing.T, fresh func(testing.TB) store.Options) {
 	if err != nil || len(list) != 1 || list[0].Value.Reveal() != "s" {
 		t.Fatalf("%+v, %v", list, err)
 	}
+	b.setToken(b.alice, "hooks", "t")
 	key, err := os.ReadFile(path)
 	b.must(err)
 	b.must(os.Remove(path))
 	b.reopen()
 	_, err = b.addSecret(b.alice, "hooks", "s", github)
+	b.want(relay.CodeSecretUnavailable, err)
+	_, err = b.SetAlias(t.Context(), b.alice, "hooks", setTokenTo("u"))
 	b.want(relay.CodeSecretUnavailable, err)
 	if _, err := os.Stat(path); err == nil {
 		t.Error("the lost key was replaced")
