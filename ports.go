@@ -90,10 +90,12 @@ type Events interface {
 // Deliverer has the methods of delivery that both the API and the dashboard need.
 type Deliverer interface {
 	// Replay asks for a new attempt and waits up to wait for its end; n is its number. e is the
-	// event as it is then, with this attempt alone and without bodies.
+	// event as it is then, with this attempt alone and without bodies. An error means that no attempt
+	// was begun.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
 	// Send stores a new event, sends it through the tunnel of its alias and waits up to wait for the
-	// end. It is never queued and never sent twice. e is as for Replay, with its only attempt.
+	// end. It is never queued and never sent twice. e is as for Replay, with its only attempt. An error
+	// means that nothing was sent.
 	Send(ctx context.Context, who Actor, out Outgoing, wait time.Duration) (e *Event, err error)
 	// Release lets the inbound events go that were queued while offline.
 	Release(ctx context.Context, who Actor, alias string) (int, error)

@@ -62,7 +62,7 @@ func (s *server) replay(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	return s.runIdempotent(w, r, c, idempotent{run: func(ctx context.Context) (int, any, error) {
 		e, n, err := s.replayAs(ctx, c.who, c.event.ID, wait)
 		if err != nil {
-			return 0, nil, err
+			return begunStatus(e), nil, err
 		}
 		told, full := withoutBodies(e), s.replayed(ctx, c, e, n)
 		status := replayStatus(full, n)
@@ -99,16 +99,22 @@ const credentialCheckInterval = time.Second
 var errCredentialEnded = relay.Errorf(relay.CodeUnauthorized, "this credential ended while the call waited; make a new one")
 
 // replayAs replays an event and waits for the end of the attempt, as long as the actor's
-// credential is valid. The attempt itself continues without it.
+// credential is valid. The attempt itself continues without it: e is set, also beside an error, if one was begun.
 func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (e *relay.Event, n int, err error) {
 	err = s.whileValid(ctx, who, func(ctx context.Context) (err error) {
 		e, n, err = s.Deliver.Replay(ctx, who, id, wait)
 		return err
 	})
-	if err != nil {
-		e = nil
-	}
 	return e, n, err
+}
+
+// begunStatus is the status that is kept for a call which ends with an error: 0 unless an attempt was begun,
+// whose event is e.
+func begunStatus(e *relay.Event) int {
+	if e == nil {
+		return 0
+	}
+	return http.StatusAccepted
 }
 
 // whileValid calls run, whose context ends with the actor's credential.
@@ -186,7 +192,8 @@ const (
 type idempotent struct {
 	target string                      // "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = nothing does
-	run    func(context.Context) (int, any, error)
+	// run returns a status beside an error if the call must not be made again all the same.
+	run func(context.Context) (int, any, error)
 	// again rebuilds an answer that was too large to be stored, from what reference gave instead; nil
 	// where answers are always small. reference may be nil.
 	again     func(ctx context.Context, stored []byte) (any, error)
@@ -233,15 +240,15 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 }
 
 // runOnce is runCounted for a key that was begun, and stores the answer, if it is small or all
-// are. Failures are not stored, so that a retry can succeed; nor does the key stay reserved
-// after a panic.
+// are. Failures without a status are not stored, so that a retry can succeed; nor does the key stay
+// reserved after a panic.
 func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
 	// The caller may disconnect before the end; the result must be stored all the same.
 	ctx := context.WithoutCancel(r.Context())
 	defer func() {
 		stored := answer
-		if call.again != nil && (len(stored) > maxStoredAnswer || c.large != nil) {
-			if stored = nil; call.reference != nil {
+		if call.again != nil && (len(stored) == 0 || len(stored) > maxStoredAnswer) {
+			if stored = nil; call.reference != nil && status != 0 {
 				stored = call.reference()
 			}
 		}
@@ -250,8 +257,8 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 	return s.runCounted(ctx, c, call)
 }
 
-// runCounted counts the call and returns its answer; none with an error. A record that is too
-// large to be stored is left in c.large.
+// runCounted counts the call and returns its answer; none with an error, which may have a status; see
+// idempotent. A record that is too large to be stored is left in c.large.
 func (s *server) runCounted(ctx context.Context, c *requestInfo, call idempotent) (status int, answer []byte, err error) {
 	if call.check != nil {
 		if err := call.check(ctx); err != nil {
@@ -267,8 +274,5 @@ func (s *server) runCounted(ctx context.Context, c *requestInfo, call idempotent
 	} else if err == nil {
 		answer, err = json.Marshal(v)
 	}
-	if err != nil {
-		return 0, nil, err
-	}
-	return status, answer, nil
+	return status, answer, err
 }

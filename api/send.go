@@ -277,10 +277,12 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 		made, err = x.s.Deliver.Send(ctx, x.c.who, out, x.wait)
 		return err
 	})
-	if err != nil {
-		return 0, nil, err
+	if made != nil {
+		x.c.event = made
 	}
-	x.c.event = made
+	if err != nil {
+		return begunStatus(made), nil, err
+	}
 	told, full := withoutBodies(made), x.s.replayed(ctx, x.c, made, 1)
 	status := replayStatus(full, 1)
 	rec, err := x.s.eventRecord(x.c, full, nil)

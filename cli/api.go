@@ -269,7 +269,13 @@ func (a *API) Call(ctx context.Context, method, path string, body any) (json.Raw
 	if err != nil {
 		return nil, err
 	}
-	return a.read(ctx, resp)
+	answer, err := a.read(ctx, resp)
+	if err != nil && method != http.MethodGet && ctx.Err() == nil {
+		// None of the codes that invite to call again: it would be done twice.
+		err = (&Error{Exit: ExitFailure, Code: relay.CodeInternal, Text: "the relay did what was asked, but its answer could not be read", Cause: err}).
+			WithHint("look at the event or alias before you ask again")
+	}
+	return answer, err
 }
 
 // read reads the body of an answer and closes it.

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"relay"
 	"relay/record"
 )
 
@@ -130,6 +131,30 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 	}
 	if out, err := api.Call(t.Context(), http.MethodGet, "/ssh", nil); string(out) != "abcde" || err != nil {
 		t.Errorf("%q, %v", out, err)
+	}
+}
+
+// TestAnswerLostAfterItWasDone: an error that invites to ask again would have it done twice.
+func TestAnswerLostAfterItWasDone(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write(make([]byte, 100<<10))
+	}))
+	t.Cleanup(server.Close)
+	full := relay.Errorf(relay.CodeOverloaded, "full")
+	for name, set := range map[string]func(*API){
+		"reserve": func(a *API) { a.Hold = func(int64) error { return full } },
+		"bound":   func(a *API) { a.maxAnswer = 5 },
+	} {
+		for method, done := range map[string]bool{http.MethodGet: false, http.MethodPost: true} {
+			api := NewAPI(Connection{Base: server.URL, Transport: &http.Transport{}})
+			set(api)
+			_, err := api.Call(t.Context(), method, "/events/evt_1/replay", nil)
+			e, _ := errors.AsType[*Error](err)
+			if e == nil || strings.Contains(e.Error(), "did what was asked") != done || done && (e.Transient || e.Code != relay.CodeInternal) {
+				t.Errorf("%s, %s: %v", name, method, err)
+			}
+			api.http.CloseIdleConnections()
+		}
 	}
 }
 

@@ -3,7 +3,6 @@ package delivery
 import (
 	"context"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"relay"
@@ -21,8 +20,8 @@ var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost b
 
 // Send stores a new event and delivers it as its attempt 1, once: a request that was not sent ends as failed,
 // and one that was under way when the relay ended as interrupted. Send returns the event as it is when the
-// attempt has ended, or after wait, with that attempt and without bodies. Errors: ErrNotFound, alias-offline,
-// storage-full, store-unavailable, stopping.
+// attempt has ended, or after wait, with that attempt and without bodies. An error means that nothing was sent:
+// ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
 func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing, wait time.Duration) (*relay.Event, error) {
 	if !d.begin() {
 		return nil, errStopping()
@@ -47,9 +46,7 @@ func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing
 	if err != nil {
 		return nil, err
 	}
-	id, done := j.q.Event.ID, make(chan struct{})
-	accepted := *j.q.Event
-	accepted.Attempts = slices.Clone(accepted.Attempts)
+	begun, done := begunAs(j.q.Event), make(chan struct{})
 	running = true
 	go func() {
 		defer d.end()
@@ -57,19 +54,7 @@ func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing
 		defer j.release()
 		j.deliverNew()
 	}()
-	if wait > 0 {
-		select {
-		case <-done:
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
-	}
-	e, err := d.eventWithAttempt(ctx, who, id, 1)
-	if err != nil { // it is sent: an error would make its caller send another one
-		return &accepted, nil
-	}
-	return e, nil
+	return d.outcome(ctx, who, begun, 1, done, wait), nil
 }
 
 // acceptNew stores a new event, its attempt as delivering, and returns the job that sends it.

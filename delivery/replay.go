@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"relay"
@@ -14,8 +15,8 @@ import (
 
 // Replay begins a new attempt of an event and waits for its end, for wait at most. The
 // attempt goes on when wait or ctx ends. Replay returns the event as it is then, with the new
-// attempt alone and without bodies, and the number of that attempt. Errors: ErrNotFound, event-not-replayable, queue-full,
-// stopping.
+// attempt alone and without bodies, and the number of that attempt. An error means that no attempt
+// was begun: ErrNotFound, event-not-replayable, queue-full, stopping, store-unavailable.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {
 	if !d.begin() {
 		return nil, 0, errStopping()
@@ -41,8 +42,8 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 	if err != nil {
 		return nil, 0, err
 	}
+	begun, done := begunAs(c.Event), make(chan struct{})
 	running = true
-	done := make(chan struct{})
 	go func() {
 		defer d.end()
 		defer close(done)
@@ -50,30 +51,36 @@ func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wai
 			st.StartDispatch()
 		}
 	}()
+	return d.outcome(ctx, who, begun, c.N, done, wait), c.N, nil
+}
+
+// begunAs returns an event as it is when one of its attempts begins, without bodies.
+func begunAs(e *relay.Event) *relay.Event {
+	begun := *e
+	begun.Request.Body.Data, begun.Attempts = nil, slices.Clone(e.Attempts)
+	return &begun
+}
+
+// outcome waits for the end of attempt n, for wait at most, and returns its event with this attempt alone and
+// without bodies. It returns no error, because the attempt was begun: a caller that got one would ask for another attempt,
+// and the request would be sent twice. If the event cannot be read, outcome returns it as it was begun.
+func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Event, n int, done <-chan struct{}, wait time.Duration) *relay.Event {
 	if wait > 0 {
 		select {
 		case <-done:
 		case <-time.After(wait):
 		case <-ctx.Done():
-			return nil, c.N, ctx.Err()
 		}
 	}
-	e, err = d.eventWithAttempt(ctx, who, id, c.N)
-	return e, c.N, err
-}
-
-// eventWithAttempt reads an event with one of its attempts alone, without bodies: it may have
-// thousands.
-func (d *Delivery) eventWithAttempt(ctx context.Context, who relay.Actor, id relay.ID, n int) (*relay.Event, error) {
-	e, err := d.store.Request(ctx, who, id, 0)
+	e, err := d.store.Request(ctx, who, begun.ID, 0)
 	if err != nil {
-		return nil, err
+		return begun
 	}
-	e.Attempts, err = d.store.Attempts(ctx, who, id, relay.AttemptPage{Before: n + 1, Limit: 1})
+	e.Attempts, err = d.store.Attempts(ctx, who, begun.ID, relay.AttemptPage{Before: n + 1, Limit: 1}) // there may be thousands
 	if err != nil {
-		return nil, err
+		return begun
 	}
-	return e, nil
+	return e
 }
 
 // queueReplay queues a replay until the tunnel is back.
@@ -92,8 +99,7 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registr
 	if err != nil {
 		return nil, 0, err
 	}
-	e, err = d.eventWithAttempt(ctx, who, e.ID, c.N)
-	return e, c.N, err
+	return d.outcome(ctx, who, begunAs(c.Event), c.N, nil, 0), c.N, nil
 }
 
 // costOf returns the bytes of the queue limit that an event uses.

@@ -34,11 +34,57 @@ func TestReplayOutlivesWho(t *testing.T) {
 		b.want("still running", words(e.Attempt(n).State, err), "delivering <nil>")
 		ctx, cancel := timeout(time.Second)
 		defer cancel()
-		_, _, err = b.d.Replay(ctx, relay.System(), id, time.Minute)
-		b.want("error", err, context.DeadlineExceeded)
+		e, n, err = b.d.Replay(ctx, relay.System(), id, time.Minute)
+		b.want("gone on", words(n, e.Attempt(n).State, err), "3 delivering <nil>")
 		time.Sleep(10 * time.Second)
 		b.want("both", b.event().Attempts[1].State+b.event().Attempts[2].State, "delivereddelivered")
 	})
+}
+
+// An error after an attempt was begun would make the caller ask for another one: the request would be
+// sent twice.
+func TestBegunIsToldWithoutTheStore(t *testing.T) {
+	away := &relay.Error{Code: relay.CodeStoreUnavailable}
+	left, leave := context.WithCancel(context.Background())
+	leave()
+	replay := func(b *fixture) (*relay.Event, int, error) {
+		return b.d.Replay(context.Background(), relay.System(), b.s.order[0], time.Minute)
+	}
+	for name, c := range map[string]struct {
+		offline bool
+		begin   func(b *fixture) (*relay.Event, int, error)
+		want    string
+	}{
+		"replay":          {false, replay, "2 replay delivering"},
+		"replay, offline": {true, replay, "2 replay queued"},
+		"replay, the event removed": {false, func(b *fixture) (*relay.Event, int, error) {
+			b.s.fail("event once begun", relay.ErrNotFound)
+			return replay(b)
+		}, "2 replay delivering"},
+		"send": {false, func(b *fixture) (*relay.Event, int, error) {
+			b.s.fail("event", away)
+			e, err := b.sendNew(post)
+			return e, 1, err
+		}, "1 original delivering"},
+		"send, the caller left": {false, func(b *fixture) (*relay.Event, int, error) {
+			b.s.fail("event", away)
+			e, err := b.d.Send(left, relay.System(), b.outgoing(post), time.Minute)
+			return e, 1, err
+		}, "1 original delivering"},
+	} {
+		run(t, always("hello", ok), func(b *fixture) {
+			b.send(post)
+			b.s.change(7, func(s *relay.Settings) { s.Paused = c.offline })
+			b.s.fail("event once begun", away)
+			e, n, err := c.begin(b)
+			if err != nil {
+				b.t.Fatalf("%s: %v", name, err)
+			}
+			a := e.Attempt(n)
+			b.want(name, words(n, a.Kind, a.State), c.want)
+			b.want(name+": bytes of the body", len(e.Request.Body.Data), 0)
+		})
+	}
 }
 
 func TestReplayThatCannotBeSentIsQueued(t *testing.T) {

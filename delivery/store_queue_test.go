@@ -33,6 +33,7 @@ func (s *memStore) BeginReplay(_ context.Context, who relay.Actor, id relay.ID, 
 	n := len(e.Attempts) + 1
 	e.Attempts = append(e.Attempts, relay.Attempt{N: n, Kind: relay.KindReplay, State: state, ReceivedAt: time.Now(), Actor: who.String()})
 	e.State = state
+	s.failing["event"] = s.failing["event once begun"]
 	return &relay.Claim{Event: copyOf(e), N: n}, nil
 }
 
@@ -126,7 +127,10 @@ func (s *memStore) Event(_ context.Context, _ relay.Actor, id relay.ID, _ int) (
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.events[id]
-	if e == nil {
+	switch err := s.failing["event"]; {
+	case err != nil:
+		return nil, err
+	case e == nil:
 		return nil, relay.ErrNotFound
 	}
 	return copyOf(e), nil

@@ -94,6 +94,7 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		if failed && made == "" {
 			return body, err // the form may be sent again
 		}
+		status = http.StatusOK // it has acted, whatever becomes of its answer
 		answer := formAnswer{Location: to.location}
 		if len(r.Form.Get(OnceField)) >= len(NewOnce()) { // nobody can guess the text that opens the answer
 			answer.Secret = made
@@ -105,7 +106,7 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 			}
 			body, answer.HTML = templ.Raw(html.String()), html.Bytes()
 		}
-		status, kept = http.StatusOK, answer.seal(text)
+		kept = answer.seal(text)
 		return body, err // an error after the secret was made: the form sent again shows it
 	}
 }

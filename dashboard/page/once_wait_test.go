@@ -2,8 +2,15 @@ package page
 
 import (
 	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
+
+	"github.com/a-h/templ"
 
 	"relay"
 )
@@ -19,6 +26,39 @@ type stillRunning struct {
 func (s *stillRunning) BeginIdempotent(context.Context, relay.Actor, string, string) (int, []byte, error) {
 	s.asked++
 	return 0, nil, relay.Errorf(relay.CodeConflict, "still running")
+}
+
+// ended notes with which status the call of a form ended.
+type ended struct {
+	accounts
+	status int
+}
+
+func (*ended) BeginIdempotent(context.Context, relay.Actor, string, string) (int, []byte, error) {
+	return 0, nil, nil
+}
+
+func (e *ended) EndIdempotent(_ context.Context, _ relay.Actor, _ string, status int, _ []byte) error {
+	e.status = status
+	return nil
+}
+
+// A form that has acted, whose page cannot be made, does not act again when it is sent again.
+func TestFormWhosePageFailsActsOnce(t *testing.T) {
+	store := &ended{}
+	p := &Pages{Options: Options{Accounts: store}}
+	r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(OnceField+"=1"))
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	if err := r.ParseForm(); err != nil {
+		t.Fatal(err)
+	}
+	failed := errors.New("no page")
+	_, err := p.Once(func(http.ResponseWriter, *http.Request, relay.Actor) (templ.Component, error) {
+		return templ.ComponentFunc(func(context.Context, io.Writer) error { return failed }), nil
+	})(httptest.NewRecorder(), r, relay.Actor{})
+	if err != failed || store.status == 0 {
+		t.Errorf("%v, and the form ended with %d", err, store.status)
+	}
 }
 
 // A form that waits for its first time asked the store twenty times a second, each time in a
