@@ -315,7 +315,8 @@ func (n *FilterName) set(f *relay.Filter, value string) error {
 // fieldAndValue divides data["a=b"].id=pi_1 at the first = outside the quotes of a step.
 var fieldAndValue = regexp.MustCompile(`(?s)^((?:\["(?:[^"\\]|\\.)*"\]|[^=])*)=(.*)$`)
 
-var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-9](?:xx|[0-9][0-9]))$`)
+// statusFilter matches error, the classes of HTTP, and every status that a local server may send: up to 999.
+var statusFilter = regexp.MustCompile(`^(?:` + relay.StatusError + `|[1-5]xx|[1-9][0-9][0-9])$`)
 
 // timeLayouts are the forms of a moment: RFC 3339, and others that are in UTC, of which
 // browsers write the first one in their time field.

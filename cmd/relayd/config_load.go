@@ -237,9 +237,20 @@ func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*
 			_ = flags.MarkHidden(s.name)
 		}
 	}
+	if !all {
+		cmd.Long = strings.TrimSpace(cmp.Or(cmd.Long, sentence(cmd.Short)) + "\n\n" + otherSettings)
+	}
 	return func() (Config, []*setting, error) {
 		return load(sources{flags: given, getenv: c.getenv, file: *file, system: systemConfig, credentials: systemCredentials})
 	}
+}
+
+// otherSettings ends the help of the commands that take the settings and do not list them.
+const otherSettings = "It takes the other settings of the server too, by flag, variable or file: see relayd serve --help."
+
+// sentence returns a short description of a command as a sentence.
+func sentence(short string) string {
+	return strings.ToUpper(short[:1]) + short[1:] + "."
 }
 
 // rawFlag keeps what was given; load parses it, so that a bad value reads the same
@@ -265,7 +276,7 @@ func (c *program) configCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "config", Short: "print each effective setting with its origin, secrets masked", Args: cli.Takes("", 0, 0),
 	}
-	load := c.settingFlags(cmd, true)
+	load := c.settingFlags(cmd, false)
 	asJSON := jsonFlag(cmd)
 	markdown := cmd.Flags().Bool("markdown", false, "print the reference of all settings instead")
 	cmd.RunE = func(*cobra.Command, []string) error {

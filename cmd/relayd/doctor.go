@@ -23,7 +23,7 @@ is a check, its verdict (ok, warn, fail), the reason, and what to do about it. B
 running server it also follows the public addresses, as a caller would.`,
 	}
 	asJSON := jsonFlag(cmd)
-	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, settings []*setting, _ []string) error {
+	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, settings []*setting, _ []string) error {
 		list := c.runChecks(ctx, cfg, settings)
 		if err := printFindings(c.stdout, *asJSON, list); err != nil {
 			return err

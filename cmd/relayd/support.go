@@ -26,7 +26,7 @@ func (c *program) supportCommand() *cobra.Command {
 read the file before you pass it on. Run it as root or as the user that runs relayd.`,
 		Example: "  relayd support relay-support.txt",
 	}
-	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, args []string) error {
+	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, list []*setting, args []string) error {
 		if err := checkServedStore(cfg); err != nil {
 			return err
 		}
