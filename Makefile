@@ -62,9 +62,10 @@ lint: ## every check that runs nothing
 	@scripts/lint
 
 .PHONY: generate
-generate: ## templ output and docs/config.md
+generate: ## templ output, docs/config.md and docs/alias-settings.md
 	go tool templ generate
 	go run ./cmd/relayd config --markdown > docs/config.md
+	go test ./record -count=1 -run '^TestSettingsPage$$' -update
 
 .PHONY: fuzz
 fuzz: ## every fuzz target for FUZZTIME (60s) each

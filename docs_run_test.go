@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,7 @@ var notRun = [...]struct {
 	line   *regexp.Regexp
 	reason string
 }{
-	{regexp.MustCompile(`^(sudo|docker|tar|sha256sum) |^relayd serve$`), "needs a release, root or Docker: TestPackages installs one"},
+	{regexp.MustCompile(`^(sudo|docker|tar|sha256sum|read) |^relayd serve$`), "needs a release, root or Docker: TestPackages installs one"},
 	{regexp.MustCompile(`^(dig|lego|pg_dump|pg_restore|autossh|make|claude) |--tls files`), "drives a program of others, or a domain"},
 	{regexp.MustCompile(`relay\.example\.com(/readyz|$)| login |hooks\.example\.net`), "needs a domain or a person: TestLogin"},
 	{regexp.MustCompile(`link@HOST`), "needs a person: TestEnrolment"},
@@ -37,7 +38,8 @@ var endless = regexp.MustCompile(`^(ssh -N |relayd serve|relay up|relay events .
 var verdict = regexp.MustCompile(`^relayd? doctor`)
 
 // The shell commands of the pages in docs work as they stand there, but for names of hosts
-// and folders, ids and what stands for the sender of webhooks.
+// and folders, ids and what stands for the sender of webhooks. A block of text that follows one of
+// commands has what these print.
 func TestCommandsOfDocs(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"curl", "jq", "ssh", "timeout"} {
@@ -139,37 +141,55 @@ func (f *docs) sh(t *testing.T, script string) {
 	}
 }
 
+// shownAfter matches a block of commands and, if there is one, the block of text behind it.
+var shownAfter = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$(?:\n+```text\n(.*?)^```$)?")
+
 // runPage runs the lines of a page as one script, because later ones use what earlier ones set.
 func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
-	script := ""
-	for _, block := range codeBlock.FindAllStringSubmatch(text, -1) {
-		if block[1] != "sh" {
-			continue
+	script, prints := "", map[string]*regexp.Regexp{} // by the file that has the output
+	out := t.TempDir()
+	for i, block := range shownAfter.FindAllStringSubmatch(text, -1) {
+		lines := f.script(block[1], used)
+		if block[2] != "" && lines != "" {
+			file := filepath.Join(out, strconv.Itoa(i))
+			lines, prints[file] = "{ set +x\n"+lines+"} >"+file+" 2>&1\nset -x\n", pattern(block[2])
 		}
-		for line := range strings.Lines(strings.ReplaceAll(block[2], "\\\n", " ")) {
-			line = strings.TrimRight(line, "\n")
-			folder := "restored"
-			if strings.Contains(block[2], "relayd backup") {
-				folder = "data"
-			}
-			line = strings.ReplaceAll(line, "DIR", filepath.Join(f.dir, folder))
-			if i := reasonFor(line); i >= 0 {
-				used[i].Store(true)
-				continue
-			}
-			if endless.MatchString(line) {
-				// 124: timeout had to stop it. relayd ends in order when it is told to.
-				line, _, _ = strings.Cut(line, " #")
-				line = "timeout 3 " + f.apart(line) + " || { c=$?; [ $c = 124 ] || exit $c; }"
-			}
-			if verdict.MatchString(line) {
-				line, _, _ = strings.Cut(line, " #")
-				line += " || [ $? = 1 ]"
-			}
-			script += line + "\n"
+		script += lines
+	}
+	f.sh(t, "trap 'cat "+out+"/* 2>&- || :' EXIT\nset -x\n"+f.replace.Replace(script))
+	for file, want := range prints {
+		got, err := os.ReadFile(file)
+		if shown := strings.ReplaceAll(plainText(string(got)), relaytest.Programs(t), "/usr/local/bin"); err != nil || !want.MatchString(shown) {
+			t.Errorf("the page shows %s, and the commands print %q, %v", want, got, err)
 		}
 	}
-	f.sh(t, "set -x\n"+f.replace.Replace(script))
+}
+
+// script returns the lines of a block that are run, as they are run.
+func (f *docs) script(block string, used []atomic.Bool) (script string) {
+	for line := range strings.Lines(strings.ReplaceAll(block, "\\\n", " ")) {
+		line = strings.TrimRight(line, "\n")
+		folder := "restored"
+		if strings.Contains(block, "relayd backup") {
+			folder = "data"
+		}
+		line = strings.ReplaceAll(line, "DIR", filepath.Join(f.dir, folder))
+		if i := reasonFor(line); i >= 0 {
+			used[i].Store(true)
+			continue
+		}
+		if endless.MatchString(line) {
+			// 124: timeout had to stop it. relayd ends in order when it is told to.
+			line, _, _ = strings.Cut(line, " #")
+			line = "timeout 3 " + f.apart(line) + " || { c=$?; [ $c = 124 ] || exit $c; }"
+		}
+		if verdict.MatchString(line) {
+			line, _, _ = strings.Cut(line, " #")
+			line += " || [ $? = 1 ]"
+		}
+		script += line + "\n"
+	}
+	return script
 }
 
 // apart gives a documented relayd a data folder and addresses of its own, and a tunnel an alias.

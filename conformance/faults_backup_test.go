@@ -16,7 +16,7 @@ import (
 )
 
 // TestFaultRestore makes a backup under load, loses the machine, and restores into an
-// empty folder, as docs/operations.md says. What was answered before the backup began
+// empty folder, as docs/backup.md says. What was answered before the backup began
 // is there, what waited still waits, and the clients know the host key again.
 func TestFaultRestore(t *testing.T) {
 	t.Parallel()

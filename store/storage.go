@@ -155,7 +155,7 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	}
 	return &relay.Error{
 		Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
-		Detail: "this alias has stored all it may, and what it has is queued, shared or under way; nothing of this request was kept",
+		Detail: "this alias has reached its storage limit, and holds only events that stay: pinned, shared, queued or in progress; this request was not stored",
 	}
 }
 

@@ -239,7 +239,7 @@ func (c *program) backupCommand() *cobra.Command {
 		Long: `Writes a consistent copy of the SQLite store to FILE (mode 0600); the server may keep
 running. FILE appears complete or not at all, and an existing file is never overwritten.
 The host key is not in it: copy ssh_host_ed25519_key from the data dir too.
-docs/operations.md describes how to restore.`,
+docs/backup.md describes how to restore.`,
 		Example: "  relayd backup /backup/relay-$(date +%F).db",
 	}, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.store.Backup(ctx, args[0]); err != nil {

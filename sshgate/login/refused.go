@@ -97,7 +97,7 @@ func (g *Login) tell(tried refusal) {
 func (l *Logins) HandshakeFailed(tcp net.Conn, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {
-		l.failures.log(l.o.Log, "ssh client without a common algorithm; docs/ssh.md lists those of relayd",
+		l.failures.log(l.o.Log, "ssh client without a common algorithm; docs/ssh-clients.md lists those of relayd",
 			"remote", sockets.AddrOf(tcp.RemoteAddr()).String(), "err", record.SafeTextMax(none.Error(), 600))
 		return
 	}

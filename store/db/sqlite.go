@@ -117,7 +117,7 @@ func (s *DB) openAdvice(err error) string {
 	case sqlite3.SQLITE_BUSY:
 		return "; another program keeps it locked: end that, then try again"
 	case sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB:
-		return "; keep a copy of " + s.opt.DataDir + ", look at the disk, and restore a backup (docs/operations.md)"
+		return "; keep a copy of " + s.opt.DataDir + ", look at the disk, and restore a backup (docs/backup.md)"
 	}
 	return ""
 }

@@ -65,6 +65,6 @@ func (SQLite) examinePages(q Query) relay.Finding {
 			list = append(list, line)
 		}
 	}
-	return relay.Findingf(relay.VerdictFail, "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/operations.md)",
+	return relay.Findingf(relay.VerdictFail, "stop the server, keep a copy of the data dir, look at the disk, and restore a backup (docs/backup.md)",
 		"the database file is damaged: %s", strings.Join(list, "; "))
 }
