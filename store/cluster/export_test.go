@@ -1,0 +1,12 @@
+package cluster
+
+import (
+	"context"
+
+	"relay"
+)
+
+// SweepSeen sweeps a node whose beat was seen to stand still at this value.
+func (s *Store) SweepSeen(ctx context.Context, id string, beat int64) error {
+	return s.sweepNode(ctx, nodeRow{Node: relay.Node{ID: id, Name: id, Beat: beat}})
+}

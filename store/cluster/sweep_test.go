@@ -1,0 +1,69 @@
+package cluster_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay"
+	"relay/store"
+	"relay/store/pgtest"
+)
+
+// A node is swept only while its beat is the one that was seen to stand still: one that goes on between
+// the look and the sweep keeps its row, its tunnels and what it has under way.
+func TestSweepLeavesANodeWhoseBeatMoved(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		beat  int64
+		state string
+		swept bool
+	}{
+		"stands still":         {7, relay.NodeServing, true},
+		"moved":                {8, relay.NodeServing, false},
+		"moved back":           {6, relay.NodeServing, false},
+		"drains and moved":     {8, relay.NodeDraining, false},
+		"was called dead":      {8, relay.NodeDead, true},
+		"is gone (no row)":     {0, "", false},
+		"drains, stands still": {7, relay.NodeDraining, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, url := t.Context(), pgtest.URL(t)
+			s, err := store.Open(ctx, store.Options{URL: url, DataDir: t.TempDir()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = s.Close() })
+			if _, _, err := s.Migrate(ctx); err != nil {
+				t.Fatal(err)
+			}
+			db, err := sqlx.Open("postgres", url)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = db.Close() })
+			now := time.Now().UnixMicro()
+			if c.state != "" {
+				db.MustExec(`INSERT INTO nodes (id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state)
+					VALUES ('other', 'other', '', '', 'v0', 4, $1, $1, $2, $3)`, now, c.beat, c.state)
+				db.MustExec(`INSERT INTO tunnels VALUES (1, 't1', 'other', 1, 'bob', 1, 'ssh', '', '', '', 0, 'online', 0)`)
+			}
+			if err := s.SweepSeen(ctx, "other", 7); err != nil {
+				t.Fatal(err)
+			}
+			var rows, tunnels int
+			if err := db.QueryRow(`SELECT (SELECT COUNT(*) FROM nodes WHERE state = $1), (SELECT COUNT(*) FROM tunnels)`, c.state).Scan(&rows, &tunnels); err != nil {
+				t.Fatal(err)
+			}
+			want := 1
+			if c.swept || c.state == "" {
+				want = 0
+			}
+			if rows != want || tunnels != want {
+				t.Errorf("%d rows in the same state and %d tunnels are left, want %d", rows, tunnels, want)
+			}
+		})
+	}
+}

@@ -1,0 +1,65 @@
+package store
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/cluster"
+	"relay/store/pgtest"
+)
+
+// Counted by the rounds of the loop that removes them, events go at most 5 s after their retention has
+// ended, or a hundredth of it where that is longer, and never earlier. No machine is slow here: the
+// clock moves from one round to the next.
+func TestRetentionIsNotLateByRounds(t *testing.T) {
+	t.Parallel()
+	for _, engine := range []string{"sqlite", "postgres"} {
+		for span, late := range map[time.Duration]time.Duration{
+			2 * time.Second: 5 * time.Second, time.Minute: 5 * time.Second, 20 * time.Minute: 12 * time.Second, time.Hour: 36 * time.Second,
+		} {
+			t.Run(fmt.Sprintf("%s/%v", engine, span), func(t *testing.T) {
+				t.Parallel()
+				o := Options{DataDir: t.TempDir(), Retention: span}
+				if engine == "postgres" {
+					o.URL = pgtest.URL(t)
+				}
+				c := &testCluster{T: t, nodes: []*Store{openMigrated(t, o)}}
+				if err := c.nodes[0].Serve(t.Context(), func([]relay.Change) {}); err != nil {
+					t.Fatal(err)
+				}
+				came := time.Now().Add(time.Hour).Truncate(time.Millisecond) // the loops of the server must not reach it
+				c.withAlias().add(1, 10, came, relay.StateDelivering)
+				c.exec(`UPDATE attempts SET state = 2`)
+				c.exec(`UPDATE events SET state = 2`)
+				if err := c.nodes[0].Close(); err != nil {
+					t.Fatal(err)
+				}
+				now := came
+				o.Now = func() time.Time { return now }
+				s := openMigrated(t, o)
+				c.nodes[0] = s
+				for _, l := range s.loops(cluster.RevisionMark{}) {
+					if l.name != "events that are too old" {
+						continue
+					}
+					// The first rounds find nothing, the last of them a moment before the end.
+					for now = came.Add(span - time.Millisecond - 8*l.every); c.count(`SELECT COUNT(*) FROM events`) == 1; now = now.Add(l.every) {
+						if now.After(came.Add(span + late)) {
+							t.Fatalf("not removed %v after its end", now.Sub(came)-span)
+						}
+						if err := l.round(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if gone := now.Add(-l.every).Sub(came) - span; gone < 0 {
+						t.Errorf("removed %v before its end", -gone)
+					}
+					return
+				}
+				t.Fatal("there is no such loop")
+			})
+		}
+	}
+}
