@@ -75,3 +75,27 @@ func TestAnswersBreakOff(t *testing.T) {
 	}
 	_, _ = a.Write(make([]byte, 100<<10))
 }
+
+// What a write has reserved is free again once the peer has taken it: an answer in many pieces holds one of
+// them, and what was reserved for it before stays.
+func TestPiecesAreGivenBack(t *testing.T) {
+	t.Parallel()
+	const piece = 128 << 10
+	budget := New(16 * piece)
+	a := &Writer{ResponseWriter: httptest.NewRecorder(), Budget: budget}
+	for _, held := range []int64{0, piece / 2, 2 * piece} {
+		if err := a.Hold(held); err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			_, _ = a.Write(make([]byte, piece))
+			if used := budget.Stats().Used; used != held {
+				t.Errorf("%d bytes are reserved after a piece was taken, want %d", used, held)
+			}
+		}
+	}
+	a.Close()
+	if used := budget.Stats().Used; used != 0 {
+		t.Errorf("%d bytes are reserved at the end", used)
+	}
+}

@@ -2,7 +2,10 @@ package compose_test
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
+	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -93,6 +96,10 @@ func TestApplyChangesNothingElse(t *testing.T) {
 			old: []string{"3;x=y\r\n{\"a\r\n4\r\n\":1}\r\n"}, new: []string{""}, changes: "body",
 		},
 		{
+			name: "member behind a byte order mark", raw: strings.Replace(strings.Replace(plain, "28", "31", 1), "\r\n\r\n", "\r\n\r\n\ufeff", 1), edit: compose.Edit{Set: value(`n=2`)},
+			old: []string{": 31", `1.0`}, new: []string{": 29", `2`}, changes: "body:/n",
+		},
+		{
 			name: "a body where none was", raw: "GET / HTTP/1.1\r\nHost: a\r\n\r\n", edit: compose.Edit{Body: []byte("{}")},
 			old: []string{"Host: a\r\n\r\n"}, new: []string{"Host: a\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"}, changes: "header:content-type body",
 		},
@@ -145,6 +152,7 @@ func TestApplyRefuses(t *testing.T) {
 		{plain, line("", "x"), "body.headers[1]"},
 		{plain, line("x", "a\r\nb: c"), "body.headers[1]"},
 		{plain, line("x", "a\x00"), "body.headers[1]"},
+		{plain, line("x", "a\x7f"), "body.headers[1]"},
 		{plain, line("x", " a"), "body.headers[1]"},
 		{plain, line("content-length", "3"), "body.headers[1]"},
 		{plain, line("Transfer-Encoding", "chunked"), "body.headers[1]"},
@@ -168,6 +176,64 @@ func TestApplyRefuses(t *testing.T) {
 		if e == nil || e.Code != relay.CodeValidationFailed || len(e.Fields) != 1 || e.Fields[0].Location != c.field {
 			t.Errorf("%+v: %v, want the field %s", c.edit, err, c.field)
 		}
+	}
+}
+
+// Both sides of each bound of an edit.
+func TestBoundsOfAnEdit(t *testing.T) {
+	t.Parallel()
+	lines := func(n int) compose.Edit {
+		e := compose.Edit{Remove: []string{"none"}}
+		for i := range n - 1 {
+			e.Header = append(e.Header, compose.Header{Name: fmt.Sprintf("x-%d", i), Value: "v"})
+		}
+		return e
+	}
+	members := func(n int) compose.Edit {
+		e := compose.Edit{Set: map[string]json.RawMessage{}}
+		for i := range n {
+			e.Set[fmt.Sprintf("m%d", i)] = json.RawMessage("1")
+		}
+		return e
+	}
+	for name, c := range map[string]struct {
+		of   func(n int) compose.Edit
+		most int
+	}{
+		"header lines":           {lines, 200},
+		"members":                {members, 50},
+		"bytes of a method":      {func(n int) compose.Edit { return compose.Edit{Method: strings.Repeat("M", n)} }, 64},
+		"bytes of a name":        {func(n int) compose.Edit { return compose.Edit{Header: []compose.Header{{strings.Repeat("n", n), "v"}}} }, 256},
+		"bytes of a gone name":   {func(n int) compose.Edit { return compose.Edit{Remove: []string{strings.Repeat("n", n)}} }, 256},
+		"bytes of a path of one": {func(n int) compose.Edit { return compose.Edit{Set: value(strings.Repeat("m", n) + "=1")} }, 256},
+	} {
+		for more := range 2 {
+			e := c.of(c.most + more)
+			if err := parse(t, plain).Apply(&e); (err == nil) != (more == 0) {
+				t.Errorf("%s, %d: %v", name, c.most+more, err)
+			}
+		}
+	}
+}
+
+// A member of a packed body is set in its text, which goes out plain.
+func TestMemberOfAPackedBody(t *testing.T) {
+	t.Parallel()
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, _ = w.Write([]byte(`{ "a" :1 }`))
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	r := parse(t, fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Encoding: gzip\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", packed.Len(), packed.Bytes()))
+	if err := r.Apply(&compose.Edit{Set: value("a=22")}); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := string(r.Wire()), "POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: 11\r\n\r\n"+`{ "a" :22 }`; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := strings.Join(r.Changes, " "); got != "body:/a header:content-encoding" {
+		t.Errorf("changes %q", got)
 	}
 }
 
@@ -229,6 +295,7 @@ func TestSignedAnew(t *testing.T) {
 		{"github", "s", "POST / HTTP/1.1\r\nHost: a\r\nX-GitHub-Event: push\r\nContent-Length: 2\r\n\r\n{}", "header:x-hub-signature-256"},
 		{"slack", "s", "POST / HTTP/1.1\r\nHost: a\r\nX-Slack-Signature: v0=a\r\nX-Slack-Request-Timestamp: 1\r\nContent-Length: 2\r\n\r\n{}", "header:x-slack-request-timestamp header:x-slack-signature"},
 		{"svix", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\n\r\n{}", "header:svix-id header:svix-timestamp header:svix-signature"},
+		{"svix", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "POST / HTTP/1.1\r\nHost: a\r\nSvix-Id: msg_1\r\nContent-Length: 2\r\n\r\n{}", "header:svix-timestamp header:svix-signature"},
 		{"linear", "s", "POST / HTTP/1.1\r\nHost: a\r\nLinear-Signature: aa\r\nContent-Length: 28\r\n\r\n" + `{"webhookTimestamp": 1,"a":2}`[:28], "body:/webhookTimestamp header:linear-signature"},
 		{"square", "s", "POST /x HTTP/1.1\r\nHost: a\r\nX-Square-HmacSha256-Signature: aa\r\nContent-Length: 2\r\n\r\n{}", "header:x-square-hmacsha256-signature"},
 	} {
@@ -269,10 +336,10 @@ func TestSignedAnew(t *testing.T) {
 
 func TestRenew(t *testing.T) {
 	t.Parallel()
-	for _, c := range []struct{ raw, old, changes string }{
-		{"POST / HTTP/1.1\r\nHost: a\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\r\n\r\n", "72d3162e-cc78-11e3-81ab-4c9367dc0958", "header:x-github-delivery"},
-		{"POST / HTTP/1.1\r\nHost: a\r\nStripe-Signature: t=1\r\nContent-Length: 14\r\n\r\n" + `{"id":"evt_1"}`, `"evt_1"`, "body:/id"},
-		{"POST / HTTP/1.1\r\nHost: a\r\nsvix-id: msg_aA9\r\nsvix-signature: v1,x\r\n\r\n", "msg_aA9", "header:svix-id"},
+	for _, c := range []struct{ raw, old, changes, shape string }{
+		{"POST / HTTP/1.1\r\nHost: a\r\nX-GitHub-Event: push\r\nX-GitHub-Delivery: 72d3162e-cc78-11e3-81ab-4c9367dc0958\r\n\r\n", "72d3162e-cc78-11e3-81ab-4c9367dc0958", "header:x-github-delivery", ` [1-9]\d[a-f]\d{4}[a-f]-[a-f]{2}\d\d-\d\d[a-f]\d-`},
+		{"POST / HTTP/1.1\r\nHost: a\r\nStripe-Signature: t=1\r\nContent-Length: 14\r\n\r\n" + `{"id":"evt_1"}`, `"evt_1"`, "body:/id", `"evt_[1-9]"`},
+		{"POST / HTTP/1.1\r\nHost: a\r\nsvix-id: msg_aA9\r\nsvix-signature: v1,x\r\n\r\n", "msg_aA9", "header:svix-id", ` msg_[a-z][A-Z]\d`},
 	} {
 		for range 20 { // an id of one digit may stay what it is
 			r := parse(t, c.raw)
@@ -282,7 +349,7 @@ func TestRenew(t *testing.T) {
 			if got := string(r.Wire()); len(got) != len(c.raw) {
 				t.Fatalf("%q became %q", c.raw, got)
 			} else if got != c.raw {
-				if changes := strings.Join(r.Changes, " "); changes != c.changes || strings.Contains(got, c.old) {
+				if changes := strings.Join(r.Changes, " "); changes != c.changes || strings.Contains(got, c.old) || !regexp.MustCompile(c.shape).MatchString(got) {
 					t.Errorf("%q: changes %q", got, changes)
 				}
 				break

@@ -344,6 +344,35 @@ func TestEveryChallengeHasACase(t *testing.T) {
 	}
 }
 
+// A challenge that was signed long ago is not answered: anybody may have kept it.
+func TestOldChallenges(t *testing.T) {
+	for _, c := range cases {
+		old := map[string]time.Duration{"slack": 5 * time.Minute, "zoom": 5 * time.Minute, "twitch": 10 * time.Minute}[c.name]
+		if old == 0 || c.secrets == nil {
+			continue
+		}
+		head, body, _ := strings.Cut(c.request(challenge), "\r\n\r\n")
+		r := &handshake.Request{Head: []byte(head + "\r\n\r\n"), Body: []byte(body)}
+		for late, answered := range map[time.Duration]bool{old: true, old + time.Second: false} {
+			if _, got := handshake.Answer(r, []string{c.name}, func(string) []string { return c.secrets }, now.Add(late)); (got != nil) != answered {
+				t.Errorf("%s %v later: %+v", c.name, late, got)
+			}
+		}
+	}
+}
+
+// A challenge may have a body of 16 KiB, and no more.
+func TestLargestChallenge(t *testing.T) {
+	for more := range 2 {
+		body := `{"challenge":"a"}`
+		body += strings.Repeat(" ", 16<<10-len(body)+more)
+		c := testCase{}
+		if _, got := c.ask("POST / HTTP/1.1\r\n"+jsonLine+"\r\n"+body, []string{"monday"}, nil); (got != nil) != (more == 0) {
+			t.Errorf("%d bytes: %+v", len(body), got)
+		}
+	}
+}
+
 // A query, a body or a line that occurs twice leaves open what is repeated.
 func TestChallengeTwice(t *testing.T) {
 	for _, raw := range []string{

@@ -7,7 +7,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"os"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,44 +23,46 @@ import (
 
 var testID = relay.ID{0x01, 0x93, 0x4c, 0x2a, 15: 7}
 
-// Requests that this package refuses: what is sent, what comes back, whether a
-// rejected event is kept.
+const shopLine = "Host: shop.hooks.test\r\n"
+
+// refusals are requests that this package refuses: what is sent, what comes back, whether a rejected
+// event is kept.
+var refusals = []struct {
+	name, request string
+	status        int
+	code          string
+	kept          bool
+}{
+	{"not http", "hello there\r\n\r\n", 400, "request-malformed", false},
+	{"two lengths", "POST / HTTP/1.1\r\n" + shopLine + "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, "request-malformed", true},
+	{"length and chunked", "POST / HTTP/1.1\r\n" + shopLine + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "request-malformed", true},
+	{"space before colon", "POST / HTTP/1.1\r\n" + shopLine + "Transfer-Encoding : chunked\r\n\r\n", 400, "request-malformed", true},
+	{"bare LF", "GET / HTTP/1.1\nHost: shop.hooks.test\n\n", 400, "request-malformed", true},
+	{"folded", "GET / HTTP/1.1\r\n" + shopLine + "X: a\r\n b\r\n\r\n", 400, "request-malformed", true},
+	{"two hosts", "GET / HTTP/1.1\r\n" + shopLine + shopLine + "\r\n", 400, "request-malformed", true},
+	{"other target host", "GET http://a.test/ HTTP/1.1\r\n" + shopLine + "\r\n", 400, "request-malformed", true},
+	{"no host", "GET / HTTP/1.1\r\n\r\n", 400, "request-malformed", false},
+	{"user in host", "GET / HTTP/1.1\r\nHost: u@shop.hooks.test\r\n\r\n", 400, "request-malformed", false},
+	{"bad, unknown alias", "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\nX : y\r\n\r\n", 400, "request-malformed", false},
+	{"unknown alias", "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\n\r\n", 404, "alias-not-found", false},
+	{"no label", "GET / HTTP/1.1\r\nHost: a_b.hooks.test\r\n\r\n", 404, "alias-not-found", false},
+	{"connect", "CONNECT shop.hooks.test:443 HTTP/1.1\r\n" + shopLine + "\r\n", 405, "method-not-supported", true},
+	{"long target", "GET /" + strings.Repeat("a", 17<<10) + " HTTP/1.1\r\n" + shopLine + "\r\n", 414, "target-too-long", true},
+	{"endless target", "GET /" + strings.Repeat("a", 200<<10), 414, "target-too-long", false},
+	{"deeper name", "GET / HTTP/1.1\r\nHost: a.shop.hooks.test\r\n\r\n", 421, "host-unknown", false},
+	{"health of deeper name", "GET /healthz HTTP/1.1\r\nHost: a.shop.hooks.test\r\n\r\n", 421, "host-unknown", false},
+	{"foreign host", "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", 421, "host-unknown", false},
+	{"http/1.0 without host", "GET / HTTP/1.0\r\n\r\n", 421, "host-unknown", false},
+	{"large head", "GET / HTTP/1.1\r\n" + shopLine + "X: " + strings.Repeat("a", 140<<10) + "\r\n\r\n", 431, "head-too-large", true},
+	{"gzip coding", "POST / HTTP/1.1\r\n" + shopLine + "Transfer-Encoding: gzip\r\n\r\n", 501, "transfer-coding-unsupported", true},
+	{"http/2.0", "GET / HTTP/2.0\r\n" + shopLine + "\r\n", 505, "http-version-unsupported", true},
+	{"http/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http-version-unsupported", false},
+	{"half a head", "GET / HTTP/1.1\r\n" + shopLine, 400, "request-malformed", true},
+}
+
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	const shop = "Host: shop.hooks.test\r\n"
-	tests := []struct {
-		name, request string
-		status        int
-		code          string
-		kept          bool
-	}{
-		{"not http", "hello there\r\n\r\n", 400, "request-malformed", false},
-		{"two lengths", "POST / HTTP/1.1\r\n" + shop + "Content-Length: 1\r\nContent-Length: 1\r\n\r\n", 400, "request-malformed", true},
-		{"length and chunked", "POST / HTTP/1.1\r\n" + shop + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400, "request-malformed", true},
-		{"space before colon", "POST / HTTP/1.1\r\n" + shop + "Transfer-Encoding : chunked\r\n\r\n", 400, "request-malformed", true},
-		{"bare LF", "GET / HTTP/1.1\nHost: shop.hooks.test\n\n", 400, "request-malformed", true},
-		{"folded", "GET / HTTP/1.1\r\n" + shop + "X: a\r\n b\r\n\r\n", 400, "request-malformed", true},
-		{"two hosts", "GET / HTTP/1.1\r\n" + shop + shop + "\r\n", 400, "request-malformed", true},
-		{"other target host", "GET http://a.test/ HTTP/1.1\r\n" + shop + "\r\n", 400, "request-malformed", true},
-		{"no host", "GET / HTTP/1.1\r\n\r\n", 400, "request-malformed", false},
-		{"user in host", "GET / HTTP/1.1\r\nHost: u@shop.hooks.test\r\n\r\n", 400, "request-malformed", false},
-		{"bad, unknown alias", "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\nX : y\r\n\r\n", 400, "request-malformed", false},
-		{"unknown alias", "GET / HTTP/1.1\r\nHost: nobody.hooks.test\r\n\r\n", 404, "alias-not-found", false},
-		{"no label", "GET / HTTP/1.1\r\nHost: a_b.hooks.test\r\n\r\n", 404, "alias-not-found", false},
-		{"connect", "CONNECT shop.hooks.test:443 HTTP/1.1\r\n" + shop + "\r\n", 405, "method-not-supported", true},
-		{"long target", "GET /" + strings.Repeat("a", 17<<10) + " HTTP/1.1\r\n" + shop + "\r\n", 414, "target-too-long", true},
-		{"endless target", "GET /" + strings.Repeat("a", 200<<10), 414, "target-too-long", false},
-		{"deeper name", "GET / HTTP/1.1\r\nHost: a.shop.hooks.test\r\n\r\n", 421, "host-unknown", false},
-		{"health of deeper name", "GET /healthz HTTP/1.1\r\nHost: a.shop.hooks.test\r\n\r\n", 421, "host-unknown", false},
-		{"foreign host", "GET / HTTP/1.1\r\nHost: example.com\r\n\r\n", 421, "host-unknown", false},
-		{"http/1.0 without host", "GET / HTTP/1.0\r\n\r\n", 421, "host-unknown", false},
-		{"large head", "GET / HTTP/1.1\r\n" + shop + "X: " + strings.Repeat("a", 140<<10) + "\r\n\r\n", 431, "head-too-large", true},
-		{"gzip coding", "POST / HTTP/1.1\r\n" + shop + "Transfer-Encoding: gzip\r\n\r\n", 501, "transfer-coding-unsupported", true},
-		{"http/2.0", "GET / HTTP/2.0\r\n" + shop + "\r\n", 505, "http-version-unsupported", true},
-		{"http/2 preface", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 505, "http-version-unsupported", false},
-		{"half a head", "GET / HTTP/1.1\r\n" + shop, 400, "request-malformed", true},
-	}
-	for _, tt := range tests {
+	for _, tt := range refusals {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			u := &upstream{}
@@ -116,30 +120,32 @@ func answering(t *testing.T, a relay.Answer, keep bool) (s *Server, addr string)
 	return start(t, testOptions(t, u))
 }
 
+// captureErrors are the errors that a delivery gives the listener to answer.
+var captureErrors = []struct {
+	code   string
+	status int
+	event  relay.ID
+	retry  time.Duration
+	more   []string
+}{
+	{relay.CodeRequestTimeout, 408, relay.ID{}, 0, nil},
+	{relay.CodeBodyTooLarge, 413, relay.ID{}, 0, nil},
+	{relay.CodeLocalRefused, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+	{relay.CodeLocalUnresolvable, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+	{relay.CodeLocalClosed, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+	{relay.CodeLocalMalformed, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+	{relay.CodeTunnelLost, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
+	{relay.CodeLocalTimeout, 504, testID, 0, []string{"Relay-Event: " + testID.String()}},
+	{relay.CodeQueueFull, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
+	{relay.CodeStorageFull, 503, relay.ID{}, 1500 * time.Millisecond, []string{"Retry-After: 2"}},
+	{relay.CodeStoreUnavailable, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
+	{relay.CodeOverloaded, 503, testID, 0, []string{"Relay-Event: " + testID.String(), "Retry-After: 5"}},
+	{relay.CodeStopping, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
+}
+
 func TestCaptureErrors(t *testing.T) {
 	t.Parallel()
-	tests := []struct {
-		code   string
-		status int
-		event  relay.ID
-		retry  time.Duration
-		more   []string
-	}{
-		{relay.CodeRequestTimeout, 408, relay.ID{}, 0, nil},
-		{relay.CodeBodyTooLarge, 413, relay.ID{}, 0, nil},
-		{relay.CodeLocalRefused, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
-		{relay.CodeLocalUnresolvable, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
-		{relay.CodeLocalClosed, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
-		{relay.CodeLocalMalformed, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
-		{relay.CodeTunnelLost, 502, testID, 0, []string{"Relay-Event: " + testID.String()}},
-		{relay.CodeLocalTimeout, 504, testID, 0, []string{"Relay-Event: " + testID.String()}},
-		{relay.CodeQueueFull, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
-		{relay.CodeStorageFull, 503, relay.ID{}, 1500 * time.Millisecond, []string{"Retry-After: 2"}},
-		{relay.CodeStoreUnavailable, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
-		{relay.CodeOverloaded, 503, testID, 0, []string{"Relay-Event: " + testID.String(), "Retry-After: 5"}},
-		{relay.CodeStopping, 503, relay.ID{}, 0, []string{"Retry-After: 5"}},
-	}
-	for _, tt := range tests {
+	for _, tt := range captureErrors {
 		t.Run(tt.code, func(t *testing.T) {
 			t.Parallel()
 			e := &relay.Error{Code: tt.code, Detail: "why", RetryAfter: tt.retry}
@@ -150,6 +156,38 @@ func TestCaptureErrors(t *testing.T) {
 				t.Errorf("HEAD: got %q", head)
 			}
 		})
+	}
+}
+
+// Every code is either one of the API and of attempts, or has its status and form tested above.
+func TestEveryCodeOfAnAnswerHasACase(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../error.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	others := []string{
+		relay.CodeSuperseded, relay.CodeCanceled, relay.CodeResponseNotStored, relay.CodeCallerGone, // of attempts
+		relay.CodeBadRequest, relay.CodeUnauthorized, relay.CodeForbidden, relay.CodeLoginTooOld, relay.CodeNotFound, relay.CodeMethodNotAllowed, relay.CodeConflict,
+		relay.CodeEventNotReplayable, relay.CodeAliasOffline, relay.CodeNoSigningSecret, relay.CodeCannotSign, relay.CodeSecretUnavailable,
+		relay.CodeUnsupportedMediaType, relay.CodeValidationFailed, relay.CodeRateLimited, relay.CodeInternal,
+	}
+	tested := map[string]int{}
+	for _, r := range refusals {
+		tested[r.code] = r.status
+	}
+	for _, e := range captureErrors {
+		tested[e.code] = e.status
+	}
+	codes := regexp.MustCompile(`(?m)^\tCode\w+\s+= "([a-z0-9-]+)"`).FindAllSubmatch(text, -1)
+	if len(codes) < 40 {
+		t.Fatalf("found %d codes", len(codes))
+	}
+	for _, m := range codes {
+		code := string(m[1])
+		if status := tested[code]; (status != 0) == slices.Contains(others, code) || status != 0 && status != relay.Status(code) {
+			t.Errorf("%s is tested with status %d, and has %d", code, status, relay.Status(code))
+		}
 	}
 }
 

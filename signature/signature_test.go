@@ -165,6 +165,9 @@ func testRow(t *testing.T, s *Scheme) {
 		if got := verify(secret, signed, testNow.Add(-s.Future-time.Second)); got != "expired time-in-future" {
 			t.Errorf("ahead of the tolerance: %s", got)
 		}
+		if got := verify(secret, signed, testNow.Add(-s.Future)); got != "valid ok" {
+			t.Errorf("ahead, at the tolerance: %s", got)
+		}
 	}
 }
 
@@ -259,6 +262,7 @@ func TestReasons(t *testing.T) {
 	}{
 		"ok":                   {stripe, []Secret{{Value: "whsec_abc"}}, nil, good, testNow, "valid ok"},
 		"second secret":        {stripe, []Secret{{Value: "old"}, {Value: "whsec_abc"}}, nil, good, testNow, "valid ok"},
+		"behind one like none": {standard, []Secret{{Value: "whsec_%%%"}, {Value: whsec}}, nil, sign(standard, whsec, standardRequest, testNow), testNow, "valid ok"},
 		"no secret":            {stripe, nil, nil, good, testNow, "unchecked no-secret"},
 		"old":                  {stripe, []Secret{{Value: "whsec_abc"}}, nil, good, testNow.Add(time.Hour), "expired time-too-old"},
 		"future is Stripe's":   {stripe, []Secret{{Value: "whsec_abc"}}, nil, good, testNow.Add(-time.Hour), "valid ok"},
