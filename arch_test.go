@@ -206,12 +206,34 @@ func TestForbiddenDependencies(t *testing.T) {
 	}
 }
 
-// Each test that docs/promises.md names exists.
+// Each test and each mutant that docs/promises.md names exists, and one of the tests of a row is among those
+// that its mutants have to fail.
 func TestPromises(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("docs/promises.md")
 	if err != nil {
 		t.Fatal(err)
+	}
+	mutants := listOfMutants(t)
+	for line := range strings.Lines(string(page)) {
+		cells := strings.Split(strings.Trim(line, "|\n"), "|")
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		if len(cells) != 4 {
+			t.Errorf("docs/promises.md: a row has %d cells: %s", len(cells), line)
+			continue
+		}
+		tests := testNames.FindAllString(cells[1]+cells[2], -1)
+		for _, m := range regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(cells[3], -1) {
+			pattern := mutants[m[1]]
+			switch {
+			case pattern == nil:
+				t.Errorf("docs/promises.md names the mutant %s, and there is none in tools/mutants/list.txt", m[1])
+			case !slices.ContainsFunc(tests, pattern.MatchString):
+				t.Errorf("docs/promises.md: the mutant %s has to fail %s, and its row names no such test", m[1], pattern)
+			}
+		}
 	}
 	declared := map[string]bool{}
 	err = filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
@@ -227,11 +249,36 @@ func TestPromises(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz)\w+`).FindAllString(string(page), -1) {
+	for _, name := range testNames.FindAllString(string(page), -1) {
 		if !declared[name] {
 			t.Errorf("docs/promises.md names %s, and there is no such test", name)
 		}
 	}
+}
+
+var testNames = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
+
+// listOfMutants gives the pattern of the tests of each mutant.
+func listOfMutants(t *testing.T) map[string]*regexp.Regexp {
+	t.Helper()
+	text, err := os.ReadFile("tools/mutants/list.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	patterns, id := map[string]*regexp.Regexp{}, ""
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
+		switch name {
+		case "id":
+			id = value
+		case "test":
+			_, tests, _ := strings.Cut(value, " ")
+			if patterns[id], err = regexp.Compile(tests); err != nil {
+				t.Errorf("mutant %s: %v", id, err)
+			}
+		}
+	}
+	return patterns
 }
 
 // Each file that docs/design.md names with its folder exists.

@@ -59,6 +59,39 @@ func (b *fixture) attach(serve func(*local)) (*memTunnel, relay.Attachment) {
 	return t, h
 }
 
+// Each answer that the relay makes of itself while an alias is offline waits until its event is durable,
+// and none says what the store has not done.
+func TestOfflineAnswersAreCommittedFirst(t *testing.T) {
+	own := relay.OfflineAnswer{PathPrefix: "/", Status: 299, Body: relay.AnswerBody{Encoding: "utf8", Data: "own"}}
+	for name, c := range map[string]struct {
+		raw  string
+		set  func(*relay.Settings)
+		want string
+	}{
+		"queued":    {post, func(*relay.Settings) {}, "202"},
+		"status":    {post, func(s *relay.Settings) { s.OfflineStatus = 503 }, "503"},
+		"own":       {post, func(s *relay.Settings) { s.Answers = []relay.OfflineAnswer{own} }, "299"},
+		"challenge": {slackChallenge, func(s *relay.Settings) { s.Handshakes = []string{"slack"} }, "200"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, nil, func(b *fixture) {
+				_, done := b.begin(c.raw)
+				time.Sleep(999 * time.Millisecond)
+				select {
+				case out := <-done:
+					t.Errorf("answered %s before it was durable", code(out))
+				default:
+				}
+				time.Sleep(5 * time.Second)
+				b.want("answer", code(<-done), c.want)
+				b.s.fail("accept", relay.Errorf(relay.CodeStoreUnavailable, "down"))
+				out, _ := b.send(c.raw)
+				b.want("without a store", code(out), relay.CodeStoreUnavailable)
+			}, func(b *fixture) { b.s.delay = time.Second; c.set(&b.a.Settings) })
+		})
+	}
+}
+
 func TestOfflineIsQueued(t *testing.T) {
 	run(t, nil, func(b *fixture) {
 		out, c := b.send(post)

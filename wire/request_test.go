@@ -2,6 +2,7 @@ package wire_test
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -120,5 +121,17 @@ func TestRequestAllocs(t *testing.T) {
 	r := []byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Type: text/plain\r\n\r\n")
 	if got := testing.AllocsPerRun(100, func() { _, _, _ = wire.Response(r, wire.Limits{}, nil) }); got > 1 {
 		t.Errorf("a response head costs %v allocations, want 1", got)
+	}
+}
+
+// Expect and Upgrade belong to HTTP/1.1: a request of HTTP/1.0 has neither (RFC 9110, 7.8 and 10.1.1).
+func TestLinesThatHTTP10DoesNotHave(t *testing.T) {
+	t.Parallel()
+	for minor := range 2 {
+		raw := "POST / HTTP/1." + strconv.Itoa(minor) + "\r\nHost: a\r\nConnection: upgrade\r\nUpgrade: x\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
+		h, _, err := wire.Request([]byte(raw), wire.Limits{})
+		if err != nil || h.Expect != (minor == 1) || h.Upgrade != (minor == 1) {
+			t.Errorf("HTTP/1.%d: %+v, %v", minor, h, err)
+		}
 	}
 }

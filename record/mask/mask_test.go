@@ -105,6 +105,67 @@ func TestSecretsByTheirPlace(t *testing.T) {
 	}
 }
 
+// TestSecretsInEntities: as XML and HTML write the characters of a value.
+func TestSecretsInEntities(t *testing.T) {
+	t.Parallel()
+	for name, coded := range map[string]string{
+		"once":  strings.NewReplacer("/", "&#x2F;", "=", "&#x3D;").Replace(secret),
+		"twice": strings.NewReplacer("/", "&amp;#x2F;", "=", "&amp;#x3D;").Replace(secret),
+	} {
+		for label, text := range map[string]string{
+			"text/plain": "see " + coded + " k3pt", "text/html": "<p title='" + coded + "'>k3pt</p>", "text/xml": "<r><a>" + coded + "</a><kept>k3pt</kept></r>",
+		} {
+			if shown, whole := seen(t, label, text, "X-Token: "+secret); strings.Contains(shown, "s3cret") || strings.Contains(shown, "-test") || !whole || !strings.Contains(shown, "k3pt") {
+				t.Errorf("%s, %s: %v %s", label, name, whole, shown)
+			}
+		}
+	}
+}
+
+// TestSecretsThatOverlap: where one begins inside another, nothing of either is shown.
+func TestSecretsThatOverlap(t *testing.T) {
+	t.Parallel()
+	const first, second, joined = "alpha11111beta22222", "beta22222gamma33333", "alpha11111beta22222gamma33333"
+	for name, text := range map[string]string{
+		"one behind the other": joined, "one within the other": "x" + first + "y", "twice": joined + " " + joined, "the second one first": second + "+" + joined,
+	} {
+		shown, _ := seen(t, "text/plain", "kept "+text+" kept", "X-Token: "+first, "X-Secret: "+second)
+		for _, piece := range []string{"alpha", "beta", "gamma", "111", "222", "333"} {
+			if strings.Contains(shown, piece) {
+				t.Errorf("%s: %s of %s is shown: %s", name, piece, text, shown)
+			}
+		}
+		if strings.Count(shown, "kept") != 2 {
+			t.Errorf("%s: too much is masked: %s", name, shown)
+		}
+	}
+}
+
+// TestSecretsOfATarget: in the query and in the fragment, whichever of them there is.
+func TestSecretsOfATarget(t *testing.T) {
+	t.Parallel()
+	for target, want := range map[string]string{
+		"/a?token=S3&n=1":         "/a?token=[masked]&n=1",
+		"/a#token=S3&n=1":         "/a#token=[masked]&n=1",
+		"/a?n=1#access_token=S3":  "/a?n=1#access_token=[masked]",
+		"/s3cretvalue99/a?n=1":    "/[masked]/a?n=1",
+		"/a?n=1&m=s3cretvalue99x": "/a?n=1&m=[masked]x",
+	} {
+		m := mask.New("")
+		m.Header("X-Token", "s3cretvalue99", "")
+		m.Learned()
+		if got := m.Target(target); got != want {
+			t.Errorf("%s is shown as %s, want %s", target, got, want)
+		}
+	}
+	m := mask.New("hook.example.com")
+	for value, changed := range map[string]bool{"https://hook.example.com/x": true, "HTTPS://HOOK.example.COM/x": true, "https://other.example.com/x": false} {
+		if _, got := m.Header("Link", value, "hook.example.com"); got != changed {
+			t.Errorf("%s is masked: %v", value, got)
+		}
+	}
+}
+
 func TestSecretHeaderLines(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{

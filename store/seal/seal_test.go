@@ -151,4 +151,22 @@ func TestRingReadsItsFileAgain(t *testing.T) {
 	if got, err := here.Open(old, oldKey, place); err != nil || got != "one" {
 		t.Errorf("the old one: %q, %v", got, err)
 	}
+	// A rotation keeps what another process has made since, and a file that is away for a moment takes no key away.
+	for _, ring := range []*Ring{there, here} {
+		if err := ring.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if keys, err := there.Keys(); err != nil || len(keys) != 4 || keys[2].ID() != key || keys[3].ID() != oldKey {
+		t.Errorf("after three rotations: %v, %v", keys, err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if keys, err := there.Keys(); err != nil || len(keys) != 4 {
+		t.Errorf("without the file: %v, %v", keys, err)
+	}
+	if got, err := there.Open(old, oldKey, place); err != nil || got != "one" {
+		t.Errorf("without the file: %q, %v", got, err)
+	}
 }
