@@ -139,6 +139,7 @@ func (g *allPages) pages() (own, admin []string) {
 		paid, paid + "?diff=1,2", paid + "?body=hex&response=raw", paid + "/delete", "/aliases/stripe-dev?pinned=true", "/events/" + g.queued.String(),
 		paid + "?attempts=all", paid + "/share?view=on&expires=7d", "/diff?left=" + g.paid.String(), "/diff?part=request&left=" + g.single.String() + "&right=" + g.paid.String(),
 		"/aliases/stripe-dev?tick=1", "/aliases/stripe-dev/replay?id=" + g.paid.String() + "&id=" + g.single.String(),
+		"/aliases/stripe-dev/send", "/aliases/stripe-dev/send?from=" + g.paid.String(), "/aliases/stripe-dev/send?sample=github/push",
 		"/account", "/account/audit", "/link/k3yl1nk", "/link/none", g.share, "/invite/" + g.invite, "/login/" + g.loginLink, "/nothing",
 	}
 	return own, []string{"/admin", "/admin/audit", "/admin/audit?who=user:alice&what=share"}

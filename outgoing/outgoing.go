@@ -48,6 +48,7 @@ type Order struct {
 
 // Made is the request of a new event.
 type Made struct {
+	Base     *compose.Request // what it was made from, as it was
 	Request  *compose.Request
 	Outgoing relay.Outgoing // without where it comes from
 
@@ -59,6 +60,10 @@ type Made struct {
 func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, error) {
 	x := &Made{Outgoing: relay.Outgoing{Alias: o.Alias, TLS: m.Site.Base.Scheme == "https", Sent: relay.Sent{Actor: who.String()}}}
 	err := m.begin(ctx, who, o, x)
+	if err == nil && x.Base == nil {
+		base := *x.Request // changes replace its parts
+		x.Base = &base
+	}
 	if err == nil && o.Raw == nil {
 		err = x.Request.Apply(&o.Edit)
 	}
@@ -115,7 +120,8 @@ func (m Maker) parse(ctx context.Context, who relay.Actor, o *Order, x *Made) er
 		if err := m.from(ctx, who, o, x, o.From); err != nil {
 			return err
 		}
-		request.Changes = compose.Compare(x.Request, request)
+		x.Base = x.Request
+		request.Changes = compose.Compare(x.Base, request)
 	}
 	x.Request = request
 	if (o.Sign == "" || o.Sign == SignNone) && request.HasSignature() {

@@ -226,7 +226,7 @@ func (a *app) wire() error {
 	apiHandler := api.New(api.Options{
 		Deliver: a.delivery, Events: a.store, Accounts: a.store, Nodes: a.store, Site: a.site, Log: a.log, Limits: a.limits,
 		HostKeys: hostKeys(a.hostKeys), Registry: registry, Version: version, Budget: budget, MCP: c.MCP,
-		Secrets: a.store, Sending: compose.Limits{Head: int(c.MaxHead), Target: int(c.MaxTarget), Body: c.MaxBody},
+		Secrets: a.store, Sending: a.sending(),
 	})
 	if err := a.wireSSH(budget, registry, apiHandler); err != nil {
 		return err
@@ -329,7 +329,7 @@ func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Hand
 	pages := dashboard.New(dashboard.Options{
 		Accounts: a.store, Events: a.store, Deliver: a.delivery, Limits: a.limits, Site: a.site, Log: a.log, Version: relay.ThisBuild().Version,
 		HostKey: ssh.FingerprintSHA256(a.hostKeys[0].PublicKey()), SSHFlags: a.sshFlags,
-		Enrolments: a.store, Budget: budget,
+		Enrolments: a.store, Budget: budget, Sending: a.sending(),
 	})
 	return server.Compress(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isAPIPath(r.URL.Path) {
@@ -338,6 +338,11 @@ func (a *app) baseSite(apiHandler http.Handler, budget *budget.Budget) http.Hand
 		}
 		pages.ServeHTTP(w, r)
 	}))
+}
+
+// sending returns the bounds of new events that are sent from here: those of the listener for aliases.
+func (a *app) sending() compose.Limits {
+	return compose.Limits{Head: int(a.cfg.MaxHead), Target: int(a.cfg.MaxTarget), Body: a.cfg.MaxBody}
 }
 
 // apiOverSSH returns what serves the API on SSH channels, with the limits and timeouts of

@@ -75,6 +75,30 @@ func (v *Row) Name() string {
 	return v.Method + " " + v.Path
 }
 
+// SentBy is who made and sent the event here, "" = a caller sent it.
+func SentBy(s *record.Summary) string {
+	if s.Sent == nil {
+		return ""
+	}
+	_, name, named := strings.Cut(s.Actor, ":")
+	if !named {
+		name = s.Actor
+	}
+	return record.SafeTextMax(name, 60)
+}
+
+// hover is what a row has no room for.
+func (v *Row) hover() string {
+	lines := []string{v.Method + " " + v.Path}
+	if text := record.Sentence(v.Summary); text != "" {
+		lines = append(lines, text)
+	}
+	if v.Sent != nil {
+		lines = append(lines, record.SafeTextMax(record.SentText(v.Sent), 300))
+	}
+	return strings.Join(lines, "\n")
+}
+
 // says reports whether a row has room for what its error answer says.
 func (v *Row) says() bool { return v.Cause != nil && v.Note == "" }
 
@@ -257,9 +281,9 @@ func StateNote(s *record.Summary) string {
 }
 
 // delivery is what retries of the sender have in common, "" = unknown: sender, event type, method, path
-// and id. An id of CloudEvents counts within its source only, which a row does not know.
+// and id. A new event that somebody sent is no retry of the sender. An id of CloudEvents counts within its source only, which a row does not know.
 func (v *Row) delivery() string {
-	if v.Provider == nil || v.Provider.DeliveryID == nil || v.Provider.Name == "cloudevents" {
+	if v.Provider == nil || v.Provider.DeliveryID == nil || v.Sent != nil || v.Provider.Name == "cloudevents" {
 		return ""
 	}
 	sum := sha256.Sum256([]byte(strings.Join([]string{v.Provider.Name, v.EventType, v.Method, v.Path, *v.Provider.DeliveryID}, "\x00")))

@@ -62,6 +62,7 @@ const keys = {
 	f: () => $("#follow")?.click(),
 	d: compareWithNeighbour,
 	" ": () => $("input", focusedRow() ?? $("#main"))?.click(),
+	e: press("#edit-send"),
 	s: () => { $("#share-box:not(:popover-open)")?.showPopover(); ($("#share") ?? $("#shares"))?.focus(); },
 	"/": () => $("#search")?.select(),
 	"?": () => $("#keys")?.showModal(),

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/a-h/templ"
@@ -49,6 +50,7 @@ type eventView struct {
 	NewerReplays string  // address that has the newest replays, "" = these are they
 	Diff         *body.Diff
 	Signed       *signatureView // nil = no scheme is known
+	Resend       *resendView    // nil = no new event can be made from it
 	Shares       sharesView
 	Exports      []exportItem
 	Mark         relay.Mark
@@ -65,6 +67,11 @@ func (v *eventView) Title() string {
 		return v.Provider.EventType
 	}
 	return v.Method + " " + v.Path
+}
+
+// sentChanges are what somebody changed of the event that this one was made from.
+func (v *eventView) sentChanges() string {
+	return record.SafeTextMax(strings.Join(v.Sent.Changes, ", "), 300)
 }
 
 // Failed tells whether the last answer is an error, or there is none.
@@ -173,7 +180,7 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 	if core := cores[e.Provider.Name]; core != (coreOf{}) {
 		v.Request.Body.Core, v.Request.Body.Folded = core.member, core.folded
 	}
-	v.Signed = signatureOf(e, s, a.Owner == who.Account)
+	v.Signed, v.Resend = signatureOf(e, s, a.Owner == who.Account), resendOf(e)
 	if err := p.addAttempts(r, who, &v, e, most); err != nil {
 		return v, head, err
 	}

@@ -21,6 +21,8 @@ func Routes(aliases alias.Pages) {
 	p.Handle("POST /events/{id}/mark", p.OfEvent(p.mark))
 	p.Handle("GET /events/{id}/delete", p.OfEvent(p.confirmDelete))
 	p.Handle("POST /events/{id}/delete", p.OfEvent(p.deleteEvent))
+	p.Handle("GET /aliases/{alias}/send", p.OfAlias(p.composePage))
+	p.Handle("POST /aliases/{alias}/send", p.OfAlias(p.send))
 	p.Handle("GET /diff", p.SignedIn(p.compare))
 	p.Handle("GET /s/{token}", p.Page(p.sharedEvent))
 	p.Handle("POST /s/{token}/replay", p.Page(p.sharedReplay))

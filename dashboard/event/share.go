@@ -86,7 +86,7 @@ func (p pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Ac
 	if err != nil {
 		return nil, err
 	}
-	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(shown)), nil
+	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(e, shown)), nil
 }
 
 // shareName is what the owner knows the event by, as far as it is not in the view of the share.
@@ -149,6 +149,7 @@ func (p pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Act
 type sharedView struct {
 	*record.SharedEvent
 	Sent, Answered *messageView // masked
+	IsMade         bool         // it was made and sent here; no sender sent it
 	Spent          bool         // a share for one use was used: only Result is left to show
 	Action         string       // of the replay form
 	Result         *relay.Attempt
@@ -169,7 +170,7 @@ func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compon
 	if err != nil {
 		return nil, err
 	}
-	v := sharedOf(shown)
+	v := sharedOf(e, shown)
 	v.Action = page.SharePath(r.PathValue("token"), "replay")
 	if v.Result, err = p.resultOf(r.Context(), held.Actor, e, r.URL.Query().Get("attempt")); err != nil {
 		return nil, err
@@ -236,8 +237,8 @@ func (p pages) replayShared(w http.ResponseWriter, r *http.Request, held grant.H
 	return page.SeeOther(w, r, nil, page.SharePath(held.Secret)+"?attempt="+strconv.Itoa(n)+"#result")
 }
 
-func sharedOf(s *record.SharedEvent) sharedView {
-	v := sharedView{SharedEvent: s}
+func sharedOf(e *relay.Event, s *record.SharedEvent) sharedView {
+	v := sharedView{SharedEvent: s, IsMade: e.Sent != nil}
 	if s.Request != nil {
 		v.Sent = sharedMessage("shared-request", "Request body", "", s.Request.Headers, s.Request.Body)
 	}

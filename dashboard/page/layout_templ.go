@@ -286,7 +286,7 @@ func fragment(title string) templ.Component {
 }
 
 // scripts are in the order in which they need each other: the last one begins.
-var scripts = []string{"json", "regions", "list", "keyboard", "dialogs", "palette", "stream"}
+var scripts = []string{"json", "regions", "list", "keyboard", "dialogs", "paste", "palette", "stream"}
 
 func wholePage(title, alias string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {
@@ -667,6 +667,7 @@ var shortcuts = []struct {
 	{[]string{"d"}, "compare with the event above it in the list"},
 	{[]string{"c"}, "copy as cURL; in a JSON body, the value"},
 	{[]string{"p"}, "pin, or unpin; in a JSON body: copy the path; arrow keys move and fold"},
+	{[]string{"e"}, "edit and send: a new event"},
 	{[]string{"s"}, "share"},
 	{[]string{"x"}, "cancel the queued attempts"},
 	{[]string{"Space"}, "tick the focused event, once several are being selected"},
@@ -716,7 +717,7 @@ func shortcutsDialog() templ.Component {
 				var templ_7745c5c3_Var30 string
 				templ_7745c5c3_Var30, templ_7745c5c3_Err = templ.JoinStringErrs(k)
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/page/layout.templ`, Line: 176, Col: 14}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/page/layout.templ`, Line: 177, Col: 14}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var30))
 				if templ_7745c5c3_Err != nil {
@@ -729,7 +730,7 @@ func shortcutsDialog() templ.Component {
 				var templ_7745c5c3_Var31 string
 				templ_7745c5c3_Var31, templ_7745c5c3_Err = templ.JoinStringErrs(" ")
 				if templ_7745c5c3_Err != nil {
-					return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/page/layout.templ`, Line: 176, Col: 27}
+					return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/page/layout.templ`, Line: 177, Col: 27}
 				}
 				_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var31))
 				if templ_7745c5c3_Err != nil {
@@ -743,7 +744,7 @@ func shortcutsDialog() templ.Component {
 			var templ_7745c5c3_Var32 string
 			templ_7745c5c3_Var32, templ_7745c5c3_Err = templ.JoinStringErrs(s.what)
 			if templ_7745c5c3_Err != nil {
-				return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/page/layout.templ`, Line: 179, Col: 16}
+				return templ.Error{Err: templ_7745c5c3_Err, FileName: `dashboard/page/layout.templ`, Line: 180, Col: 16}
 			}
 			_, templ_7745c5c3_Err = templ_7745c5c3_Buffer.WriteString(templ.EscapeString(templ_7745c5c3_Var32))
 			if templ_7745c5c3_Err != nil {

@@ -15,6 +15,15 @@ func EventPath(parts ...string) string { return "/events/" + strings.Join(parts,
 // APIEventPath is an event in the API, or what is below it: its bytes and exports.
 func APIEventPath(parts ...string) string { return "/api/v1/events/" + strings.Join(parts, "/") }
 
+// SendPath is the page that makes a new event of an alias, from an event unless from is "".
+func SendPath(alias, from string) string {
+	q := url.Values{}
+	if from != "" {
+		q.Set("from", from)
+	}
+	return WithQuery(AliasPath(alias, "send"), q)
+}
+
 // SharePath is the page of a share, or what is below it. The token, which comes first, is
 // the secret of the share.
 func SharePath(parts ...string) string { return "/s/" + strings.Join(parts, "/") }

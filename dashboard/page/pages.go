@@ -22,6 +22,7 @@ import (
 
 	"relay"
 	"relay/budget"
+	"relay/compose"
 	"relay/cookie"
 	"relay/grant"
 	"relay/record"
@@ -37,8 +38,9 @@ type Options struct {
 	// Enrolments are keys that wait to be let in; nil = there is no such page.
 	Enrolments Enrolments
 	Site       relay.Site
-	Version    string // of the program, named as the maker of exported files
-	HostKey    string // fingerprint of the SSH host key, SHA256:…; "" = not shown
+	Sending    compose.Limits // of a new event, as the listener for aliases has them
+	Version    string         // of the program, named as the maker of exported files
+	HostKey    string         // fingerprint of the SSH host key, SHA256:…; "" = not shown
 	// SSHFlags gives what ssh must be told on this machine for an account to get in,
 	// such as "-i KEY -o IdentitiesOnly=yes"; user "" is a stranger; nil = nothing.
 	SSHFlags func(user string) string

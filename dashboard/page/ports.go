@@ -11,6 +11,7 @@ import (
 // Accounts is who is signed in and what they may do. store satisfies it.
 type Accounts interface {
 	relay.Accounts
+	relay.SecretOpener // for signatures of new events
 	// LoginLink tells whose a login link is without using it up; ErrNotFound.
 	LoginLink(ctx context.Context, secret string) (relay.Account, error)
 	// UseLoginLink burns a login link and opens a session.

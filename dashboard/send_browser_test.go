@@ -1,0 +1,112 @@
+package dashboard_test
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+)
+
+// TestBrowserSendsByKeys: from a failed event to a new one with a fresh signature, and to a changed one, without a
+// pointer.
+func TestBrowserSendsByKeys(t *testing.T) {
+	r := newResendFixture(t)
+	b := newBrowser(t, r.fixture)
+	b.expect(409)
+	b.open("/events/" + r.id)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	value[any](b, `document.querySelector("#sign-again button").focus()`)
+	b.key("\r")
+	b.until(`location.pathname === "/aliases/hook/send" && document.readyState === "complete" && document.querySelector("#send-now")`)
+	if text := value[string](b, `document.querySelector("#diff").innerText`); !strings.Contains(text, "Stripe-Signature") {
+		t.Error(text)
+	}
+	value[any](b, `document.querySelector("#send-now").focus()`)
+	b.key("\r")
+	b.until(`location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")?.textContent.includes("made from ` + r.id + `")`)
+	b.until(`document.querySelector("#rows .sent")?.textContent === "sent by alice"`)
+	<-r.raws
+
+	b.open("/events/" + r.id)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	b.key("e")
+	b.until(`document.readyState === "complete" && document.querySelector("#send-body")`)
+	value[any](b, `document.querySelector("#send-body").focus()`)
+	value[any](b, `document.querySelector("#send-body").value = document.querySelector("#send-body").value.replace("open", "paid")`)
+	value[any](b, `document.querySelector("#send-path").focus()`)
+	b.key("\r") // shows it first
+	b.until(`document.readyState === "complete" && document.querySelector("#diff")?.innerText.includes('"open" → "paid"')`)
+	value[any](b, `(path => { path.value += "/more"; path.focus(); })(document.querySelector("#send-path"))`)
+	b.key("\r") // it was changed: shown again, not sent
+	b.until(`document.readyState === "complete" && document.querySelector("#preview-of [role=alert]")?.textContent.includes("Nothing was sent yet")`)
+	if len(r.raws) > 0 {
+		t.Error("something was sent that was not shown")
+	}
+	value[any](b, `setTimeout(() => { const b = document.querySelector("#send-now"); b.click(); b.click(); }); null`)
+	b.until(`location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")`)
+	if raw := <-r.raws; !strings.HasPrefix(raw, "POST /stripe/more ") || !strings.Contains(raw, `"paid"`) || len(r.raws) > 0 {
+		t.Errorf("%q, and %d more", raw, len(r.raws))
+	}
+}
+
+// TestBrowserSendsWithoutScript: every step is a link, a form or a button.
+func TestBrowserSendsWithoutScript(t *testing.T) {
+	r := newResendFixture(t)
+	b := newBrowser(t, r.fixture)
+	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+	b.open("/events/" + r.id)
+	b.click("#edit-send")
+	b.see("#preview")
+	b.click("#preview")
+	b.see("#send-now")
+	b.click("#send-now")
+	b.see("#sent")
+	<-r.raws
+}
+
+// TestBrowserReadsPastedRequests: a cURL command and a HAR file fill the form; what names files or variables is
+// refused, and nothing of it is read.
+func TestBrowserReadsPastedRequests(t *testing.T) {
+	r := newResendFixture(t)
+	b := newBrowser(t, r.fixture)
+	b.open("/aliases/hook/send")
+	value[any](b, `document.querySelector("#paste").open = true`)
+	paste := func(text string) {
+		value[any](b, fmt.Sprintf(`told.length = 0; document.querySelector("#pasted").value = %q; document.querySelector("#use-pasted").click()`, text))
+	}
+	filled := func() string {
+		return value[string](b, `["method", "path", "headers", "body"].map(name => document.querySelector("#send-" + name).value).join("\n")`)
+	}
+	for text, want := range map[string]string{
+		"curl -sS -X PUT 'https://api.example.com/a%20b?x=1#no' \\\n -H 'X-A: it'\\''s' -H \"Content-Type: text/plain\" -d $'a\\nb'": "PUT\n/a%20b?x=1\nHost: HOST\nX-A: it's\nContent-Type: text/plain\na\nb",
+		`curl --json '{"a":1}' --url=http://h`: "POST\n/\nHost: HOST\nContent-Type: application/json\nAccept: application/json\n{\"a\":1}",
+		"curl https://h/x?a -d b=1 -d c=2":     "POST\n/x?a\nHost: HOST\nContent-Type: application/x-www-form-urlencoded\nb=1&c=2",
+		"curl -G https://h/x -d b=1 -u a:b":    "GET\n/x?b=1\nHost: HOST\nAuthorization: Basic YTpi\n",
+		`{"log":{"entries":[{"request":{"method":"POST","url":"https://h/p","headers":[{"name":":path","value":"/p"},{"name":"content-length","value":"2"},{"name":"X-B","value":"1"}],"postData":{"text":"{}"}}}]}}`: "POST\n/p\nHost: HOST\nX-B: 1\n{}",
+	} {
+		paste(text)
+		b.waitForAnnouncement("Filled in.")
+		if got := regexp.MustCompile(`hook\.localhost:\d+`).ReplaceAllString(filled(), "HOST"); got != want {
+			t.Errorf("%s\ngave %q, want\n%q", text, got, want)
+		}
+	}
+	before := filled()
+	for text, want := range map[string]string{
+		"curl https://h -d @secret.json": "files that it names are not read",
+		`curl "https://h/$TOKEN"`:        "variables in it are not read",
+		"curl https://h --frobnicate":    "--frobnicate is not understood",
+		"curl https://h; rm -rf /":       "more than one command",
+		"curl 'https://h":                "a quote in it has no end",
+		"wget https://h":                 "neither with curl nor",
+		`{"log":`:                        "it is no JSON",
+		`{"log":{"entries":[]}}`:         "it has no request",
+	} {
+		paste(text)
+		b.waitForAnnouncement(want)
+	}
+	if filled() != before {
+		t.Error("what was refused has changed the form")
+	}
+}
