@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"io"
 	"net"
 	"net/http"
@@ -9,9 +10,20 @@ import (
 	"time"
 )
 
+// Echoed is a request that the local server of relay up --echo has answered.
+type Echoed struct {
+	Method, Target string
+	Body           []byte // the beginning of it, at most EchoedBody bytes
+	Size           int64  // of all of it
+}
+
+// EchoedBody is how much of a body an Echoed has.
+const EchoedBody = 8 << 10
+
 // StartEcho starts the built-in local server of relay up --echo on a free loopback port: it
-// answers every request with 200, its own body and its own content type. stop ends it.
-func StartEcho() (target Target, stop func(), err error) {
+// answers every request with 200, its own body and its own content type. came is told of each
+// before its answer ends. stop ends it.
+func StartEcho(came func(Echoed)) (target Target, stop func(), err error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return Target{}, func() {}, err
@@ -24,7 +36,13 @@ func StartEcho() (target Target, stop func(), err error) {
 			w.Header().Set("Content-Length", strconv.FormatInt(r.ContentLength, 10))
 		}
 		w.WriteHeader(http.StatusOK)
-		_, _ = io.Copy(w, r.Body)
+		e := Echoed{Method: r.Method, Target: r.RequestURI}
+		var start bytes.Buffer
+		e.Size, _ = io.CopyN(w, io.TeeReader(r.Body, &start), EchoedBody)
+		// The last byte waits for came: the line of the request comes after it.
+		more, _ := io.Copy(w, r.Body)
+		e.Body, e.Size = start.Bytes(), e.Size+more
+		came(e)
 	}
 	server := &http.Server{Handler: http.HandlerFunc(echo), ReadHeaderTimeout: 10 * time.Second}
 	var serving sync.WaitGroup

@@ -185,7 +185,7 @@ func readResponse(t *testing.T, text []byte) *http.Response {
 }
 
 func TestEchoAnswersBodyAndType(t *testing.T) {
-	target, stop, err := StartEcho()
+	target, stop, err := StartEcho(func(Echoed) {})
 	if err != nil {
 		t.Fatal(err)
 	}

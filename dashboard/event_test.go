@@ -32,7 +32,7 @@ func TestInspectorShowsWhatCame(t *testing.T) {
 		`data-event-id="`+id+`"`, `data-attempt="1"`, "POST /hook?b=2&amp;a=%41&amp;b=%zz HTTP/1.1",
 		"<code>X-lower</code>", "<code>X-LOWER</code>", `caf\xe9\u202e`, // what turns the text around stays visible
 		"&#34;z&#34;: 1.0,\n  &#34;a&#34;: &#34;é&#34;,\n  &#34;z&#34;: 2", // numbers as they were written, and no name left out
-		"SHA-256 ", "Identical to the original request", "Sent by Stripe", "Expired: a replay", "(tolerance 5m)", "/request.raw", "/response.body",
+		"SHA-256 ", "Identical to the original request", "Sent by Stripe", "Expired: a replay", `href="/aliases/hook?provider=stripe"`, `href="/aliases/hook?status=200"`, "(tolerance 5m)", "/request.raw", "/response.body",
 		`<rect class="wait"`, "HTTP/1.1 200 OK", "new connection",
 	)
 	if strings.Index(page, "<code>X-lower</code>") > strings.Index(page, "<code>X-LOWER</code>") {

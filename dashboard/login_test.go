@@ -98,3 +98,23 @@ func TestLiveStreamsTakeASlot(t *testing.T) {
 	r.do("HEAD", "/aliases/hook/live", nil, nil, 200)
 	r.do("HEAD", "/live", nil, nil, 200) // the slot was given back
 }
+
+// TestLoginLinkNamesAnAlias: a link that names an alias leads to it, one of others or of none leads home.
+func TestLoginLinkNamesAnAlias(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	_, err := r.s.CreateAccount(t.Context(), relay.System(), "bob", false)
+	must(t, err)
+	_, err = r.s.CreateAlias(t.Context(), relay.System(), "bobs", "bob")
+	must(t, err)
+	for query, want := range map[string]string{"?alias=hook": "/aliases/hook", "?alias=bobs": "/", "?alias=none": "/", "?alias=//evil": "/", "": "/"} {
+		link, err := r.s.CreateLoginLink(t.Context(), relay.System(), "alice", time.Minute)
+		must(t, err)
+		res, err := r.client.Post(r.base+"/login/"+link+query, "application/x-www-form-urlencoded", nil)
+		must(t, err)
+		_ = res.Body.Close()
+		if got := res.Request.URL.Path; got != want || res.StatusCode != 200 {
+			t.Errorf("%q leads to %s (%d)", query, got, res.StatusCode)
+		}
+	}
+}

@@ -328,11 +328,12 @@ func (r *fixture) send200(f *pageForm) string {
 }
 
 // TestEveryActingFormIsTold: a form that acts tells its renderings apart. Those that set something
-// to a value may be sent twice, and a link to log in is used up by itself.
+// to a value may be sent twice, a link to log in is used up by itself, and a new event is only shown: the button
+// that sends it comes with what was shown.
 func TestEveryActingFormIsTold(t *testing.T) {
 	t.Parallel()
 	g := newAllPages(t)
-	sets := regexp.MustCompile(`^/(theme|logout|login/.*|invite/.*|link/.*|events/[^/]*/mark|aliases/[^/]*/searches|aliases/[^/]*/settings)$`)
+	sets := regexp.MustCompile(`^/(theme|logout|login/.*|invite/.*|link/.*|events/[^/]*/mark|aliases/[^/]*/searches|aliases/[^/]*/send|aliases/[^/]*/settings)$`)
 	seen := map[string]bool{}
 	look := func(paths []string) {
 		for _, path := range paths {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"strconv"
+	"sync/atomic"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
@@ -54,9 +55,14 @@ Ignore unknown types and keys: more may be added.`,
 	flags.StringSliceVar(&f.alias, "alias", nil, "alias to attach to, the same as an argument")
 	flags.StringVar(&f.target, "target", "", "`URL` of the local server: http or https, no path; loopback certificates are not verified")
 	flags.StringVar(&f.hostHeader, "host-header", "", "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached")
-	flags.BoolVar(&f.echo, "echo", false, "answer every request with its own body instead of having a local server")
+	flags.BoolVar(&f.echo, "echo", false, "answer every request with its own body, and print it, instead of having a local server")
 	c.RunE = func(c *cobra.Command, args []string) error {
-		fixed, stop, err := f.fixedTarget(flags.Changed("port"))
+		var screen atomic.Pointer[upScreen] // requests come as soon as it is there
+		fixed, stop, err := f.fixedTarget(flags.Changed("port"), func(e client.Echoed) {
+			if screen := screen.Load(); screen != nil {
+				screen.echoed(e)
+			}
+		})
 		if err != nil {
 			return err
 		}
@@ -73,14 +79,14 @@ Ignore unknown types and keys: more may be added.`,
 		if err != nil {
 			return err
 		}
-		return p.keepUp(c.Context(), &client.Up{Dialer: dialer, Forwards: forwards})
+		return p.keepUp(c.Context(), &client.Up{Dialer: dialer, Forwards: forwards}, &screen)
 	}
 	return c
 }
 
 // fixedTarget returns the target that a flag sets for all aliases, or nil. stop ends the
-// server of --echo.
-func (f *upFlags) fixedTarget(portGiven bool) (fixed *client.Target, stop func(), err error) {
+// server of --echo, and came is told what that got.
+func (f *upFlags) fixedTarget(portGiven bool, came func(client.Echoed)) (fixed *client.Target, stop func(), err error) {
 	var target client.Target
 	stop = func() {}
 	switch {
@@ -91,7 +97,7 @@ func (f *upFlags) fixedTarget(portGiven bool) (fixed *client.Target, stop func()
 	case f.target != "":
 		target, err = client.ParseTarget(f.target)
 	case f.echo:
-		target, stop, err = client.StartEcho()
+		target, stop, err = client.StartEcho(came)
 	default:
 		return nil, stop, nil
 	}
@@ -100,10 +106,11 @@ func (f *upFlags) fixedTarget(portGiven bool) (fixed *client.Target, stop func()
 
 // keepUp runs until the end and shows what happens. At a terminal the key R delivers
 // what was queued while offline.
-func (p *program) keepUp(ctx context.Context, up *client.Up) error {
+func (p *program) keepUp(ctx context.Context, up *client.Up, shown *atomic.Pointer[upScreen]) error {
 	printer := p.printer()
 	printer.Out = p.outlive()
 	screen := newScreen(printer, p.say, p.output, up.Forwards)
+	shown.Store(screen)
 	up.Show, up.Lost, up.Local = screen.message, screen.lost, screen.local
 	var keys *keyboard
 	up.Ready = func(again bool) {

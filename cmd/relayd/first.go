@@ -151,7 +151,7 @@ func (a *app) createFirstAccount(ctx context.Context, out *summary, env *operato
 	if err != nil {
 		return fmt.Errorf("make a login link: %w", err)
 	}
-	out.LoginLink = a.site.URL("/login/" + secret)
+	out.LoginLink = a.site.URL("/login/"+secret) + "?alias=" + exampleAlias // of the commands below: its page is where they show
 	return nil
 }
 

@@ -46,7 +46,7 @@ const (
 )
 
 func (p Pages) home(r *http.Request, who relay.Actor, create page.Form) (templ.Component, error) {
-	aliases, err := p.Accounts.Aliases(r.Context(), who)
+	aliases, err := page.Aliases(r.Context())
 	if err != nil {
 		return nil, err
 	}

@@ -124,7 +124,7 @@ function receiveRow(name, html) {
 	pendingRows.set(id, { name, html });
 	schedule();
 }
-document.addEventListener("animationend", e => { const row = e.target.closest("#rows > li"); delete row?.dataset.new; delete row?.dataset.changed; });
+document.addEventListener("animationend", e => { const row = e.target.closest("#rows > li, .attempt"); delete row?.dataset.new; delete row?.dataset.changed; });
 addEventListener("scroll", () => { if ((pendingRows.size || listIsStale) && !isHeld()) schedule(); }, { passive: true, capture: true });
 document.addEventListener("click", e => {
 	if (e.target.id !== "new") return;

@@ -161,7 +161,7 @@ function morph(old, fresh) {
 	}
 	if (old.jsonSource !== undefined && old.jsonSource === fresh.textContent) return; // a JSON view of the same text
 	if (old.jsonSource !== undefined || old.localName === "pre" && old.className !== fresh.className) return old.replaceWith(fresh);
-	const kept = name => name === "open" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && ["class", "data-day", "data-new", "hidden"].includes(name) ||
+	const kept = name => name === "open" || name === "data-new" && old.className === "attempt" || name === "title" && old.localName === "time" || old.parentNode?.id === "rows" && ["class", "data-day", "data-new", "hidden"].includes(name) ||
 		name === "aria-current" && old.parentNode?.id === "sidebar" || // updates do not know which page they are for
 		name === "value" && isTyped(old) && !("told" in fresh.dataset);
 	for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name) && !kept(name)) old.removeAttribute(name);

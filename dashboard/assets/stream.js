@@ -12,6 +12,11 @@ let announced = ["", ""]; // event and its latest attempt
 function showChanges() {
 	const id = currentID(), attempt = latestAttempt();
 	if (id && id === announced[0] && attempt !== announced[1] && !attempt.includes(": delivering")) announce(attempt.split("|")[1]); // its start was announced by the answer to the form
+	const newest = parseInt(attempt) && document.getElementById(`attempt-${parseInt(attempt)}`);
+	if (newest && id === announced[0] && parseInt(attempt) > parseInt(announced[1])) { // a replay slides in, and into view
+		newest.dataset.new = "1";
+		newest.scrollIntoView({ block: "nearest", inline: "nearest" });
+	}
 	announced = [id, attempt];
 	if ($("#detail")) $("#main").classList.toggle("overview", !id);
 	arrangeRows();

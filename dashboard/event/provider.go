@@ -12,6 +12,7 @@ import (
 // providerView is what is known about the sender.
 type providerView struct {
 	Name, EventType, DeliveryID string
+	Word                        string // the name in filters
 	Signed                      time.Time
 	Tolerance                   string
 	Meaning                     string
@@ -39,7 +40,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 	if p.Name == "" {
 		return nil
 	}
-	v := &providerView{Name: page.ProviderName(p.Name), EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
+	v := &providerView{Name: page.ProviderName(p.Name), Word: p.Name, EventType: record.SafeText(p.EventType), DeliveryID: record.SafeText(p.DeliveryID)}
 	if p.DeliveryID != "" {
 		v.Same = page.WithQuery(page.AliasPath(e.Alias), url.Values{"q": {p.DeliveryID}})
 	}

@@ -286,7 +286,7 @@ func fragment(title string) templ.Component {
 }
 
 // scripts are in the order in which they need each other: the last one begins.
-var scripts = []string{"json", "regions", "list", "keyboard", "dialogs", "paste", "palette", "stream"}
+var scripts = []string{"json", "regions", "list", "keyboard", "dialogs", "palette", "stream"}
 
 func wholePage(title, alias string) templ.Component {
 	return templruntime.GeneratedTemplate(func(templ_7745c5c3_Input templruntime.GeneratedComponentInput) (templ_7745c5c3_Err error) {

@@ -17,6 +17,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/a-h/templ"
 
@@ -25,7 +26,6 @@ import (
 	"relay/compose"
 	"relay/cookie"
 	"relay/grant"
-	"relay/record"
 	"relay/sockets"
 )
 
@@ -263,8 +263,9 @@ func (p *Pages) SignedInOrElse(handle SignedInHandler, stranger Handler) http.Ha
 		if err == nil {
 			view := Viewer{
 				User: who.AccountName, Admin: who.Admin, Path: r.URL.Path, Theme: themes[0], FeedID: p.Deliver.FeedID(),
-				sidebar: func(ctx context.Context, current string) ([]record.Alias, int) { return p.sidebar(ctx, who, current) },
+				sidebar: p.sidebar,
 			}
+			view.aliases = sync.OnceValues(func() ([]relay.Alias, error) { return p.Accounts.Aliases(r.Context(), who) })
 			if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
 				view.Theme = c.Value
 			}

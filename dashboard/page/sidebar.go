@@ -23,8 +23,8 @@ const sidebarAliases = 40
 
 // sidebar lists the aliases of an account beside every page; more counts those that are
 // left out. A store that does not answer leaves the rest of the page alone.
-func (p *Pages) sidebar(ctx context.Context, who relay.Actor, current string) (list []record.Alias, more int) {
-	aliases, err := p.Accounts.Aliases(ctx, who)
+func (p *Pages) sidebar(ctx context.Context, current string) (list []record.Alias, more int) {
+	aliases, err := Aliases(ctx)
 	if more = max(0, len(aliases)-sidebarAliases); more > 0 {
 		if at := slices.IndexFunc(aliases, func(a relay.Alias) bool { return a.Name == current }); at >= sidebarAliases {
 			aliases[sidebarAliases-1] = aliases[at] // the current one is always there

@@ -8,6 +8,7 @@ import (
 
 	"github.com/a-h/templ"
 
+	"relay"
 	"relay/record"
 )
 
@@ -20,11 +21,19 @@ type Viewer struct {
 	// FeedID is where the live feed was before anything of the page was read.
 	FeedID string
 
+	// aliases lists all aliases of the person, read once for a page.
+	aliases func() ([]relay.Alias, error)
 	// sidebar lists the aliases beside the page; only whole pages ask for it.
 	sidebar func(ctx context.Context, current string) (list []record.Alias, more int)
 }
 
 type viewerKey struct{}
+
+// Aliases lists the aliases of the signed-in person. They are read once for a page; the list is the caller's own.
+func Aliases(ctx context.Context) ([]relay.Alias, error) {
+	list, err := ViewerOf(ctx).aliases()
+	return slices.Clone(list), err
+}
 
 // ViewerOf returns the zero Viewer if nobody is signed in.
 func ViewerOf(ctx context.Context) Viewer {

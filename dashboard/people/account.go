@@ -37,7 +37,7 @@ func (p pages) account(r *http.Request, who relay.Actor, failed page.Form) (temp
 	v.Keys, errs[0] = p.Accounts.Keys(ctx, who, who.AccountName)
 	v.Tokens, errs[1] = p.Accounts.Tokens(ctx, who, who.AccountName)
 	v.Sessions, errs[2] = p.Accounts.Sessions(ctx, who)
-	v.Aliases, errs[3] = p.Accounts.Aliases(ctx, who)
+	v.Aliases, errs[3] = page.Aliases(ctx)
 	if err := cmp.Or(errs[:]...); err != nil {
 		return nil, err
 	}

@@ -56,14 +56,21 @@ func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(co
 	return acc, nil
 }
 
+// useLogin goes on to the page that was asked for before, or the alias that the link names, or home.
 func (p pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
-	_, err := p.openSession(w, r, p.Accounts.LoginLink, p.loginLinkError(), func(secret string) (string, relay.Account, error) {
+	acc, err := p.openSession(w, r, p.Accounts.LoginLink, p.loginLinkError(), func(secret string) (string, relay.Account, error) {
 		return p.Accounts.UseLoginLink(r.Context(), secret, r.RemoteAddr, r.UserAgent())
 	})
 	if err != nil {
 		return nil, err
 	}
 	next := "/"
+	if name := r.URL.Query().Get("alias"); relay.ValidLabel(name) {
+		who := relay.Actor{Account: acc.ID, AccountName: acc.Name, Scopes: relay.ScopeAliasesRead}
+		if _, err := p.Accounts.Alias(r.Context(), who, name); err == nil {
+			next = page.AliasPath(name)
+		}
+	}
 	if c, err := r.Cookie(p.NextCookie("", 0).Name); err == nil {
 		http.SetCookie(w, p.NextCookie("", -1))
 		next = p.PageOf(page.LocalPath(c.Value))
