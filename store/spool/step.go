@@ -1,11 +1,11 @@
 package spool
 
 import (
+	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"net/netip"
-	"slices"
 	"time"
 
 	"relay"
@@ -39,11 +39,17 @@ type Step struct {
 // stepOverhead is what an encoded step needs in addition to its bytes, about.
 const stepOverhead = 512
 
-// stepFormat is the first byte of a step in the spool, stepWithGone that of one that has the
-// field CallerGone of its attempts, stepWithSent of one that has Sent of its event too, stepWithSignature of one
-// that has Signature too, stepWithHandshake of one that also names challenges: only steps where these are set, so
-// that an earlier relayd can read the others.
-const stepFormat, stepWithGone, stepWithSent, stepWithSignature, stepWithHandshake = 1, 2, 3, 4, 5
+// The first byte of a step is its format: the first one that has all its fields, so that an earlier relayd can
+// read the steps that use none of a later one. Each format has the fields of those before it. A new field is a new
+// format here, and coder.since where the field is; formats are never changed, see testdata/steps.txt.
+const (
+	stepFormat        = 1
+	stepWithGone      = 2 // CallerGone of attempts
+	stepWithSent      = 3 // Sent of the event
+	stepWithSignature = 4 // Signature of the event
+	stepWithHandshake = 5 // Handshake and MissedHandshake of the event, Handshake of attempts
+	newestFormat      = stepWithHandshake
+)
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
 
@@ -54,43 +60,31 @@ type coder struct {
 	b       []byte // written, or still to be read
 	reading bool
 	format  byte
+	needed  byte // the first format that has all fields that were met; only while writing
 	err     error
 }
 
 // appendStep appends an encoded step to out.
 func appendStep(out []byte, st *Step) []byte {
-	format := formatOf(st)
-	c := coder{b: append(out, format), format: format}
-	c.step(st)
+	c := coder{b: append(out, stepFormat), format: stepFormat}
+	if c.step(st); c.needed > stepFormat {
+		c = coder{b: append(out, c.needed), format: c.needed}
+		c.step(st)
+	}
 	return c.b
 }
 
-// formatOf returns the first format that has all fields of a step.
-func formatOf(st *Step) byte {
-	var attempts []relay.Attempt
-	named := false
-	if st.Attempt != nil {
-		attempts = []relay.Attempt{*st.Attempt}
+// since reports whether a step has the fields of a format. used says that one of them has a value.
+func (c *coder) since(format byte, used bool) bool {
+	if used {
+		c.needed = max(c.needed, format)
 	}
-	if e := st.Event; e != nil {
-		attempts, named = append(attempts, e.Attempts...), e.Handshake != "" || e.MissedHandshake != ""
-	}
-	switch {
-	case named || slices.ContainsFunc(attempts, func(a relay.Attempt) bool { return a.Handshake != "" }):
-		return stepWithHandshake
-	case st.Event != nil && st.Event.Signature != nil:
-		return stepWithSignature
-	case st.Event != nil && st.Event.Sent != nil:
-		return stepWithSent
-	case slices.ContainsFunc(attempts, func(a relay.Attempt) bool { return a.CallerGone }):
-		return stepWithGone
-	}
-	return stepFormat
+	return c.format >= format
 }
 
 // parseStep decodes the output of appendStep; nothing may follow it.
 func parseStep(b []byte) (*Step, error) {
-	if len(b) == 0 || b[0] < stepFormat || b[0] > stepWithHandshake {
+	if len(b) == 0 || b[0] < stepFormat || b[0] > newestFormat {
 		return nil, errStepDamaged
 	}
 	c, st := coder{b: b[1:], reading: true, format: b[0]}, &Step{}
@@ -172,6 +166,54 @@ func optional[T any](c *coder, p **T, value func(*T)) {
 	value(*p)
 }
 
+// asNumber encodes or decodes a value as a number. The value is not changed while it is encoded: it may be in use
+// elsewhere.
+func asNumber[T any](c *coder, p *T, n int64, valueOf func(int64) T) {
+	if number(c, &n); c.reading {
+		*p = valueOf(n)
+	}
+}
+
+// asBytes encodes or decodes a value as bytes, as asNumber does.
+func asBytes[T any](c *coder, p *T, b []byte, valueOf func([]byte) (T, error)) {
+	if c.bytes(&b); !c.reading || c.err != nil {
+		return
+	}
+	v, err := valueOf(b)
+	if err != nil {
+		c.fail()
+		return
+	}
+	*p = v
+}
+
+// microsOf is a time in microseconds, as in the tables.
+func microsOf(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func timeOf(micros int64) time.Time {
+	if micros == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(micros).UTC()
+}
+
+func sumOf(b []byte) (sum [sha256.Size]byte, err error) {
+	if copy(sum[:], b) != len(sum) {
+		err = errStepDamaged
+	}
+	return sum, err
+}
+
+func addrPortOf(b []byte) (a netip.AddrPort, err error) {
+	err = a.UnmarshalBinary(b)
+	return a, err
+}
+
 // fields encodes or decodes values, in this order.
 func (c *coder) fields(values ...any) {
 	for _, v := range values {
@@ -185,31 +227,17 @@ func (c *coder) fields(values ...any) {
 		case *relay.Framing:
 			number(c, p)
 		case *bool:
-			n := 0
+			n := int64(0)
 			if *p {
 				n = 1
 			}
-			if number(c, &n); c.reading { // what is encoded may be in use elsewhere
-				*p = n != 0
-			}
+			asNumber(c, p, n, func(n int64) bool { return n != 0 })
 		case *[]byte:
 			c.bytes(p)
 		case *string:
-			b := []byte(*p)
-			if c.bytes(&b); c.reading {
-				*p = string(b)
-			}
-		case *time.Time: // in microseconds, as in the tables
-			us := int64(0)
-			if !p.IsZero() {
-				us = p.UnixMicro()
-			}
-			if number(c, &us); !c.reading {
-				break
-			}
-			if *p = (time.Time{}); us != 0 {
-				*p = time.UnixMicro(us).UTC()
-			}
+			asBytes(c, p, []byte(*p), func(b []byte) (string, error) { return string(b), nil })
+		case *time.Time:
+			asNumber(c, p, microsOf(*p), timeOf)
 		case *relay.ID:
 			if !c.reading {
 				c.b = append(c.b, p[:]...)
@@ -220,14 +248,9 @@ func (c *coder) fields(values ...any) {
 			}
 		case *netip.AddrPort:
 			b, _ := p.MarshalBinary() // it never fails
-			if c.bytes(&b); c.reading && c.err == nil && p.UnmarshalBinary(b) != nil {
-				c.fail()
-			}
-		case *[32]byte:
-			b := p[:]
-			if c.bytes(&b); c.reading && c.err == nil && copy(p[:], b) != len(p) {
-				c.fail()
-			}
+			asBytes(c, p, b, addrPortOf)
+		case *[sha256.Size]byte:
+			asBytes(c, p, p[:], sumOf)
 		case **relay.Fault:
 			optional(c, p, func(f *relay.Fault) { c.fields(&f.Code, &f.Message) })
 		default:
@@ -255,16 +278,16 @@ func (c *coder) event(e *relay.Event) {
 		&e.State, &e.Error, &e.Status, &e.Latency, &e.HasLatency, &e.AttemptCount, &e.Blocker)
 	c.message(&e.Request)
 	c.fields(&e.ForwardedLines)
-	if c.format >= stepWithSignature {
+	if c.since(stepWithSignature, e.Signature != nil) {
 		optional(c, &e.Signature, func(s *relay.Signature) {
 			c.fields(&s.Provider, &s.Verdict, &s.Reason, &s.Message, &s.SignedAt, &s.SecretID)
 		})
 	}
-	if c.format >= stepWithHandshake {
+	if c.since(stepWithHandshake, e.Handshake != "" || e.MissedHandshake != "") {
 		c.fields(&e.Handshake, &e.MissedHandshake)
 	}
 	list(c, &e.Attempts, c.attempt)
-	if c.format >= stepWithSent {
+	if c.since(stepWithSent, e.Sent != nil) {
 		optional(c, &e.Sent, func(s *relay.Sent) {
 			c.fields(&s.Actor, &s.MadeFrom, &s.SignedBy)
 			list(c, &s.Changes, func(text *string) { c.fields(text) })
@@ -279,10 +302,10 @@ func (c *coder) attempt(a *relay.Attempt) {
 	c.fields(&t.Blocked, &t.Connect, &t.Send, &t.Wait, &t.Receive, &a.HasTiming, &a.HasResponse, &a.Status)
 	list(c, &a.Interim, c.bytes)
 	c.fields(&a.ResponseState)
-	if c.format >= stepWithGone {
+	if c.since(stepWithGone, a.CallerGone) {
 		c.fields(&a.CallerGone)
 	}
-	if c.format >= stepWithHandshake {
+	if c.since(stepWithHandshake, a.Handshake != "") {
 		c.fields(&a.Handshake)
 	}
 	c.message(&a.Response)
