@@ -38,11 +38,16 @@ func (s *Store) writeStepsAs(ctx context.Context, by *writeTarget, steps []*step
 // steps of a batch ask for.
 func onlyNewEvents(list []*eventSteps) bool {
 	for _, u := range list {
-		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 || u.insert.event.Sent != nil || u.insert.event.Signature != nil {
+		if err := u.merge(); err != nil || u.insert == nil || u.insert.merged < len(u.steps) || u.insert.request.Body.Parts > 0 {
 			return false
 		}
-		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Handshake != "" || a.Response.Body.Parts > 0 || events.Refusal(u.insert.event, a) != "") {
+		if a := u.insert.attempt; a != nil && (a.State == relay.StateQueued || a.Response.Body.Parts > 0) {
 			return false
+		}
+		for _, column := range rareColumns {
+			if column.values(u.insert) != nil {
+				return false
+			}
 		}
 		for _, st := range u.steps {
 			if st.err = nil; st.claim != nil {
@@ -180,7 +185,8 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 	if err != nil {
 		return err
 	}
-	var queue, refused, gone, sent, judged, handshakes [][]any
+	var queue [][]any
+	rare := make([][][]any, len(rareColumns))
 	for _, f := range inserted {
 		if there[f.event.ID] {
 			f.merged = 1 // the Accept is stored already; the other steps may not be
@@ -191,13 +197,12 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			continue
 		}
 		w.addUsage(f.event.AliasID, events.StoredSize(f.request, f.event.ForwardedLines))
-		if f.event.Sent != nil {
-			sent = append(sent, []any{f.event.ID, events.SentText(f.event.Sent)})
+		for i, column := range rareColumns {
+			if values := column.values(f); values != nil {
+				rare[i] = append(rare[i], values)
+			}
 		}
-		if f.event.Signature != nil {
-			judged = append(judged, []any{f.event.ID, events.SignatureText(f.event.Signature)})
-			s.noteFit(f.event.Signature, f.event.ReceivedAt)
-		}
+		s.noteFit(f.event.Signature, f.event.ReceivedAt)
 		asIs := true
 		if a := f.attempt; a != nil {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
@@ -207,15 +212,6 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 					f.event.ID, a.N, f.event.AliasID, db.Micros(a.ReceivedAt), events.KindCode(a), db.BoolToInt(a.Released && asIs), events.RequestBytes(f.request),
 				})
 			}
-			if by := events.Refusal(f.event, a); by != "" {
-				refused = append(refused, []any{f.event.ID, a.N, by})
-			}
-			if a.CallerGone {
-				gone = append(gone, []any{f.event.ID, a.N})
-			}
-			if a.Handshake != "" || f.event.MissedHandshake != "" {
-				handshakes = append(handshakes, []any{f.event.ID, a.Handshake, f.event.MissedHandshake})
-			}
 		}
 		if asIs {
 			w.Publish(f.changes(func() (*relay.Event, *relay.Attempt) { return f.snapshot(w.target.name) })...)
@@ -223,22 +219,12 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 			w.Publish(f.changes(nil)...)
 		}
 	}
-	if err := w.Run(events.InsertQueue, queue); err != nil {
-		return err
+	for i, column := range rareColumns {
+		if err := w.Run(column.set, rare[i]); err != nil {
+			return err
+		}
 	}
-	if err := w.Run(setCallerGone, gone); err != nil {
-		return err
-	}
-	if err := w.Run(events.SetSent, sent); err != nil {
-		return err
-	}
-	if err := w.Run(events.SetSignature, judged); err != nil {
-		return err
-	}
-	if err := w.Run(events.SetHandshakes, handshakes); err != nil {
-		return err
-	}
-	return w.Run(events.SetHostRefusedBy, refused)
+	return w.Run(events.InsertQueue, queue)
 }
 
 // tunnelsElsewhere tells which of the aliases of new events that are queued for the node of their

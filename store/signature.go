@@ -17,9 +17,9 @@ const (
 	judgedBody      = 256 << 10       // bytes; larger ones are judged when somebody asks
 )
 
-// noteFit notes when a secret has fitted.
+// noteFit notes when a secret has fitted. judged may be nil.
 func (s *Store) noteFit(judged *relay.Signature, at time.Time) {
-	if judged.SecretID != "" && judged.Reason == "ok" {
+	if judged != nil && judged.SecretID != "" && judged.Reason == "ok" {
 		s.NoteValid(judged.SecretID, at)
 	}
 }

@@ -204,10 +204,9 @@ func (l *listing) filter(f relay.Filter) error {
 	if f.Handshake != "" {
 		l.and(`e.handshake = ?`, db.StorableText(f.Handshake))
 	}
-	if prefix, wild := strings.CutSuffix(f.Type, "*"); wild { // SUBSTR is exact where LIKE has an alphabet and wildcards of its own
-		l.and(`e.provider_type <> '' AND SUBSTR(e.provider_type, 1, ?) = ?`, utf8.RuneCountInString(db.StorableText(prefix)), db.StorableText(prefix))
-	} else if f.Type != "" {
-		l.and(`e.provider_type = ?`, db.StorableText(f.Type))
+	if f.Type != "" {
+		condition, args := textLike(`e.provider_type`, f.Type)
+		l.and(condition, args...)
 	}
 	if f.Replayed != nil {
 		l.and(`(e.attempts > 1) = (1 = ?)`, db.BoolToInt(*f.Replayed))
@@ -217,6 +216,22 @@ func (l *listing) filter(f relay.Filter) error {
 	}
 	l.filterMarks(f)
 	l.filterSignature(f)
+	return l.filterTime(f)
+}
+
+// textLike is the condition that a column has a text, or one that begins with it where a * ends it.
+func textLike(column, text string) (condition string, args []any) {
+	prefix, wild := strings.CutSuffix(text, "*")
+	prefix = db.StorableText(prefix)
+	if !wild {
+		return column + ` = ?`, []any{prefix}
+	}
+	// SUBSTR is exact where LIKE has an alphabet and wildcards of its own.
+	return column + ` <> '' AND SUBSTR(` + column + `, 1, ?) = ?`, []any{utf8.RuneCountInString(prefix), prefix}
+}
+
+// filterTime adds when the events of the filter arrived.
+func (l *listing) filterTime(f relay.Filter) error {
 	// Ids carry their time, which is at or after the arrival: after a clock was set back, as long
 	// as idLead after it. The columns decide.
 	if !f.Since.IsZero() {
@@ -253,10 +268,9 @@ func (l *listing) filterMarks(f relay.Filter) {
 	if f.Pinned != nil && *f.Pinned {
 		where += `pinned = 1 AND `
 	}
-	if prefix, wild := strings.CutSuffix(f.Label, "*"); wild {
-		where, args = where+`label <> '' AND SUBSTR(label, 1, ?) = ? AND `, append(args, utf8.RuneCountInString(db.StorableText(prefix)), db.StorableText(prefix))
-	} else if f.Label != "" {
-		where, args = where+`label = ? AND `, append(args, db.StorableText(f.Label))
+	if f.Label != "" {
+		condition, more := textLike(`label`, f.Label)
+		where, args = where+condition+` AND `, append(args, more...)
 	}
 	l.and(`e.id IN (SELECT event_id FROM event_marks WHERE `+where+`(pinned = 1 OR label <> ''))`, args...)
 }

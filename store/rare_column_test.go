@@ -1,0 +1,47 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/spool"
+)
+
+// New events are inserted by one statement without a transaction only if that statement writes all of
+// them: what a second one sets would be lost if relayd were killed between the two.
+func TestRareColumnsTakeATransaction(t *testing.T) {
+	t.Parallel()
+	list := func(change func(*relay.Event, *relay.Attempt)) []*eventSteps {
+		a := relay.Attempt{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivered, Status: 200, ReceivedAt: time.Now()}
+		e := &relay.Event{ID: relay.ID{1}, AliasID: 1, Host: "shop.localhost", Target: []byte("/"), State: relay.StateDelivered}
+		change(e, &a)
+		e.Attempts = []relay.Attempt{a}
+		return groupByEvent([]*step{{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e}}})
+	}
+	plain := list(func(*relay.Event, *relay.Attempt) {})
+	if !onlyNewEvents(plain) {
+		t.Fatal("an event without rare columns takes a transaction")
+	}
+	cases := []func(*relay.Event, *relay.Attempt){ // in the order of rareColumns
+		func(e *relay.Event, _ *relay.Attempt) { e.Sent = &relay.Sent{} },
+		func(e *relay.Event, _ *relay.Attempt) { e.Signature = &relay.Signature{} },
+		func(e *relay.Event, _ *relay.Attempt) { e.MissedHandshake = "slack" },
+		func(_ *relay.Event, a *relay.Attempt) { a.CallerGone = true },
+		func(_ *relay.Event, a *relay.Attempt) {
+			a.Status, a.Response.Head = 301, []byte("HTTP/1.1 301 \r\nLocation: https://shop.localhost/\r\n\r\n")
+		},
+	}
+	if len(cases) != len(rareColumns) {
+		t.Fatalf("%d cases for %d columns", len(cases), len(rareColumns))
+	}
+	for i, change := range cases {
+		one := list(change)
+		if onlyNewEvents(one) {
+			t.Errorf("column %d is set outside a transaction", i)
+		}
+		if rareColumns[i].values(one[0].insert) == nil || rareColumns[i].values(plain[0].insert) != nil {
+			t.Errorf("column %d: wrong rows", i)
+		}
+	}
+}
