@@ -246,69 +246,68 @@ const reasonClosed = "this tunnel was closed by an operator or in the dashboard"
 // tunnel. since is the time of its last change, version that of the state before the store was
 // asked.
 func (r *Registry) applyTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) {
-	here := rec != nil && rec.Node == r.Store.NodeID()
 	st.mu.Lock()
+	moved, rest := r.setTunnel(st, version, rec, since)
+	st.mu.Unlock()
+	if rest != nil {
+		rest()
+	}
+	if moved {
+		r.TunnelChanged(st.ID)
+	}
+}
+
+// setTunnel is applyTunnel as far as the caller holds st.mu. moved reports whether people see a change, rest is to
+// be called without the lock; nil = nothing is left to do.
+func (r *Registry) setTunnel(st *Alias, version uint64, rec *relay.TunnelRecord, since time.Time) (moved bool, rest func()) {
+	if st.tunnelVersion != version || r.tunnels.unwritten(st.ID) {
+		return false, nil // the newer state here is stored and read again
+	}
+	here := rec != nil && rec.Node == r.Store.NodeID()
 	if st.gone || !here && r.Remote == nil { // of a node that has ended
 		rec, here = nil, false
 	}
-	if st.tunnelVersion != version || r.tunnels.unwritten(st.ID) {
-		st.mu.Unlock()
-		return // what is newer here is stored and read again
-	}
-	moved := !since.IsZero() && !since.Equal(st.since)
-	if moved {
+	if moved = !since.IsZero() && !since.Equal(st.since); moved {
 		st.since, st.wasOnline = since, true
 	}
-	defer func() {
-		if moved {
-			r.TunnelChanged(st.ID)
-		}
-	}()
 	h := st.attached
 	// A node that has rejoined has its tunnels under another id of its own.
 	same := h != nil && rec != nil && rec.ID == h.Info.ID && (h.remote == nil || h.node == rec.Node)
 	switch {
 	case h == nil && rec == nil:
-		st.mu.Unlock()
-		return
+		return moved, nil
 	case h != nil && h.remote == nil && (rec == nil || same):
 		if !here { // this node was taken for dead meanwhile
-			st.since = storedNow()
+			st.since, moved = storedNow(), true
 			h.write(relay.TunnelKeep)
-			moved = true
 		}
-		st.mu.Unlock()
 		if same && rec.State == relay.TunnelClosing {
-			r.Background(func() { h.t.Close(reasonClosed) })
+			rest = func() { r.Background(func() { h.t.Close(reasonClosed) }) }
 		}
-		return
+		return moved, rest
+	case same && rec.State == relay.TunnelOnline:
+		return moved, func() { h.markAlive(silentPeer | silentOpen) }
 	case same:
-		st.mu.Unlock()
-		if rec.State == relay.TunnelOnline {
-			h.markAlive(silentPeer | silentOpen)
-		} else {
-			h.markStale(silentPeer)
-		}
-		return
+		return moved, func() { h.markStale(silentPeer) }
 	}
 	var next *Attachment
 	if rec != nil && !here {
 		next = r.remoteAttachment(st, *rec)
 	}
-	st.attached, moved = next, true
+	st.attached = next
 	st.wasOnline = st.wasOnline || next != nil
 	if h == nil && next == nil { // the record is of this node, and the tunnel not there any more
 		st.since = storedNow()
 		r.tunnels.write(relay.TunnelWrite{TunnelRecord: *rec, Op: relay.TunnelDetach, At: st.since})
 	}
-	st.mu.Unlock()
-	switch {
-	case h == nil:
-	case h.remote == nil:
+	if h == nil {
+		return true, nil
+	}
+	return true, func() {
 		h.Channels.Close()
-		r.Background(func() { h.t.Close(relay.TakenOver) })
-	default: // its node ends what runs on it when the client has gone
-		h.Channels.Close()
+		if h.remote == nil { // else its node ends what runs on it when the client has gone
+			r.Background(func() { h.t.Close(relay.TakenOver) })
+		}
 	}
 }
 
