@@ -10,7 +10,8 @@ import (
 type secretInput struct {
 	Body struct {
 		Provider string       `json:"provider" maxLength:"100" doc:"name of the sender, one of GET /providers"`
-		Secret   string       `json:"secret" doc:"kept sealed, and never shown again"`
+		Secret   string       `json:"secret,omitempty" doc:"kept sealed, and never shown again"`
+		From     string       `json:"from,omitempty" maxLength:"100" doc:"in place of secret: an event of the alias whose challenge handed it over (asana, notion)"`
 		Path     nullableText `json:"path,omitzero" doc:"prefix of the request targets that it is for; null = all"`
 		Sign     bool         `json:"sign,omitempty" doc:"requests may be signed with it: whoever may send through the alias can then have anything signed"`
 	}
@@ -36,6 +37,40 @@ func (s *server) addSecretRoutes() {
 func (s *server) addSecret(ctx context.Context, c *requestInfo, in *secretInput) (record.SenderSecret, error) {
 	want := relay.SenderSecret{Provider: in.Body.Provider, Sign: in.Body.Sign}
 	in.Body.Path.set(&want.Path)
-	made, err := s.Accounts.AddSecret(ctx, c.who, c.alias.Name, want, relay.NewSecretText(in.Body.Secret))
+	value := relay.NewSecretText(in.Body.Secret)
+	if in.Body.From != "" {
+		handed, err := s.handedSecret(ctx, c, in.Body.From, want.Provider)
+		if err != nil {
+			return record.SenderSecret{}, err
+		}
+		if in.Body.Secret != "" {
+			return record.SenderSecret{}, invalid("body.from", "give either secret or from", nil)
+		}
+		value = handed
+	}
+	made, err := s.Accounts.AddSecret(ctx, c.who, c.alias.Name, want, value)
 	return record.OfSecret(made), err
 }
+
+// handedSecret is the secret that the challenge of an event has handed over.
+func (s *server) handedSecret(ctx context.Context, c *requestInfo, event, provider string) (value relay.SecretText, err error) {
+	id, err := relay.ParseID(event)
+	if err != nil {
+		return value, relay.ErrNotFound
+	}
+	e, err := s.Events.Request(ctx, c.who, id, maxHanded)
+	if err == nil && e.AliasID != c.alias.ID {
+		err = relay.ErrNotFound
+	}
+	if err != nil {
+		return value, err
+	}
+	sender, value := record.HandedSecret(e)
+	if sender == "" || sender != provider {
+		return value, invalid("body.from", "this event does not hand over a secret of that provider", nil)
+	}
+	return value, nil
+}
+
+// maxHanded bounds the body that is read for a secret, in bytes.
+const maxHanded = 64 << 10

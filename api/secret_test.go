@@ -67,6 +67,40 @@ func TestSecrets(t *testing.T) {
 }
 
 // A session needs a login within 15 minutes for both.
+// A challenge of Asana or Notion hands over the secret of later signatures: it is kept by the event, and no
+// answer shows it.
+func TestSecretOfAnEvent(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	const path, value = "/api/v1/aliases/shop/secrets", "b537207f20cbfa02357cf448134da559e8bd39d6"
+	asana := h.event("shop", func(e *relay.Event) {
+		e.Request = message("POST / HTTP/1.1\r\nHost: shop.localhost\r\nX-Hook-Secret: "+value+"\r\nContent-Length: 0\r\n\r\n", "")
+	}).String()
+	notion := h.event("shop", func(e *relay.Event) {
+		e.Request = message("POST / HTTP/1.1\r\nHost: shop.localhost\r\nContent-Type: application/json\r\n\r\n", `{"verification_token":"`+value+`"}`)
+	}).String()
+	plain, foreign := h.event("shop", nil).String(), h.event("other", nil).String()
+	for provider, id := range map[string]string{"asana": asana, "notion": notion} {
+		made := h.post(h.asAlice, path, `{"provider":"`+provider+`","from":"`+id+`"}`).want(201)
+		if !strings.Contains(made.body, `"provider":"`+provider+`"`) || strings.Contains(made.body, value) {
+			t.Errorf("made %s", made.body)
+		}
+	}
+	a, err := h.store.Alias(t.Context(), h.alice, "shop")
+	must(t, err)
+	open, err := h.store.OpenSecrets(t.Context(), a.ID)
+	must(t, err)
+	if len(open) != 2 || open[0].Value.Reveal() != value || open[1].Value.Reveal() != value {
+		t.Errorf("%d are kept", len(open))
+	}
+	h.post(h.asAlice, path, `{"provider":"stripe","from":"`+asana+`"}`).code(422, "validation-failed")
+	h.post(h.asAlice, path, `{"provider":"asana","from":"`+plain+`"}`).code(422, "validation-failed")
+	h.post(h.asAlice, path, `{"provider":"asana","secret":"x","from":"`+asana+`"}`).code(422, "validation-failed")
+	h.post(h.asAlice, path, `{"provider":"asana","from":"`+foreign+`"}`).code(404, "not-found")
+	h.post(h.asAlice, path, `{"provider":"asana","from":"evt_no"}`).code(404, "not-found")
+	h.post(h.asBob, path, `{"provider":"asana","from":"`+asana+`"}`).code(404, "not-found")
+}
+
 func TestSecretsNeedAFreshLogin(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t, func(o *api.Options) { o.Accounts = agedSessions{o.Accounts} })

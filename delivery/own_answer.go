@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -73,7 +74,7 @@ func (j *job) challenge() *handshake.Request {
 // answers while it is offline. The event and the answer are stored before the answer is sent.
 func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	names := j.alias.Settings.Handshakes
-	if len(names) == 0 {
+	if len(names) == 0 || j.clientSlow { // a tunnel is up, though its client is slow
 		return out, false
 	}
 	if att, _ := j.st.Online(); att != nil && att != j.att { // it came while the request was read
@@ -125,20 +126,33 @@ func (j *job) storeAnswer(name string, own *ownAnswer) relay.Outcome {
 		q.Prepare(relay.StateDelivering)
 	}
 	a := q.Answered(name, own.status, own.message(q))
+	a.CallerGone = q.Left() || j.caller.Presence() == relay.CallerReset
 	if !accepted {
 		accept = d.store.Accept(q.Event)
 	}
-	err := d.exchanges.Await(d.store.Finish(q.Event.ID, &a, ""))
+	finish, gone := d.store.Finish(q.Event.ID, &a, ""), func() { d.store.CallerGone(q.Event.ID, a.N) }
+	err := d.exchanges.Await(finish)
 	if accept != nil && closed(accept.Done()) && accept.Err() != nil {
 		err = accept.Err() // the reason why Finish failed, too
 	}
 	if err != nil {
 		d.markStoreDegraded(j.st, err)
+		if errors.Is(err, exchange.ErrStoreTimeout) { // it may be stored later, and nobody got this answer
+			d.background(func() {
+				if d.exchanges.AwaitEnd(finish) == nil {
+					gone()
+				}
+			})
+		}
 		return j.ifPresent(refusal(exchange.StoreError(err), relay.ID{}))
 	}
 	d.markStoreHealthy(j.st)
 	d.counters.finished(&a, false)
-	return j.ifPresent(relay.Outcome{Answer: &relay.Answer{Event: q.Event.ID, Status: own.status, Own: own.bytes(q), Handshake: name}, KeepAlive: !q.Head.Close})
+	out := relay.Outcome{Answer: &relay.Answer{Event: q.Event.ID, Status: own.status, Own: own.bytes(q), Handshake: name}, KeepAlive: !q.Head.Close}
+	if !a.CallerGone {
+		out.Gone = gone
+	}
+	return j.ifPresent(out)
 }
 
 // answerWithFullQueue answers a challenge although the queue has no room: it is not queued. Of other

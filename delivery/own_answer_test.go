@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"relay"
@@ -216,4 +217,71 @@ func TestChallengeWithAVerifyToken(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A tunnel whose client is slow is up: a challenge is queued for it, and was not missed.
+func TestChallengeForASlowClient(t *testing.T) {
+	for _, storedFirst := range []bool{false, true} {
+		first := false
+		atOtherNode(t, func(b *fixture, remote *memRemote) {
+			b.s.change(7, func(s *relay.Settings) { s.Handshakes = []string{"slack"} })
+			synctest.Wait()
+			first = storedFirst
+			remote.mu.Lock()
+			remote.openErr = relay.ErrTunnelSlow
+			remote.mu.Unlock()
+			out, _ := b.send(slackChallenge)
+			e := b.event()
+			b.want("answer", code(out), "202")
+			b.want("own answer", len(out.Answer.Own), 0)
+			b.want("event", words(e.State, e.MissedHandshake), words(relay.StateQueued, ""))
+		}, func(b *fixture) { b.opt.StoreFirst = func() bool { return first } })
+	}
+}
+
+// The record of an answered challenge says whether its caller got the answer.
+func TestCallerOfAChallengeLeft(t *testing.T) {
+	for name, c := range map[string]struct {
+		leave func(*memCaller)
+		told  bool // package server finds that the answer was not taken
+		gone  bool
+	}{
+		"stays":               {func(*memCaller) {}, false, false},
+		"resets":              {func(c *memCaller) { c.become(relay.CallerReset) }, false, true},
+		"does not take it":    {func(*memCaller) {}, true, true},
+		"only shuts its side": {func(c *memCaller) { c.become(relay.CallerHalfClosed) }, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			run(t, nil, func(b *fixture) {
+				in, caller := b.inbound(slackChallenge)
+				c.leave(caller)
+				out := b.d.Capture(context.Background(), in)
+				if c.told {
+					out.Gone()
+				}
+				time.Sleep(time.Second) // fake, for the store
+				b.want("caller gone", b.event().Attempts[0].CallerGone, c.gone)
+				b.want("told twice", out.Gone != nil, !c.gone || c.told)
+			}, withHandshakes("slack"))
+		})
+	}
+}
+
+// Nothing is answered before the event and its answer are durable; where the store says nothing in time, the
+// caller is refused, and what is stored later says that nobody got the answer.
+func TestChallengeBeforeItIsStored(t *testing.T) {
+	run(t, nil, func(b *fixture) {
+		began := time.Now()
+		out, _ := b.send(slackChallenge)
+		if took := time.Since(began); took < time.Second || out.Answer.Handshake != "slack" { // of fake time
+			t.Errorf("answered after %v: %+v", took, out.Answer)
+		}
+	}, withHandshakes("slack"), func(b *fixture) { b.s.delay = time.Second })
+	run(t, nil, func(b *fixture) {
+		out, _ := b.send(slackChallenge)
+		b.want("answer", code(out), relay.CodeStoreUnavailable)
+		time.Sleep(time.Minute)
+		e := b.event()
+		b.want("state and caller gone", words(e.State, fmt.Sprint(e.Attempts[0].CallerGone)), words(relay.StateAnswered, "true"))
+	}, withHandshakes("slack"), func(b *fixture) { b.s.delay = 15 * time.Second })
 }

@@ -5,9 +5,12 @@
 package handshake
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"mime"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -57,10 +60,63 @@ func Names() []string {
 	return names
 }
 
-// Needs reports whether the challenge of a name is answered only by an alias that holds a secret for it.
-func Needs(name string) bool {
+// Need is what an alias must hold to answer a challenge.
+type Need uint8
+
+// The needs of challenges.
+const (
+	NeedsNothing Need = iota
+	NeedsSecret       // the secret of its sender
+	NeedsToken        // the verify token
+)
+
+// NeedOf returns what the challenge of a name needs.
+func NeedOf(name string) Need {
 	i := slices.IndexFunc(table, func(c challenge) bool { return c.name == name })
-	return i >= 0 && table[i].proof >= needed
+	switch {
+	case i < 0 || table[i].proof < needed:
+		return NeedsNothing
+	case table[i].proof == token:
+		return NeedsToken
+	}
+	return NeedsSecret
+}
+
+// Handed returns the secret that a challenge hands over for the signatures of later requests, with its
+// sender: Asana and Notion do so. It returns "" for other requests.
+func Handed(r *Request) (sender, secret string) {
+	q, ok := read(r)
+	if !ok {
+		return "", ""
+	}
+	for i := range table {
+		if c := &table[i]; c.givesSecret {
+			if value, is := c.form(q); is {
+				return c.name, value
+			}
+		}
+	}
+	return "", ""
+}
+
+// confirmation is the host of the links by which Amazon SNS lets a URL be confirmed.
+var confirmation = regexp.MustCompile(`^sns\.[a-z0-9-]+\.amazonaws\.com(\.cn)?$`)
+
+// ConfirmationLink returns the link of a request by which Amazon SNS asks that somebody confirms a URL.
+// It returns "" for other requests, and for links that lead elsewhere. Nothing here opens it.
+func ConfirmationLink(r *Request) string {
+	if r == nil || len(r.Body) > maxBody {
+		return ""
+	}
+	method, _, _ := wire.StartLine(r.Head)
+	q := &request{raw: r, fields: wire.Fields(r.Head), object: objectOf(r.Body)}
+	kind, _ := q.line("x-amz-sns-message-type")
+	link, ok := q.member("SubscribeURL")
+	u, err := url.Parse(link)
+	if !ok || err != nil || string(method) != "POST" || kind != "SubscriptionConfirmation" || u.Scheme != "https" || u.User != nil || !confirmation.MatchString(u.Host) {
+		return ""
+	}
+	return u.String()
 }
 
 // Recognise names the challenge that a request is, "" if it is none or nil. A mere HEAD is not recognised:
@@ -153,9 +209,42 @@ func read(r *Request) (q *request, ok bool) {
 		return nil, false
 	}
 	if q.media() == "application/json" {
-		_ = json.Unmarshal(r.Body, &q.object) // what is no object stays nil
+		q.object = objectOf(r.Body)
 	}
 	return q, true
+}
+
+// objectOf returns the members of a JSON object; nil for anything else, and where a member is there twice.
+func objectOf(body []byte) map[string]json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if begin, err := d.Token(); err != nil || begin != json.Delim('{') {
+		return nil
+	}
+	object := map[string]json.RawMessage{}
+	for d.More() {
+		name, err := d.Token()
+		var value json.RawMessage
+		if err != nil || d.Decode(&value) != nil {
+			return nil
+		}
+		key, _ := name.(string)
+		if _, twice := object[key]; twice {
+			return nil
+		}
+		object[key] = value
+	}
+	if _, err := d.Token(); err != nil { // the end of the object
+		return nil
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return nil
+	}
+	return object
+}
+
+// has reports whether a header line is there.
+func (q *request) has(name string) bool {
+	return slices.ContainsFunc(q.fields, func(f wire.Field) bool { return strings.EqualFold(string(f.Name), name) })
 }
 
 // line returns the value of a header line that is there once.

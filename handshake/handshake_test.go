@@ -211,7 +211,7 @@ var cases = []testCase{
 		"",
 	},
 	{
-		"smartsheet", nil, plain("POST / HTTP/1.1\r\nSmartsheet-Hook-Challenge: %s\r\n" + jsonLine + "\r\n" + `{"challenge":"d78dd1d3","webhookId":8444254503626628}`),
+		"smartsheet", nil, plain("POST / HTTP/1.1\r\nSmartsheet-Hook-Challenge: %s\r\n" + jsonLine + "\r\n" + `{"challenge":"%s","webhookId":8444254503626628}`),
 		[2]string{"Hook-Challenge", "Hook-challengE2"},
 		200,
 		[][2]string{{"Smartsheet-Hook-Response", "%s"}},
@@ -244,6 +244,111 @@ var cases = []testCase{
 		200, nil, "",
 	},
 	{"head", nil, plain("HEAD / HTTP/1.1\r\n\r\n"), [2]string{"HEAD", "READ"}, 200, nil, ""},
+}
+
+// extras are additions that no published form of a challenge has. They are tried without a secret too, so
+// that only the form refuses them.
+var extras = map[string]map[string][2]string{
+	"meta":        {"another parameter of a hub": {"hub.mode=", "hub.secret=x&hub.mode="}, "a mode twice": {"hub.mode=", "hub.mode=subscribe&hub.mode="}},
+	"graph":       {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
+	"event-grid":  {"two events": {"[{", "[{},{"}, "another type of content": {"application/json", "text/plain"}},
+	"cloudevents": {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
+	"dropbox":     {"a body": {"\r\n\r\n", "\r\n\r\n{}"}, "the parameter twice": {"challenge=", "challenge=a&challenge="}},
+	"monday":      {"another member": {`{"`, `{"event":{},"`}, "the member twice": {`{"`, `{"challenge":"a","`}},
+	"asana": {
+		"a body": {"Content-Length: 0\r\n\r\n", jsonLine + "\r\n" + `{"events":[]}`}, "a text": {"\r\n\r\n", "\r\n\r\nhook"},
+		"a signature": {"X-Hook-Secret", "X-Hook-Signature: 00\r\nX-Hook-Secret"}, "the line twice": {"X-Hook-Secret", "X-Hook-Secret: a\r\nX-Hook-Secret"},
+	},
+	"smartsheet": {
+		"another member": {`{"`, `{"events":[],"`}, "another challenge in the body": {`"challenge":"`, `"challenge":"x`},
+		"a body that is no JSON": {`{"challenge"`, `("challenge"`},
+	},
+	"notion":    {"another member": {`{"`, `{"type":"page.created","`}, "no text": {`"secret_`, `1,"x":"secret_`}},
+	"okta":      {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
+	"worldline": {"a body": {"\r\n\r\n", "\r\n\r\n{}"}},
+}
+
+// Signed forms with a further member, signed as they are.
+func TestSignedFormsWithMore(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string]string{
+		"zoom":    signedZoom(`{"payload":{"plainToken":"a","x":1},"event_ts":1,"event":"endpoint.url_validation"}`),
+		"zoom ":   signedZoom(`{"payload":{"plainToken":"a"},"event_ts":1,"event":"endpoint.url_validation","account_id":"1"}`),
+		"slack":   signedSlack(`{"challenge":"a","type":"url_verification","event":{}}`),
+		"slack ":  "POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\nssl_check=1&token=a&command=x",
+		"twitch":  signedTwitch(`{"challenge":"a","subscription":{},"event":{}}`),
+		"xero":    signedXero(`{"events":[],"x":1}`),
+		"discord": signedDiscord(`{"type":1,"type":2}`),
+	} {
+		c := testCase{name: strings.TrimSpace(name)}
+		secrets := []string{secret}
+		if c.name == "discord" {
+			secrets = []string{hex.EncodeToString(discordKey.Public().(ed25519.PublicKey))}
+		}
+		if _, got := c.ask(raw, []string{c.name}, secrets); got != nil {
+			t.Errorf("%s answered %+v", name, got)
+		}
+	}
+}
+
+// The published forms of Asana and Smartsheet in the spellings that are theirs too.
+func TestOtherSpellings(t *testing.T) {
+	t.Parallel()
+	for name, raw := range map[string]string{
+		"asana":      "POST / HTTP/1.1\r\nX-Hook-Secret: b537207f20cbfa02357cf448134da559\r\n" + jsonLine + "\r\n{}",
+		"smartsheet": "POST / HTTP/1.1\r\nsmartsheet-hook-challenge: d78dd1d3-01ce-4481\r\n\r\n",
+	} {
+		c := testCase{name: name}
+		if _, got := c.ask(raw, []string{name}, nil); got == nil {
+			t.Errorf("%s is not answered", name)
+		}
+	}
+}
+
+// Asana and Notion hand over a secret, and only their challenges do.
+func TestHanded(t *testing.T) {
+	t.Parallel()
+	for _, c := range cases {
+		head, body, _ := strings.Cut(c.request(challenge), "\r\n\r\n")
+		sender, value := handshake.Handed(&handshake.Request{Head: []byte(head + "\r\n\r\n"), Body: []byte(body)})
+		want := map[string]string{"asana": challenge, "notion": "secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl"}[c.name]
+		if value != want || (sender == c.name) != (want != "") {
+			t.Errorf("%s: %q of %q, want %q", c.name, value, sender, want)
+		}
+	}
+	if sender, value := handshake.Handed(nil); sender+value != "" {
+		t.Error("nothing hands something over")
+	}
+}
+
+// The link of Amazon SNS leads to Amazon, or is not shown.
+func TestConfirmationLink(t *testing.T) {
+	t.Parallel()
+	link := func(method, kind, url string) string {
+		head := method + " / HTTP/1.1\r\nx-amz-sns-message-type: " + kind + "\r\nContent-Type: text/plain; charset=UTF-8\r\n\r\n"
+		return handshake.ConfirmationLink(&handshake.Request{Head: []byte(head), Body: []byte(`{"Type":"SubscriptionConfirmation","SubscribeURL":"` + url + `"}`)})
+	}
+	const right = "https://sns.us-west-2.amazonaws.com/?Action=ConfirmSubscription&TopicArn=arn:aws:sns:us-west-2:123456789012:MyTopic&Token=2336412f37"
+	if got := link("POST", "SubscriptionConfirmation", right); got != right {
+		t.Errorf("shown %q", got)
+	}
+	if got := link("POST", "SubscriptionConfirmation", "https://sns.cn-north-1.amazonaws.com.cn/?Token=1"); got == "" {
+		t.Error("that of China is not shown")
+	}
+	for _, c := range [][3]string{
+		{"GET", "SubscriptionConfirmation", right},
+		{"POST", "Notification", right},
+		{"POST", "SubscriptionConfirmation", "http://sns.us-west-2.amazonaws.com/"},
+		{"POST", "SubscriptionConfirmation", "https://sns.us-west-2.amazonaws.com.evil.example/"},
+		{"POST", "SubscriptionConfirmation", "https://evil.example/sns.us-west-2.amazonaws.com"},
+		{"POST", "SubscriptionConfirmation", "https://sns.us-west-2.amazonaws.com@evil.example/"},
+		{"POST", "SubscriptionConfirmation", "javascript:alert(1)"},
+		{"POST", "SubscriptionConfirmation", ""},
+	} {
+		if got := link(c[0], c[1], c[2]); got != "" {
+			t.Errorf("%v: %q", c, got)
+		}
+	}
 }
 
 func (c *testCase) ask(raw string, names []string, secrets []string) (string, *handshake.Reply) {
@@ -294,6 +399,20 @@ func TestPublishedChallenges(t *testing.T) {
 			}
 			refuse("with a byte wrong", changed, []string{c.name}, c.secrets)
 			refuse("without the setting", raw, nil, c.secrets)
+			if method, rest, _ := strings.Cut(raw, " "); c.name != "head" {
+				for _, other := range []string{"GET", "POST", "PUT", "HEAD", "OPTIONS", "post"} {
+					if other != method {
+						refuse("with the method "+other, other+" "+rest, []string{c.name}, c.secrets)
+					}
+				}
+			}
+			for what, change := range extras[c.name] {
+				if changed := strings.Replace(raw, change[0], change[1], 1); changed == raw {
+					t.Errorf("%s changes nothing", what)
+				} else {
+					refuse(what, changed, []string{c.name}, nil)
+				}
+			}
 			refuse("with the setting of another", raw, []string{"box"}, c.secrets)
 			if strings.Contains(c.request("%s"), "%s") {
 				for what, echo := range map[string]string{
@@ -310,7 +429,7 @@ func TestPublishedChallenges(t *testing.T) {
 				if c.name != "x" { // whose answer is made with it
 					refuse("with a wrong secret", raw, []string{c.name}, []string{"another"})
 				}
-				if handshake.Needs(c.name) {
+				if handshake.NeedOf(c.name) != handshake.NeedsNothing {
 					refuse("without a secret", raw, []string{c.name}, nil)
 				}
 			}

@@ -1,13 +1,14 @@
 package handshake
 
 import (
-	"bytes"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"net/url"
+	"slices"
 	"strings"
 )
 
@@ -25,11 +26,13 @@ const (
 
 // challenge is one row of the table. form returns the text that the answer repeats, and whether a
 // request is the challenge. reply makes the answer; secret is the first one where proof needs one.
+// givesSecret says that the text is the secret of later signatures, whether the answer repeats it or not.
 type challenge struct {
-	name  string
-	proof proof
-	form  func(q *request) (echo string, ok bool)
-	reply func(q *request, echo, secret string) *Reply
+	name        string
+	proof       proof
+	form        func(q *request) (echo string, ok bool)
+	reply       func(q *request, echo, secret string) *Reply
+	givesSecret bool
 }
 
 const nameHead = "head"
@@ -37,24 +40,24 @@ const nameHead = "head"
 // table has the challenges as their senders publish them. The first row whose form a request has
 // answers it.
 var table = []challenge{
-	{"slack", checked, slack, text},
-	{Meta, token, meta, text},
-	{"x", keyed, parameter("crc_token"), responseToken},
-	{"zoom", needed, zoom, encryptedToken},
-	{"graph", none, graph, text},
-	{"event-grid", none, eventGrid, object("validationResponse")},
-	{"cloudevents", none, cloudEvents, allowOrigin},
-	{"dropbox", none, parameter("challenge"), text},
-	{"twitch", checked, twitch, text},
-	{"discord", tested, discord, ping},
-	{"monday", none, monday, object("challenge")},
-	{"asana", none, lineOfPOST("X-Hook-Secret"), line("X-Hook-Secret")},
-	{"smartsheet", none, lineOfPOST("Smartsheet-Hook-Challenge"), line("Smartsheet-Hook-Response")},
-	{"notion", none, notion, empty},
-	{"okta", none, lineOfGET("X-Okta-Verification-Challenge"), object("verification")},
-	{"worldline", none, lineOfGET("X-GCS-Webhooks-Endpoint-Verification"), text},
-	{"xero", tested, xero, empty},
-	{nameHead, none, head, empty},
+	{"slack", checked, slack, text, false},
+	{Meta, token, meta, text, false},
+	{"x", keyed, parameter("crc_token"), responseToken, false},
+	{"zoom", needed, zoom, encryptedToken, false},
+	{"graph", none, graph, text, false},
+	{"event-grid", none, eventGrid, object("validationResponse"), false},
+	{"cloudevents", none, cloudEvents, allowOrigin, false},
+	{"dropbox", none, parameter("challenge"), text, false},
+	{"twitch", checked, twitch, text, false},
+	{"discord", tested, discord, ping, false},
+	{"monday", none, monday, object("challenge"), false},
+	{"asana", none, asana, line("X-Hook-Secret"), true},
+	{"smartsheet", none, smartsheet, line("Smartsheet-Hook-Response"), false},
+	{"notion", none, notion, empty, true},
+	{"okta", none, lineOfGET("X-Okta-Verification-Challenge"), object("verification"), false},
+	{"worldline", none, lineOfGET("X-GCS-Webhooks-Endpoint-Verification"), text, false},
+	{"xero", tested, xero, empty, false},
+	{nameHead, none, head, empty, false},
 }
 
 // Forms.
@@ -64,25 +67,33 @@ func slack(q *request) (string, bool) {
 		return "", false
 	}
 	if q.media() == "application/x-www-form-urlencoded" { // a check of TLS, of which nothing is repeated
-		return "", bytes.HasPrefix(q.raw.Body, []byte("ssl_check=1&token=")) || bytes.Equal(q.raw.Body, []byte("ssl_check=1"))
+		form, err := url.ParseQuery(string(q.raw.Body))
+		return "", err == nil && slices.Equal(form["ssl_check"], []string{"1"}) && len(form["token"]) <= 1 && len(form) == 1+len(form["token"])
 	}
 	kind, _ := q.member("type")
 	echo, ok := q.member("challenge")
 	return echo, ok && kind == "url_verification" && q.members("token", "challenge", "type") && mayEcho(echo)
 }
 
-// meta is also the form of WebSub, where there is a topic and a token may be missing.
+// meta is also the form of WebSub, where there is a topic and a token may be missing. Parameters of other
+// names are those of the URL.
 func meta(q *request) (string, bool) {
 	mode, _ := q.param("hub.mode")
 	echo, ok := q.param("hub.challenge")
+	for name := range q.query {
+		ok = ok && (!strings.HasPrefix(name, "hub.") || slices.Contains(hubParameters, name))
+	}
 	return echo, ok && mode == "subscribe" && q.isEmptyGET() && mayEcho(echo)
 }
 
+var hubParameters = []string{"hub.mode", "hub.challenge", "hub.verify_token", "hub.topic", "hub.lease_seconds"}
+
 func zoom(q *request) (string, bool) {
 	event, _ := q.member("event")
-	var payload struct{ PlainToken string }
-	ok := json.Unmarshal(q.object["payload"], &payload) == nil
-	return payload.PlainToken, ok && q.method == "POST" && event == "endpoint.url_validation" && mayEcho(payload.PlainToken)
+	payload := request{object: objectOf(q.object["payload"])}
+	echo, ok := payload.member("plainToken")
+	return echo, ok && q.method == "POST" && event == "endpoint.url_validation" && q.members("event", "event_ts", "payload") &&
+		payload.members("plainToken") && mayEcho(echo)
 }
 
 // graph has real tokens that are sentences.
@@ -100,7 +111,7 @@ func eventGrid(q *request) (string, bool) {
 		Data      struct{ ValidationCode string }
 	}
 	kind, _ := q.line("aeg-event-type")
-	if q.method != "POST" || kind != "SubscriptionValidation" || json.Unmarshal(q.raw.Body, &events) != nil || len(events) != 1 {
+	if q.method != "POST" || q.media() != "application/json" || kind != "SubscriptionValidation" || json.Unmarshal(q.raw.Body, &events) != nil || len(events) != 1 {
 		return "", false
 	}
 	echo := events[0].Data.ValidationCode
@@ -109,13 +120,13 @@ func eventGrid(q *request) (string, bool) {
 
 func cloudEvents(q *request) (string, bool) {
 	echo, ok := q.line("WebHook-Request-Origin")
-	return echo, ok && q.method == "OPTIONS" && mayEcho(echo)
+	return echo, ok && q.method == "OPTIONS" && len(q.raw.Body) == 0 && mayEcho(echo)
 }
 
 func twitch(q *request) (string, bool) {
 	kind, _ := q.line("Twitch-Eventsub-Message-Type")
 	echo, ok := q.member("challenge")
-	return echo, ok && q.method == "POST" && kind == "webhook_callback_verification" && mayEcho(echo)
+	return echo, ok && q.method == "POST" && kind == "webhook_callback_verification" && q.members("challenge", "subscription") && mayEcho(echo)
 }
 
 func discord(q *request) (string, bool) {
@@ -128,16 +139,34 @@ func monday(q *request) (string, bool) {
 	return echo, ok && q.method == "POST" && q.members("challenge") && mayEcho(echo)
 }
 
+// asana is a line whose name others may use too: the published request has no content, and its line of
+// signatures comes only with later requests.
+func asana(q *request) (string, bool) {
+	echo, ok := q.line("X-Hook-Secret")
+	empty := len(q.raw.Body) == 0 || q.object != nil && len(q.object) == 0
+	return echo, ok && empty && q.method == "POST" && !q.has("X-Hook-Signature") && mayEcho(echo)
+}
+
+// smartsheet repeats the challenge in a body that has nothing else but the id of the webhook.
+func smartsheet(q *request) (string, bool) {
+	echo, ok := q.line("Smartsheet-Hook-Challenge")
+	if len(q.raw.Body) > 0 {
+		repeated, there := q.member("challenge")
+		ok = ok && q.members("challenge", "webhookId") && (!there || repeated == echo)
+	}
+	return echo, ok && q.method == "POST" && mayEcho(echo)
+}
+
 func notion(q *request) (string, bool) {
-	_, ok := q.member("verification_token")
-	return "", ok && q.method == "POST" && q.members("verification_token")
+	secret, ok := q.member("verification_token")
+	return secret, ok && q.method == "POST" && q.members("verification_token")
 }
 
 func xero(q *request) (string, bool) {
 	_, signed := q.line("x-xero-signature")
 	var events []json.RawMessage
 	ok := json.Unmarshal(q.object["events"], &events) == nil && events != nil
-	return "", ok && signed && q.method == "POST" && len(events) == 0
+	return "", ok && signed && q.method == "POST" && len(events) == 0 && q.members("events", "firstEventSequence", "lastEventSequence", "entropy")
 }
 
 func head(q *request) (string, bool) { return "", q.method == "HEAD" }
@@ -155,14 +184,6 @@ func lineOfGET(name string) func(*request) (string, bool) {
 	return func(q *request) (string, bool) {
 		echo, ok := q.line(name)
 		return echo, ok && q.isEmptyGET() && mayEcho(echo)
-	}
-}
-
-// lineOfPOST is the form of a POST with one header line.
-func lineOfPOST(name string) func(*request) (string, bool) {
-	return func(q *request) (string, bool) {
-		echo, ok := q.line(name)
-		return echo, ok && q.method == "POST" && mayEcho(echo)
 	}
 }
 

@@ -244,3 +244,23 @@ func SafeLines(text []byte, limit int) string {
 	}
 	return b.String()
 }
+
+// challengeOf is the request of an event as package handshake takes it; nil where its body is not here whole.
+func challengeOf(e *relay.Event) *handshake.Request {
+	b := &e.Request.Body
+	if b.State != relay.BodyComplete || b.Parts > 0 || b.Size != int64(len(b.Data)) {
+		return nil
+	}
+	return &handshake.Request{Head: e.Request.Head, Body: b.Data}
+}
+
+// HandedSecret returns the secret that the request of an event hands over for the signatures of later
+// ones, with its sender; "" for other requests.
+func HandedSecret(e *relay.Event) (sender string, secret relay.SecretText) {
+	sender, value := handshake.Handed(challengeOf(e))
+	return sender, relay.NewSecretText(value)
+}
+
+// ConfirmationLink returns the link by which Amazon SNS asks that somebody confirms the URL; "" for other
+// requests. Nothing here opens it.
+func ConfirmationLink(e *relay.Event) string { return handshake.ConfirmationLink(challengeOf(e)) }

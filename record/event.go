@@ -225,11 +225,14 @@ const WarningHandshake = "handshake-unanswered"
 
 // MissedText says what to do about a challenge that was queued without an answer.
 func MissedText(e *relay.Event) string {
-	name := e.MissedHandshake
-	if handshake.Needs(name) {
-		return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; its answer needs a secret, so bring the tunnel up and let the sender try again", name)
+	name, first := e.MissedHandshake, ""
+	switch handshake.NeedOf(name) {
+	case handshake.NeedsToken:
+		first = " verifyToken=TOKEN with the token that you entered at the sender,"
+	case handshake.NeedsSecret:
+		first = fmt.Sprintf(" and relay secret add %s --provider %s,", e.Alias, name)
 	}
-	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s to let the relay answer it, and let the sender try again", name, e.Alias, name)
+	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s%s to let the relay answer it, and let the sender try again", name, e.Alias, name, first)
 }
 
 // refusalOf returns the warning about a request that the local server refused because of the address

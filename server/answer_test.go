@@ -305,6 +305,11 @@ func TestLogOfAnswerWithoutEvent(t *testing.T) {
 		t.Errorf("without an event: %s", got)
 	}
 	log.Reset()
+	c.logAnswer(&relay.Answer{Event: testID, Handshake: "slack"}, codeAnswered, "", "shop")
+	if got := log.String(); !strings.Contains(got, "code=answered") || !strings.Contains(got, "handshake=slack") {
+		t.Errorf("of a challenge: %s", got)
+	}
+	log.Reset()
 	c.logAnswer(&relay.Answer{Event: testID}, codeQueued, "", "shop")
 	if got := log.String(); !strings.Contains(got, "event="+testID.String()) {
 		t.Errorf("with an event: %s", got)

@@ -218,8 +218,11 @@ func (c *conn) answer(a *relay.Answer, isHead, keep bool, label string) (status 
 		return 0
 	}
 	id, code := "", codeQueued
-	if a.Error != nil {
+	switch {
+	case a.Error != nil:
 		id, code = requestID(), a.Error.Code
+	case a.Handshake != "":
+		code = codeAnswered
 	}
 	c.srv.met.made.count(code)
 	c.logAnswer(a, code, id, label)
@@ -252,6 +255,9 @@ func (c *conn) logAnswer(a *relay.Answer, code, id, label string) {
 	}
 	if !a.Event.IsZero() {
 		log = log.With("event", a.Event)
+	}
+	if a.Handshake != "" {
+		log = log.With("handshake", a.Handshake)
 	}
 	if ok {
 		log.Log(c.srv.ctx, level, "answered", "code", code, "request", id, "from", c.from)

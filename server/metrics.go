@@ -10,11 +10,12 @@ import (
 	"relay/admission"
 )
 
-// codeQueued stands for the offline answer, which is no error and has no code;
-// codeOther for a code that is in neither list.
+// codeQueued stands for the offline answer and codeAnswered for that to a registration challenge,
+// which are no errors and have no code; codeOther for a code that is in neither list.
 const (
-	codeQueued = "queued"
-	codeOther  = "other"
+	codeQueued   = "queued"
+	codeAnswered = "answered"
+	codeOther    = "other"
 )
 
 // refusalCodes are the codes of requests that this package refuses and has kept as
@@ -31,7 +32,7 @@ var otherCodes = []string{
 	relay.CodeLocalRefused, relay.CodeLocalUnresolvable, relay.CodeLocalClosed, relay.CodeLocalMalformed,
 	relay.CodeLocalTimeout, relay.CodeTunnelLost, relay.CodeQueueFull, relay.CodeStorageFull,
 	relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeStopping, relay.CodeInternal,
-	codeQueued,
+	codeQueued, codeAnswered,
 }
 
 // counterByLabel holds the counters of a vector by its one label. They are resolved at

@@ -78,6 +78,7 @@ func TestMetricsOfCaptures(t *testing.T) {
 	t.Parallel()
 	for code, a := range map[string]relay.Answer{
 		"queued":        {Event: testID, Status: 202},
+		"answered":      {Event: testID, Status: 200, Handshake: "slack", Own: []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")},
 		"local-refused": {Error: relay.Errorf(relay.CodeLocalRefused, "x")},
 		"other":         {Error: relay.Errorf("brand-new", "x")},
 	} {

@@ -154,10 +154,24 @@ func previewOf(set *relay.Settings) []answerView {
 	return list
 }
 
-// answerChallenge lets the alias answer one more challenge while it is offline.
+// answerChallenge lets the alias answer one more challenge while it is offline, with the secret or the
+// verify token that it needs.
 func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
-	name := page.Field(r, "name")
+	name, value, need := page.Field(r, "name"), r.PostForm.Get("secret"), handshake.NeedOf(page.Field(r, "name"))
+	if value == "" && need != handshake.NeedsNothing {
+		return nil, relay.Errorf(relay.CodeValidationFailed, "the answer to %s needs what you entered at the sender; go back and type it", record.SafeTextMax(name, 60))
+	}
+	if need == handshake.NeedsSecret {
+		if _, err := p.Accounts.AddSecret(r.Context(), who, a.Name, relay.SenderSecret{Provider: name}, relay.NewSecretText(value)); err != nil {
+			return nil, err
+		}
+	}
 	_, err := p.Accounts.SetAlias(r.Context(), who, a.Name, func(set *relay.Settings) error {
+		if need == handshake.NeedsToken {
+			if err := record.SetSetting(set, record.KeyVerifyToken, value); err != nil {
+				return err
+			}
+		}
 		if set.AnswersChallenge(name) {
 			return nil
 		}
@@ -169,7 +183,8 @@ func (p Pages) answerChallenge(w http.ResponseWriter, r *http.Request, who relay
 // Missed is a registration challenge that was queued, because the alias did not answer it.
 type Missed struct {
 	Alias, Name, Text string
-	Offer             bool // the viewer can let the alias answer it
+	Offer             bool   // the viewer can let the alias answer it
+	Needs             string // what is typed for that: label of the field; "" = nothing
 }
 
 // MissedOf returns what is to say of a challenge that the alias did not answer; nil for other events.
@@ -178,13 +193,20 @@ func MissedOf(e *relay.Event, a *relay.Alias, who relay.Actor) *Missed {
 		return nil
 	}
 	v := &Missed{Alias: a.Name, Name: e.MissedHandshake, Text: record.MissedText(e)}
-	if a.Settings.AnswersChallenge(v.Name) {
+	need := handshake.NeedOf(v.Name)
+	switch {
+	case !a.Settings.AnswersChallenge(v.Name), need == handshake.NeedsToken && a.Settings.VerifyToken == nil:
+		v.Offer, v.Needs = a.Owner == who.Account, needLabels[need]
+	case need == handshake.NeedsNothing:
 		v.Text = "This is a registration challenge (" + v.Name + ") that came before the alias answered those. Let the sender try again."
-		return v
+	default:
+		v.Text = "This is a registration challenge (" + v.Name + ") that came before the alias answered those, or did not fit its " + strings.ToLower(needLabels[need]) + ". Compare it in the settings, and let the sender try again."
 	}
-	v.Offer = a.Owner == who.Account && !handshake.Needs(v.Name)
 	return v
 }
+
+// needLabels name what a challenge needs.
+var needLabels = map[handshake.Need]string{handshake.NeedsSecret: "Secret", handshake.NeedsToken: "Verify token"}
 
 // missedOf looks for a challenge among the newest queued events that the alias would not answer today.
 func (p Pages) missedOf(r *http.Request, who relay.Actor, a *relay.Alias, queued int) *Missed {

@@ -39,6 +39,8 @@ type eventView struct {
 	Queued       string        // position in the queue, "" = nothing waits
 	SSHCommand   string        // how to bring the tunnel back, "" = it is online
 	Missed       *alias.Missed // the challenge that was not answered; nil = it is none
+	Handed       string        // sender whose request hands over its secret, which the viewer can keep; "" = none
+	Confirm      string        // link of Amazon SNS that somebody has to open; "" = none
 	Provider     *providerView
 	Request      messageView
 	Attempts     []attemptView
@@ -169,6 +171,8 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 		v.HostRefused = record.SafeText(w.Message)
 	}
 	v.Missed = alias.MissedOf(e, a, who)
+	v.Confirm = record.ConfirmationLink(e)
+	v.Handed = p.handedOf(r, who, e, a)
 	if !head.Online && !head.Settings.Paused {
 		v.SSHCommand = head.SSHCommand
 	}

@@ -18,6 +18,7 @@ func Routes(aliases alias.Pages) {
 	p.Handle("POST /events/{id}/shares", p.OfEvent(p.createShare))
 	p.Handle("POST /events/{id}/shares/{share}/revoke", p.OfEvent(p.revokeShare))
 	p.Handle("POST /events/{id}/verify", p.OfEvent(p.verify))
+	p.Handle("POST /events/{id}/keep-secret", p.OfEvent(p.keepSecret))
 	p.Handle("POST /events/{id}/mark", p.OfEvent(p.mark))
 	p.Handle("GET /events/{id}/delete", p.OfEvent(p.confirmDelete))
 	p.Handle("POST /events/{id}/delete", p.OfEvent(p.deleteEvent))

@@ -1,0 +1,40 @@
+package event
+
+import (
+	"net/http"
+	"slices"
+
+	"github.com/a-h/templ"
+
+	"relay"
+	"relay/dashboard/page"
+	"relay/record"
+)
+
+// handedOf names the sender whose request hands over its secret, where the viewer can keep it and it is
+// not kept yet.
+func (p pages) handedOf(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) string {
+	sender, secret := record.HandedSecret(e)
+	if sender == "" || a.Owner != who.Account {
+		return ""
+	}
+	kept, err := p.Accounts.OpenSecrets(r.Context(), a.ID)
+	if err != nil || slices.ContainsFunc(kept, func(k relay.OpenSecret) bool { return k.Provider == sender && k.Value == secret }) {
+		return "" // the page does without
+	}
+	return sender
+}
+
+// keepSecret keeps the secret that the request of an event has handed over.
+func (p pages) keepSecret(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
+	e, err := p.Events.Request(r.Context(), who, id, maxVerified)
+	if err != nil {
+		return nil, err
+	}
+	sender, secret := record.HandedSecret(e)
+	if sender == "" {
+		return nil, relay.Errorf(relay.CodeValidationFailed, "this request hands over no secret")
+	}
+	_, err = p.Accounts.AddSecret(r.Context(), who, e.Alias, relay.SenderSecret{Provider: sender}, secret)
+	return page.SeeOther(w, r, err, page.AliasPath(e.Alias, "settings")+"?done=secret-added#secrets")
+}
