@@ -11,6 +11,8 @@ type Account struct {
 	Name      string
 	Admin     bool
 	CreatedAt time.Time
+	// MaxStorage is how many bytes all its aliases may have stored: nil = as the server says, 0 = no limit.
+	MaxStorage *int64
 }
 
 // ActorKind is the way in which an actor was authenticated.

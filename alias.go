@@ -96,6 +96,12 @@ type Usage struct {
 	Bytes  int64 // of requests and responses, as --max-alias-storage counts them
 }
 
+// AccountUsage is what all aliases of an account have stored, and how many bytes it may; 0 = no limit.
+type AccountUsage struct {
+	Usage
+	Limit int64
+}
+
 // QueueStats counts the queue of an alias.
 type QueueStats struct {
 	Queued         int   // waiting attempts

@@ -105,8 +105,9 @@ func TestScopes(t *testing.T) {
 		"GET /api/v1/keys": relay.ScopeAccount, `POST /api/v1/keys {}`: relay.ScopeAccount, "DELETE /api/v1/keys/x": relay.ScopeAccount,
 		"GET /api/v1/sessions": relay.ScopeAccount, "DELETE /api/v1/sessions/x": relay.ScopeAccount, "GET /api/v1/audit": relay.ScopeAccount,
 		"GET /api/v1/users": relay.ScopeAccount, `POST /api/v1/users {}`: relay.ScopeAccount, "DELETE /api/v1/users/nobody": relay.ScopeAccount,
-		"POST /api/v1/users/nobody/invite":              relay.ScopeAccount,
-		"DELETE /api/v1/events/" + relay.ID{1}.String(): relay.ScopeEventsWrite, "DELETE /api/v1/aliases/nope": relay.ScopeAliasesWrite,
+		`PATCH /api/v1/users/nobody {"maxAccountStorage":1}`: relay.ScopeAccount,
+		"POST /api/v1/users/nobody/invite":                   relay.ScopeAccount,
+		"DELETE /api/v1/events/" + relay.ID{1}.String():      relay.ScopeEventsWrite, "DELETE /api/v1/aliases/nope": relay.ScopeAliasesWrite,
 		"GET /api/v1/me": 0,
 	}
 	h.deliver.feed = newFeed()
@@ -156,7 +157,7 @@ func TestAliasLimitedTokens(t *testing.T) {
 func TestUsersAreForAdmins(t *testing.T) {
 	t.Parallel()
 	h := newFixture(t)
-	for _, line := range []string{"GET /api/v1/users", `POST /api/v1/users {"name":"eve"}`, "DELETE /api/v1/users/alice", "POST /api/v1/users/alice/invite"} {
+	for _, line := range []string{"GET /api/v1/users", `POST /api/v1/users {"name":"eve"}`, "DELETE /api/v1/users/alice", `PATCH /api/v1/users/bob {"maxAccountStorage":null}`, "POST /api/v1/users/alice/invite"} {
 		h.line(h.asBob, line).code(403, "forbidden")
 	}
 }

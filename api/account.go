@@ -1,7 +1,12 @@
 package api
 
 import (
+	"cmp"
 	"context"
+	"reflect"
+	"slices"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"relay"
 	"relay/record"
@@ -16,6 +21,20 @@ type auditInput struct {
 type userBody struct {
 	Name  string `json:"name"`
 	Admin bool   `json:"admin,omitempty"`
+}
+
+// userChangeBody is what can be changed of an account.
+type userChangeBody struct {
+	MaxAccountStorage *int64 `json:"maxAccountStorage,omitempty" minimum:"0" nullable:"true" doc:"bytes that all aliases of the account may store; 0 = no limit, null = the server's limit"`
+}
+
+// userChange is a body that was checked against userChangeBody; unlike that it tells what is not
+// there from what is null.
+type userChange map[string]*int64
+
+// Schema is that of userChangeBody.
+func (userChange) Schema(r huma.Registry) *huma.Schema {
+	return r.Schema(reflect.TypeFor[userChangeBody](), true, "")
 }
 
 func (s *server) addAccountRoutes() {
@@ -49,13 +68,35 @@ func (s *server) addUserRoutes() {
 	list := func(ctx context.Context, c *requestInfo) ([]relay.Account, error) {
 		return s.Accounts.Accounts(ctx, c.who)
 	}
-	addList(s, users.on("GET /users", "list-users", "All accounts"), record.OfAccount, list)
+	addJSON(s, users.on("GET /users", "list-users", "All accounts, with what each has stored"),
+		func(ctx context.Context, c *requestInfo, _ *noInput) (out record.List[record.User], err error) {
+			accounts, err := list(ctx, c)
+			if err != nil {
+				return out, err
+			}
+			usage, err := s.Accounts.AccountUsage(ctx, c.who)
+			return listOf(accounts, func(a relay.Account) record.User { return record.OfAccountUsage(a, usage[a.ID]) }), err
+		})
 	addJSON(s, users.on("POST /users", "create-user", "Create an account", 201, 409),
 		func(ctx context.Context, c *requestInfo, in *jsonBody[userBody]) (record.User, error) {
 			account, err := s.Accounts.CreateAccount(ctx, c.who, in.Body.Name, in.Body.Admin)
 			return record.OfAccount(account), err
 		})
 	user := found(users, "user", func(x relay.Account) string { return x.Name }, list)
+	addJSON(s, user.on("PATCH /users/{user}", "update-user", "Change the storage limit of an account", 404),
+		func(ctx context.Context, c *requestInfo, in *jsonBody[userChange]) (record.User, error) {
+			limit, given := in.Body["maxAccountStorage"]
+			if given {
+				account, err := s.Accounts.SetAccountStorage(ctx, c.who, c.path("user"), limit)
+				return record.OfAccount(account), err
+			}
+			accounts, err := list(ctx, c)
+			i := slices.IndexFunc(accounts, func(a relay.Account) bool { return a.Name == c.path("user") })
+			if err != nil || i < 0 {
+				return record.User{}, cmp.Or(err, error(relay.ErrNotFound))
+			}
+			return record.OfAccount(accounts[i]), nil
+		})
 	addAction(s, user.on("DELETE /users/{user}", "delete-user",
 		"Remove an account: its tunnels are closed and its tokens revoked; its aliases are kept for an admin to transfer", 404, 409),
 		func(ctx context.Context, c *requestInfo) error {

@@ -240,6 +240,27 @@ func TestUsers(t *testing.T) {
 	if list := decoded[record.List[record.User]](h.get(h.asAlice, "/api/v1/users").want(200)); len(list.Data) != 3 {
 		t.Errorf("listed %+v", list)
 	}
+	limit := func(body string) *int64 {
+		t.Helper()
+		return decoded[record.User](h.call("PATCH", h.asAlice, "/api/v1/users/bob", body).want(200)).MaxAccountStorage
+	}
+	if own := limit(`{"maxAccountStorage":1048576}`); own == nil || *own != 1<<20 {
+		t.Errorf("the limit is %v", own)
+	}
+	for _, body := range []string{`{"maxAccountStorage":-1}`, `{"maxAccountStorage":"1GiB"}`} {
+		h.call("PATCH", h.asAlice, "/api/v1/users/bob", body).code(422, "validation-failed")
+	}
+	for _, u := range decoded[record.List[record.User]](h.get(h.asAlice, "/api/v1/users").want(200)).Data {
+		if u.Name == "bob" && (u.MaxAccountStorage == nil || *u.MaxAccountStorage != 1<<20) || u.Events == nil || u.StoredBytes == nil {
+			t.Errorf("listed %+v", u)
+		}
+	}
+	if own := limit(`{}`); own == nil {
+		t.Error("the limit is gone after a change of nothing")
+	}
+	if own := limit(`{"maxAccountStorage":null}`); own != nil {
+		t.Errorf("the limit is %v after it was taken back", *own)
+	}
 	invite := decoded[record.Invite](h.post(h.asAlice, "/api/v1/users/eve/invite", "").want(201))
 	if !strings.HasPrefix(invite.URL, "http://localhost:8080/invite/") || time.Until(invite.ExpiresAt.Time) > 3*24*time.Hour {
 		t.Errorf("invited %+v", invite)

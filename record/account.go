@@ -35,11 +35,26 @@ type User struct {
 	Name      string `json:"name"`
 	Admin     bool   `json:"admin"`
 	CreatedAt Time   `json:"createdAt" format:"date-time"`
+	// MaxAccountStorage is what the account has of its own.
+	MaxAccountStorage *int64 `json:"maxAccountStorage" doc:"bytes that all its aliases may store; 0 = no limit, null = the server's limit"`
+	StorageLimit      *int64 `json:"storageLimit" doc:"the limit that counts now; null = none, or not asked for"`
+	Events            *int   `json:"events" doc:"stored events of all its aliases; null = not asked for"`
+	StoredBytes       *int64 `json:"storedBytes" doc:"of requests and responses, as the limit counts them; null = not asked for"`
 }
 
-// OfAccount gives the outward form of an account.
+// OfAccount gives the outward form of an account, without its usage.
 func OfAccount(a relay.Account) User {
-	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}}
+	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}, MaxAccountStorage: a.MaxStorage}
+}
+
+// OfAccountUsage is OfAccount with what the account has stored.
+func OfAccountUsage(a relay.Account, usage relay.AccountUsage) User {
+	u := OfAccount(a)
+	u.Events, u.StoredBytes = &usage.Events, &usage.Bytes
+	if usage.Limit > 0 {
+		u.StorageLimit = &usage.Limit
+	}
+	return u
 }
 
 // Token is an API token. Token itself is there only in the answer that made it.

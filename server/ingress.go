@@ -252,6 +252,9 @@ func (c *conn) logAnswer(a *relay.Answer, code, id, label string) {
 	}
 	if label != "" {
 		log = log.With("alias", label)
+		if owner, known := c.srv.opt.Capture.Alias(label); known && ok {
+			log = log.With("account", owner.OwnerName)
+		}
 	}
 	if !a.Event.IsZero() {
 		log = log.With("event", a.Event)

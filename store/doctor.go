@@ -34,6 +34,7 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	examine("durability", s.db.ExamineDurability)
 	examine("partitions", s.examinePartitions)
 	examine("free space", s.db.ExamineDisk)
+	examine("storage", s.examineStorage)
 	examine("pages", s.db.ExaminePages)
 	for _, c := range rowChecks() {
 		examine(c.name, c.examine)

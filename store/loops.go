@@ -50,7 +50,7 @@ const (
 
 // loops lists all of them. last is the newest revision that was there before the start.
 func (s *Store) loops(last cluster.RevisionMark) []loop {
-	schedule, evicted := retentionSchedule{}, int64(0)
+	schedule, evicted, evictedOfAccounts := retentionSchedule{}, int64(0), int64(0)
 	list := []loop{
 		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context) error {
 			last = s.PollRevisions(ctx, last)
@@ -84,8 +84,15 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 	}
 	if s.opt.MaxAliasStorage > 0 { // one without a limit must not keep the lease from those that have one
 		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
-			return s.evictOverLimit(ctx, &evicted)
+			return s.evictOverLimit(ctx, false, &evicted)
 		}})
+	}
+	if s.opt.AccountLimits {
+		list = append(list,
+			loop{name: "owners and limits of accounts", who: everyNode, every: time.Second, when: withDatabase, round: s.readAccountLimits},
+			loop{name: "events beyond the storage of an account", who: cluster.LeaseAccounts, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
+				return s.evictOverLimit(ctx, true, &evictedOfAccounts)
+			}})
 	}
 	if s.db.HasLog() {
 		list = append(list, loop{name: "log of SQLite", who: everyNode, run: s.db.CheckpointLoop})

@@ -54,6 +54,16 @@ func (c *testCluster) withAlias() *testCluster {
 	return c
 }
 
+// another makes one more alias of the account.
+func (c *testCluster) another(name string) int64 {
+	c.Helper()
+	a, err := c.nodes[0].CreateAlias(c.Context(), relay.System(), name, "alice")
+	if err != nil {
+		c.Fatal(err)
+	}
+	return a.ID
+}
+
 // add stores n events with a body of a size that arrived at a time and are in a state.
 func (c *testCluster) add(n, size int, at time.Time, state string) (ids []relay.ID) {
 	c.Helper()
@@ -130,6 +140,24 @@ var loopCases = map[string]struct {
 		c.exec(`UPDATE attempts SET state = 2`)
 		c.exec(`UPDATE events SET state = 2`)
 	}, `SELECT COUNT(*) FROM events`},
+	"owners and limits of accounts": {func(c *testCluster) {
+		for _, s := range c.nodes {
+			s.storage.accounts.changed.Store(true)
+		}
+	}, `SELECT 1`},
+	"events beyond the storage of an account": {func(c *testCluster) {
+		c.exec(`UPDATE accounts SET max_storage = ?`, 1<<20)
+		c.alias = c.another("other")
+		for _, s := range c.nodes {
+			s.storage.accounts.changed.Store(true)
+			if err := s.readAccountLimits(c.Context()); err != nil {
+				c.Fatal(err)
+			}
+		}
+		c.add(120, 20<<10, time.Now().Add(-time.Hour), relay.StateDelivering)
+		c.exec(`UPDATE attempts SET state = 2`)
+		c.exec(`UPDATE events SET state = 2`)
+	}, `SELECT COUNT(*) FROM events`},
 	"events of removed aliases": {func(c *testCluster) {
 		c.add(20, 10, time.Now(), relay.StateQueued)
 		if err := c.nodes[0].RemoveAlias(c.Context(), relay.System(), "hooks"); err != nil {
@@ -154,7 +182,7 @@ var loopCases = map[string]struct {
 // may happen around the end of a lease.
 func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
-	for _, l := range (&Store{clusterStore: &clusterStore{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
+	for _, l := range (&Store{clusterStore: &clusterStore{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1, AccountLimits: true}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
 		if l.run != nil {
 			continue // woken by what is theirs alone: the spool of a node, its log, its look at another node
 		}
@@ -166,7 +194,7 @@ func TestLoopsOnSeveralNodes(t *testing.T) {
 			}
 			results := map[int]int{}
 			for _, n := range []int{1, 3} {
-				c := newTestCluster(t, n, Options{URL: pgtest.URL(t), MaxAliasStorage: 1 << 20, Retention: 24 * time.Hour}).withAlias()
+				c := newTestCluster(t, n, Options{URL: pgtest.URL(t), MaxAliasStorage: 1 << 20, AccountLimits: true, Retention: 24 * time.Hour}).withAlias()
 				given.prepare(c)
 				c.allAtOnce(l.name)
 				results[n] = c.count(given.result)
@@ -205,43 +233,70 @@ func (c *testCluster) allAtOnce(name string) {
 	ended.Wait()
 }
 
-// A rolling restart with a lower limit: three nodes find that an alias has more than it may. They
-// leave as much as one of them does alone, and never less than a body below the limit.
+// A rolling restart with a lower limit: three nodes find that an alias, or an account with two aliases, has more
+// than it may. They leave as much as one of them does alone, never less than a body below the limit, and
+// what must stay.
 func TestEvictionOnSeveralNodes(t *testing.T) {
 	t.Parallel()
+	for _, of := range []string{"alias", "account"} {
+		for _, n := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, %d nodes", of, n), func(t *testing.T) {
+				t.Parallel()
+				evictOnNodes(t, of, n)
+			})
+		}
+	}
+}
+
+func evictOnNodes(t *testing.T, of string, n int) {
 	const limit, size = 1 << 20, 20 << 10
-	for _, n := range []int{1, 3} {
-		o := Options{URL: pgtest.URL(t)}
-		before := newTestCluster(t, 1, o).withAlias()
-		before.add(200, size, time.Now().Add(-time.Hour), relay.StateDelivering)
-		before.exec(`UPDATE attempts SET state = 2`)
-		before.exec(`UPDATE events SET state = 2`)
-		// The loops of the new nodes wait for this one, which has no limit.
-		before.exec(`INSERT INTO leases (name, holder, until) VALUES ('eviction', ?, ?)`, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
+	o := Options{URL: pgtest.URL(t)}
+	before := newTestCluster(t, 1, o).withAlias()
+	first := before.add(100, size, time.Now().Add(-time.Hour), relay.StateDelivering)
+	if of == "account" {
+		before.alias = before.another("other")
+	}
+	before.add(100, size, time.Now().Add(-time.Hour), relay.StateDelivering)
+	before.exec(`UPDATE attempts SET state = 2`)
+	before.exec(`UPDATE events SET state = 2`)
+	before.exec(`INSERT INTO event_marks (alias_id, event_id, pinned, label, note) VALUES (?, ?, 1, '', '')`, before.nodes[0].aliasOf(t), first[0])
+	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} { // the loops of the new nodes wait for this one, which has no limit
+		before.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)`, lease, before.nodes[0].NodeID(), db.Micros(time.Now().Add(time.Hour)))
+	}
+	loop := "events beyond the storage of an " + of
+	if of == "alias" {
 		o.MaxAliasStorage = limit
-		c := newTestCluster(t, n, o)
-		stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
-		for _, s := range c.nodes {
-			for s.storage.total() < 200*size { // it counts in the background
-				<-time.After(10 * time.Millisecond)
-			}
+	} else {
+		o.MaxAccountStorage, o.AccountLimits = limit, true
+	}
+	c := newTestCluster(t, n, o)
+	stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
+	for _, s := range c.nodes {
+		for s.storage.total() < 200*size { // it counts in the background
+			<-time.After(10 * time.Millisecond)
 		}
-		c.allAtOnce("events beyond the storage of an alias")
-		if left := stored(); left > limit {
-			t.Errorf("%d nodes left %d bytes, the limit is %d", n, left, limit)
-		}
-		for _, s := range c.nodes { // and where a request needs room
-			_ = s.Capacity(c.nodes[0].aliasOf(t), size, time.Second)
-		}
-		if left := stored(); left < limit-limit/64-3*size {
-			t.Errorf("%d nodes left %d bytes of %d", n, left, limit)
-		}
+	}
+	c.allAtOnce(loop)
+	if left := stored(); left > limit {
+		t.Errorf("%d nodes left %d bytes, the limit is %d", n, left, limit)
+	}
+	for _, s := range c.nodes { // and where a request needs room
+		_ = s.Capacity(c.nodes[0].aliasOf(t), size, time.Second)
+	}
+	if left := stored(); left < limit-limit/64-3*size {
+		t.Errorf("%d nodes left %d bytes of %d", n, left, limit)
+	}
+	if c.count(`SELECT COUNT(*) FROM events e JOIN event_marks m ON m.event_id = e.id`) != 1 {
+		t.Error("a pinned event is gone")
+	}
+	if of == "account" && c.count(`SELECT COUNT(DISTINCT alias_id) FROM events`) != 2 {
+		t.Error("not the oldest events of all aliases went")
 	}
 }
 
 func (s *Store) aliasOf(t *testing.T) (id int64) {
 	t.Helper()
-	if err := s.db.Read.Get(&id, `SELECT id FROM aliases`); err != nil {
+	if err := s.db.Read.Get(&id, `SELECT MIN(id) FROM aliases`); err != nil {
 		t.Fatal(err)
 	}
 	return id

@@ -89,7 +89,8 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	counter("retention_events_total", removed, s.retentionCounts.orphans.Load, "reason", "orphan")
 	counter("retention_partitions_total", "Days whose partitions were dropped as a whole (Postgres).", s.retentionCounts.days.Load)
 	counter("retention_bytes_total", "Request and response bytes of events that retention removed.", s.retentionCounts.bytes.Load)
-	gauge("stored_bytes", "Stored bytes of all aliases, while max-alias-storage is set.", func() float64 { return float64(s.storage.total()) })
+	gauge("stored_bytes", "Stored bytes of all aliases.", func() float64 { return float64(s.storage.total()) })
+	gauge("account_storage_max_ratio", "Largest part of its limit that an account has stored in all its aliases; 0 without a limit.", s.storage.fullestAccount)
 	gauge("retention_longest_hold_seconds", "Longest time that one transaction of retention held the writer.",
 		func() float64 { return time.Duration(s.remover.longest.Load()).Seconds() })
 	gauge("nodes", "Nodes that serve this database and live, this one included.", func() float64 { return float64(s.NodeStats().Nodes) })

@@ -174,14 +174,14 @@ func TestPostgresPlans(t *testing.T) {
 	p.planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
 	p.planned(t, "removal of an alias", func() error {
 		left := int64(2)
-		_, err := s.removeOldest(ctx, 3, events.LastID, time.Time{}, func(*db.Tx) (int64, error) { left--; return left, nil }, nil)
+		_, err := s.removeOldest(ctx, holder{id: 3}, events.LastID, time.Time{}, func(*db.Tx) (int64, error) { left--; return left, nil }, nil)
 		return err
 	})
 	p.planned(t, "orphans", func() error { _, _, err := s.orphansInPage(ctx, "payloads", relay.ID{}, middle); return err })
 	p.planned(t, "retention", func() error {
-		list, err := s.removalCandidates(ctx, 4, relay.ID{}, middle, now)
+		list, err := s.removalCandidates(ctx, holder{id: 4}, removalRange{before: middle, now: now})
 		if err == nil {
-			_, _, _, err = s.remove(ctx, 4, list, now, nil)
+			_, _, _, err = s.remove(ctx, holder{id: 4}, list, now, nil)
 		}
 		return err
 	})

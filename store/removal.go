@@ -91,6 +91,7 @@ func (s *Store) removalTx(ctx context.Context, what string, fn func(c *db.Tx, bu
 // removalCandidate is an event that may be removed, with its size.
 type removalCandidate struct {
 	ID       relay.ID `db:"id"`
+	Alias    int64    `db:"alias_id"`
 	Attempts int      `db:"attempts"`
 	Payloads int      `db:"payloads"`
 	Bytes    int64    `db:"bytes"`  // as counted in the storage of its alias
@@ -121,17 +122,32 @@ func removable(now time.Time) (string, []any) {
 	return `NOT ` + heldEvents, []any{db.Micros(now)}
 }
 
-// removalCandidates returns the oldest events of an alias with ids between after and
-// before, both exclusive, that are removable.
-func (s *Store) removalCandidates(ctx context.Context, alias int64, after, before relay.ID, now time.Time) (list []removalCandidate, err error) {
+// removalRange says which events may be removed: those with ids between after and before, both
+// exclusive, that are removable at the time now.
+type removalRange struct {
+	after, before relay.ID
+	now           time.Time
+}
+
+// removalCandidates returns the oldest events of an alias, or of all aliases of an account, in a range.
+func (s *Store) removalCandidates(ctx context.Context, of holder, r removalRange) (list []removalCandidate, err error) {
+	if of.account {
+		return s.accountCandidates(ctx, of.id, r)
+	}
 	err = s.db.View(ctx, "look for events to remove", func(q db.Query) error {
-		where, args := removable(now)
-		if err := q.All(&list, `SELECT e.id, e.attempts FROM events e WHERE e.alias_id = ? AND e.id > ? AND e.id < ? AND `+where+`
-			ORDER BY e.id LIMIT ?`, append(append([]any{alias, after, before}, args...), removalMaxRows)...); err != nil || len(list) == 0 {
+		if list, err = candidatesOf(q, of.id, r, removalMaxRows); err != nil || len(list) == 0 {
 			return err
 		}
 		return loadSizes(q, list)
 	})
+	return list, err
+}
+
+// candidatesOf returns the oldest events of an alias in a range, without their sizes.
+func candidatesOf(q db.Query, alias int64, r removalRange, limit int) (list []removalCandidate, err error) {
+	where, args := removable(r.now)
+	err = q.All(&list, `SELECT e.id, e.alias_id, e.attempts FROM events e WHERE e.alias_id = ? AND e.id > ? AND e.id < ? AND `+where+`
+		ORDER BY e.id LIMIT ?`, append(append([]any{alias, r.after, r.before}, args...), limit)...)
 	return list, err
 }
 
@@ -149,7 +165,7 @@ func loadSizes(q db.Query, list []removalCandidate) error {
 	}
 	for _, w := range weights {
 		i := slices.Index(ids, w.ID)
-		w.Attempts = list[i].Attempts
+		w.Attempts, w.Alias = list[i].Attempts, list[i].Alias
 		list[i] = w
 	}
 	return nil
@@ -158,19 +174,19 @@ func loadSizes(q db.Query, list []removalCandidate) error {
 // bytesLeft says in each transaction of a removal how many bytes it is to free still; nil = all.
 type bytesLeft func(*db.Tx) (int64, error)
 
-// removeOldest removes the oldest removable events of an alias with ids before the one given, until
+// removeOldest removes the oldest removable events of an alias or an account with ids before the one given, until
 // nothing is left to free, or no event. It returns how many it removed, also if it fails. Unless
 // count is nil, retention removes them: their number is added to count.
-func (s *Store) removeOldest(ctx context.Context, alias int64, before relay.ID, now time.Time, left bytesLeft, count *atomic.Int64) (events int, err error) {
-	var after relay.ID
+func (s *Store) removeOldest(ctx context.Context, of holder, before relay.ID, now time.Time, left bytesLeft, count *atomic.Int64) (events int, err error) {
+	r := removalRange{before: before, now: now}
 	for more := true; more; {
-		list, err := s.removalCandidates(ctx, alias, after, before, now)
+		list, err := s.removalCandidates(ctx, of, r)
 		if err != nil || len(list) == 0 {
 			return events, err
 		}
-		after = list[len(list)-1].ID // some may stay, because they became held since
+		r.after = list[len(list)-1].ID // some may stay, because they became held since
 		n, bytes := 0, int64(0)
-		n, bytes, more, err = s.remove(ctx, alias, list, now, left)
+		n, bytes, more, err = s.remove(ctx, of, list, now, left)
 		events += n
 		if count != nil {
 			count.Add(int64(n))
@@ -195,10 +211,10 @@ func fitting(list []removalCandidate, budget int, bytes int64) (n int, heavy boo
 	return n, rows > budget
 }
 
-// remove deletes those events of one alias that are removable, in short transactions: some may
+// remove deletes those events of an alias or an account that are removable, in short transactions: some may
 // have become held since they were listed. more is false when nothing was left to free. Bodies that a
 // crash or the end of ctx leaves behind are orphans, which SweepOrphans deletes.
-func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate, now time.Time, left bytesLeft) (events int, freed int64, more bool, err error) {
+func (s *Store) remove(ctx context.Context, of holder, list []removalCandidate, now time.Time, left bytesLeft) (events int, freed int64, more bool, err error) {
 	for len(list) > 0 {
 		var gone []removalCandidate
 		some, heavy, enough := 0, false, false
@@ -213,7 +229,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 				return nil
 			}
 			some, heavy = fitting(list, budget, target)
-			gone, err = removeEvents(c, alias, list[:some], now, heavy)
+			gone, err = removeEvents(c, of, list[:some], now, heavy)
 			return err
 		})
 		if err != nil || enough {
@@ -245,7 +261,7 @@ func (s *Store) remove(ctx context.Context, alias int64, list []removalCandidate
 // removeEvents deletes the rows of those events that are removable and, unless heavy is set,
 // their payloads. It returns the deleted events with their sizes of now: a replay may have added to
 // them since they were listed.
-func removeEvents(c *db.Tx, alias int64, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
+func removeEvents(c *db.Tx, of holder, list []removalCandidate, now time.Time, heavy bool) (gone []removalCandidate, err error) {
 	ids := make([]relay.ID, len(list))
 	for i := range list {
 		ids[i] = list[i].ID
@@ -258,9 +274,13 @@ func removeEvents(c *db.Tx, alias int64, list []removalCandidate, now time.Time,
 		ids = locked
 	}
 	where, args := removable(now)
+	owned := `e.alias_id = ?`
+	if of.account { // an alias may have been transferred since the events were listed
+		owned = `e.alias_id IN (SELECT id FROM aliases WHERE owner_id = ?)`
+	}
 	var deleted []relay.ID
-	if err := c.AllIn(&deleted, `DELETE FROM events AS e WHERE e.alias_id = ? AND e.id IN (?) AND `+where+` RETURNING id`,
-		append([]any{alias, ids}, args...)...); err != nil || len(deleted) == 0 {
+	if err := c.AllIn(&deleted, `DELETE FROM events AS e WHERE `+owned+` AND e.id IN (?) AND `+where+` RETURNING id`,
+		append([]any{of.id, ids}, args...)...); err != nil || len(deleted) == 0 {
 		return nil, err
 	}
 	gone = slices.DeleteFunc(slices.Clone(list), func(d removalCandidate) bool { return !slices.Contains(deleted, d.ID) })
@@ -268,7 +288,7 @@ func removeEvents(c *db.Tx, alias int64, list []removalCandidate, now time.Time,
 		return nil, err
 	}
 	for _, d := range gone {
-		noteFreed(c, alias, d.Bytes)
+		noteFreed(c, d.Alias, d.Bytes)
 	}
 	tables := []string{`attempts`, `queue`, `shares`, `event_marks`, `payloads`}
 	if heavy {
@@ -293,7 +313,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err := s.caughtUp(); err != nil {
 		return err // a step in the spool could store this event again
 	}
-	list, heavy := []removalCandidate{{ID: id}}, false
+	list, heavy := make([]removalCandidate, 1), false
 	var e relay.Event
 	err := s.db.Update(ctx, "delete event", func(c *db.Tx) (err error) {
 		if e, err = events.OwnEventForUpdate(c, who, id); err != nil { // no replay begins from here on
@@ -306,12 +326,12 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 		if slices.Contains(states, events.Delivering) {
 			return relay.Errorf(relay.CodeConflict, "the event is being delivered; delete it when that has ended")
 		}
-		list[0] = removalCandidate{ID: id, Attempts: e.AttemptCount}
+		list[0] = removalCandidate{ID: id, Alias: e.AliasID, Attempts: e.AttemptCount}
 		if err := loadSizes(c.Query, list); err != nil {
 			return err
 		}
 		heavy = list[0].cost() > removalMaxRows
-		if _, err := removeEvents(c, e.AliasID, list, time.Time{}, heavy); err != nil {
+		if _, err := removeEvents(c, holder{id: e.AliasID}, list, time.Time{}, heavy); err != nil {
 			return err
 		}
 		c.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: e.AliasID, Event: id})

@@ -56,7 +56,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 				}, ""))
 			}
 			end(1)
-			list, err := s.removalCandidates(t.Context(), alias.ID, relay.ID{}, events.LastID, s.db.Now())
+			list, err := s.removalCandidates(t.Context(), holder{id: alias.ID}, removalRange{before: events.LastID, now: s.db.Now()})
 			if err != nil || len(list) != 1 {
 				t.Fatal(list, err)
 			}
@@ -64,7 +64,7 @@ func TestRemovalCountsWhatAReplayAdded(t *testing.T) {
 				t.Fatal(err)
 			}
 			end(2)
-			n, freed, _, err := s.remove(t.Context(), alias.ID, list, s.db.Now(), nil)
+			n, freed, _, err := s.remove(t.Context(), holder{id: alias.ID}, list, s.db.Now(), nil)
 			if left := s.storage.total(); err != nil || n != 1 || left != 0 {
 				t.Errorf("%d events of %d bytes were removed (%v), and %d bytes are still counted", n, freed, err, left)
 			}

@@ -25,7 +25,7 @@ func (s *Store) deleteRemovedAliases(ctx context.Context) error {
 		return err
 	}
 	for _, a := range aliases {
-		if _, err := s.removeOldest(ctx, a.ID, events.LastID, time.Time{}, nil, nil); err != nil {
+		if _, err := s.removeOldest(ctx, holder{id: a.ID}, events.LastID, time.Time{}, nil, nil); err != nil {
 			return err
 		}
 		if s.db.Now().Sub(db.FromMicros(a.At)) <= clearAgain {

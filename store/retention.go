@@ -28,7 +28,7 @@ const (
 // retentionCounts counts what retention deleted since Serve.
 type retentionCounts struct {
 	expired atomic.Int64 // events removed by age
-	evicted atomic.Int64 // events removed because their alias exceeded its storage limit
+	evicted atomic.Int64 // events removed because their alias or its owner exceeded its storage limit
 	days    atomic.Int64 // days whose partitions were dropped as a whole (Postgres)
 	orphans atomic.Int64 // bodies without an event that were deleted
 	bytes   atomic.Int64 // request and response bytes deleted with the events
@@ -79,7 +79,7 @@ func (s *Store) retain(ctx context.Context, now time.Time, due func(alias int64,
 			continue
 		}
 		before := now.Add(-span)
-		n, err := s.removeOldest(ctx, a.ID, events.LowestID(before), now, nil, &s.retentionCounts.expired)
+		n, err := s.removeOldest(ctx, holder{id: a.ID}, events.LowestID(before), now, nil, &s.retentionCounts.expired)
 		if n > 0 {
 			s.log.Info("old events removed", "alias", a.Name, "events", n, "before", before.UTC().Format(time.RFC3339))
 		}

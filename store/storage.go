@@ -36,22 +36,31 @@ const changeStorage relay.ChangeKind = "storage"
 
 // storageUsage is how many bytes each alias has stored, as known by the serving process. It is
 // counted once at start and updated after every commit of this node, and within seconds after
-// those of others. Without a limit nothing is counted.
+// those of others. Where there can be no limit, nothing is counted.
 type storageUsage struct {
+	counts   bool          // there may be limits
 	limit    int64         // bytes of one alias; 0 = no limit
 	shared   bool          // there may be other nodes
-	evicting chan struct{} // holds a token while an alias is being evicted
+	evicting chan struct{} // holds a token while events are being evicted
 
-	mu      sync.Mutex
-	aliases map[int64]*aliasUsage // those that have bytes
-	counted bool
-	heard   int64 // newest revision that is in the count
+	mu       sync.Mutex
+	aliases  map[int64]*bytesStored // those that have bytes
+	counted  bool
+	heard    int64 // newest revision that is in the count
+	accounts accountStorage
 }
 
-type aliasUsage struct {
+// bytesStored is what one alias, or all aliases of an account, have stored.
+type bytesStored struct {
 	bytes  int64
-	untold int64     // of these, what the other nodes were not told yet
+	untold int64     // of an alias: of these, what the other nodes were not told yet
 	full   time.Time // when it last had no event that could be evicted
+}
+
+// holder is whose storage is meant: an alias, or an account with all its aliases.
+type holder struct {
+	account bool
+	id      int64
 }
 
 // add changes the stored bytes of an alias after a commit of this node.
@@ -59,19 +68,18 @@ func (k *storageUsage) add(alias, bytes int64) { k.change(alias, bytes, bytes) }
 
 // change changes the stored bytes of an alias, and what the other nodes, if there may be any, have to be told of them.
 func (k *storageUsage) change(alias, bytes, untold int64) {
-	if k.limit <= 0 || bytes == 0 && untold == 0 {
+	if !k.counts || bytes == 0 && untold == 0 {
 		return
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	a := k.aliases[alias]
 	if a == nil {
-		a = &aliasUsage{}
+		a = &bytesStored{}
 		k.aliases[alias] = a
 	}
-	if a.bytes += bytes; bytes < 0 {
-		a.full = time.Time{}
-	}
+	a.add(bytes)
+	k.accounts.add(alias, bytes)
 	if k.shared {
 		a.untold += untold
 	}
@@ -80,42 +88,64 @@ func (k *storageUsage) change(alias, bytes, untold int64) {
 	}
 }
 
+func (b *bytesStored) add(bytes int64) {
+	if b.bytes += bytes; bytes < 0 {
+		b.full = time.Time{}
+	}
+}
+
+// of returns what a holder has stored, and its limit; 0 = no limit. The lock is held.
+func (k *storageUsage) of(h holder) (stored bytesStored, limit int64) {
+	known := k.aliases[h.id]
+	limit = k.limit
+	if h.account {
+		known, limit = k.accounts.stored[h.id], k.accounts.limitOf(h.id)
+	}
+	if known != nil {
+		stored = *known
+	}
+	return stored, limit
+}
+
 // excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. evictable
-// is false when that is more than an alias may have, or nothing could be evicted a moment ago.
-func (k *storageUsage) excess(alias, need int64) (bytes int64, evictable bool) {
-	if k.limit <= 0 {
+// is false when that is more than the holder may have, or nothing could be evicted a moment ago.
+func (k *storageUsage) excess(h holder, need int64) (bytes int64, evictable bool) {
+	if !k.counts {
 		return 0, true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	var a aliasUsage
-	if known := k.aliases[alias]; known != nil {
-		a = *known
-	}
-	if !k.counted || a.bytes+need <= k.limit {
+	stored, limit := k.of(h)
+	if !k.counted || limit <= 0 || stored.bytes+need <= limit {
 		return 0, true
 	}
-	return a.bytes + need - k.limit, need <= k.limit && time.Since(a.full) >= unevictableFor
+	return stored.bytes + need - limit, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
 // surplus is how many bytes an eviction that has begun still has to free so that need more bytes
 // fit. It includes a margin, so that not every request has to wait for an eviction.
-func (k *storageUsage) surplus(alias, need int64) int64 {
+func (k *storageUsage) surplus(h holder, need int64) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if a := k.aliases[alias]; a != nil && k.counted {
-		return a.bytes + need - k.limit + min(k.limit/64, 16<<20)
+	stored, limit := k.of(h)
+	if !k.counted || limit <= 0 || stored.bytes == 0 {
+		return 0
 	}
-	return 0
+	return stored.bytes + need - limit + min(limit/64, 16<<20)
 }
 
-// overLimit lists the aliases that have more than they may.
-func (k *storageUsage) overLimit() (list []int64) {
+// overLimit lists the aliases, or the accounts, that have more than they may.
+func (k *storageUsage) overLimit(accounts bool) (list []holder) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	for id, a := range k.aliases {
-		if k.counted && a.bytes > k.limit {
-			list = append(list, id)
+	all := k.aliases
+	if accounts {
+		all = k.accounts.stored
+	}
+	for id := range all {
+		h := holder{accounts, id}
+		if stored, limit := k.of(h); k.counted && limit > 0 && stored.bytes > limit {
+			list = append(list, h)
 		}
 	}
 	return list
@@ -132,8 +162,8 @@ func (k *storageUsage) total() (sum int64) {
 }
 
 // Capacity returns nil when a request of about need bytes can be stored for the alias. It
-// returns storage-full when the disk is nearly full, or when the alias has reached its limit
-// and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
+// returns storage-full when the disk is nearly full, or when the alias or its account has reached
+// its limit and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
 // spool is full. If older events have to be evicted, it does that, for at most wait. It
 // otherwise answers from memory, and reserves nothing.
 func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
@@ -143,20 +173,32 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.spool.Admits(need); err != nil {
 		return err
 	}
-	excess, evictable := s.storage.excess(alias, need)
-	if excess > 0 && evictable && wait > 0 {
-		ctx, cancel := context.WithTimeout(context.Background(), wait)
-		defer cancel()
-		s.evict(ctx, alias, need)
-		excess, _ = s.storage.excess(alias, need)
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	if !s.fits(ctx, holder{id: alias}, need) {
+		return &relay.Error{
+			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
+			Detail: "this alias has reached its storage limit, and holds only events that stay: pinned, shared, queued or in progress; this request was not stored",
+		}
 	}
-	if excess == 0 {
-		return nil
+	if owner := s.storage.ownerOf(alias); owner != 0 && !s.fits(ctx, holder{true, owner}, need) {
+		return &relay.Error{
+			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
+			Detail: "the owner of this alias has reached the storage limit of all its aliases, and they hold only events that stay: pinned, shared, queued or in progress; this request was not stored",
+		}
 	}
-	return &relay.Error{
-		Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
-		Detail: "this alias has reached its storage limit, and holds only events that stay: pinned, shared, queued or in progress; this request was not stored",
+	return nil
+}
+
+// fits reports whether need more bytes fit into what a holder may store. Older events are evicted
+// for them until ctx ends.
+func (s *Store) fits(ctx context.Context, h holder, need int64) bool {
+	excess, evictable := s.storage.excess(h, need)
+	if excess > 0 && evictable && ctx.Err() == nil {
+		s.evict(ctx, h, need)
+		excess, _ = s.storage.excess(h, need)
 	}
+	return excess == 0
 }
 
 // countStorage starts counting the stored bytes, in a snapshot from before the first commit
@@ -165,9 +207,14 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 func (s *Store) countStorage(ctx context.Context) error {
 	k := &s.storage
 	k.limit, k.shared, k.evicting = s.opt.MaxAliasStorage, s.db.Dialect.SeveralNodes(), make(chan struct{}, 1)
-	k.aliases = map[int64]*aliasUsage{}
-	if k.limit <= 0 {
+	k.aliases, k.accounts.limit = map[int64]*bytesStored{}, s.opt.MaxAccountStorage
+	k.counts = k.limit > 0 || s.opt.AccountLimits
+	if !k.counts {
 		return nil
+	}
+	k.accounts.changed.Store(true)
+	if err := s.readAccountLimits(ctx); err != nil {
+		return err
 	}
 	db := s.db.Slow
 	if !s.db.Dialect.SeveralNodes() {
@@ -186,13 +233,13 @@ func (s *Store) countStorage(ctx context.Context) error {
 	s.wait.Go(func() {
 		defer close(soon)
 		if err := k.count(q, tx); err != nil && ctx.Err() == nil {
-			s.log.Warn("stored bytes cannot be counted; max-alias-storage is not enforced until the next start", "err", err)
+			s.log.Warn("stored bytes cannot be counted; max-alias-storage and max-account-storage are not enforced until the next start", "err", err)
 		}
 	})
 	select {
 	case <-soon:
 	case <-time.After(countWait):
-		s.log.Info("stored bytes are being counted; max-alias-storage is enforced when that is done")
+		s.log.Info("stored bytes are being counted; max-alias-storage and max-account-storage are enforced when that is done")
 	}
 	return nil
 }
@@ -251,6 +298,7 @@ func (s *Store) heardStorage(kind relay.ChangeKind, revision int64, text string)
 	if kind == changeStorage {
 		s.storage.hear(revision, text)
 	}
+	s.storage.accounts.note(kind)
 	return kind == changeStorage
 }
 
@@ -262,6 +310,9 @@ func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
 		for alias, bytes := range c.Freed {
 			s.storage.change(alias, -bytes, 0)
 		}
+		for _, change := range c.Announced {
+			s.storage.accounts.note(change.Kind)
+		}
 		return published()
 	}, err
 }
@@ -269,7 +320,7 @@ func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
 // tellFreed has a transaction tell what it removes, where others count that too.
 func (s *Store) tellFreed(c *db.Tx) {
 	beside := s.stop == nil // a command; the server knows the limit
-	if len(c.Freed) == 0 || !beside && (!s.db.Dialect.SeveralNodes() || s.storage.limit <= 0) {
+	if len(c.Freed) == 0 || !beside && (!s.db.Dialect.SeveralNodes() || !s.storage.counts) {
 		return
 	}
 	text := []string{}
@@ -309,14 +360,22 @@ func (k *storageUsage) hearFrom(revision int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.heard = revision
+	k.accounts.changed.Store(true)
 }
 
-// surplusOf is surplus in a transaction that evicts from an alias. Other nodes may do that too:
-// the transaction waits until theirs have ended, and counts what they have removed.
-func (s *Store) surplusOf(c *db.Tx, alias, need int64) (int64, error) {
+// surplusOf is surplus in a transaction that evicts. Other nodes may do that too: the transaction
+// waits until theirs have ended, those of the account for those of its aliases, and counts what they have removed.
+func (s *Store) surplusOf(c *db.Tx, h holder, need int64) (int64, error) {
 	k := &s.storage
 	if c.Dialect.SeveralNodes() {
-		c.LockText("evict", strconv.FormatInt(alias, 10))
+		owner := h.id
+		if !h.account {
+			c.LockText("evict", strconv.FormatInt(h.id, 10)) // nodes of the version before know no other lock
+			owner = k.ownerOf(h.id)
+		}
+		if owner != 0 {
+			c.LockText("evict account", strconv.FormatInt(owner, 10))
+		}
 		k.mu.Lock()
 		heard := k.heard
 		k.mu.Unlock()
@@ -335,14 +394,14 @@ func (s *Store) surplusOf(c *db.Tx, alias, need int64) (int64, error) {
 			}
 		}
 	}
-	return k.surplus(alias, need), c.Err
+	return k.surplus(h, need), c.Err
 }
 
-// evictOverLimit evicts from the aliases that have more than they may. vacuumed is how many events
+// evictOverLimit evicts from the aliases, or the accounts, that have more than they may. vacuumed is how many events
 // were evicted when it last gave space back.
-func (s *Store) evictOverLimit(ctx context.Context, vacuumed *int64) error {
-	for _, alias := range s.storage.overLimit() {
-		s.evict(ctx, alias, 0)
+func (s *Store) evictOverLimit(ctx context.Context, accounts bool, vacuumed *int64) error {
+	for _, h := range s.storage.overLimit(accounts) {
+		s.evict(ctx, h, 0)
 	}
 	n := s.retentionCounts.evicted.Load()
 	if n == *vacuumed {
@@ -352,9 +411,9 @@ func (s *Store) evictOverLimit(ctx context.Context, vacuumed *int64) error {
 	return s.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias that need not be kept, until need more bytes
-// fit. This process evicts from one alias at a time.
-func (s *Store) evict(ctx context.Context, alias, need int64) {
+// evict removes the oldest events of an alias or an account that need not be kept, until need more
+// bytes fit. This process evicts for one of them at a time.
+func (s *Store) evict(ctx context.Context, h holder, need int64) {
 	k := &s.storage
 	select {
 	case k.evicting <- struct{}{}:
@@ -362,22 +421,35 @@ func (s *Store) evict(ctx context.Context, alias, need int64) {
 		return
 	}
 	defer func() { <-k.evicting }()
-	if excess, evictable := k.excess(alias, need); excess == 0 || !evictable {
+	if excess, evictable := k.excess(h, need); excess == 0 || !evictable {
 		return
 	}
-	most := func(c *db.Tx) (int64, error) { return s.surplusOf(c, alias, need) }
-	_, err := s.removeOldest(ctx, alias, events.LastID, s.db.Now(), most, &s.retentionCounts.evicted)
+	most := func(c *db.Tx) (int64, error) { return s.surplusOf(c, h, need) }
+	_, err := s.removeOldest(ctx, h, events.LastID, s.db.Now(), most, &s.retentionCounts.evicted)
 	if err != nil && ctx.Err() == nil {
-		s.log.Warn("old events of a full alias cannot be removed", "alias", alias, "err", err)
+		of := "alias"
+		if h.account {
+			of = "account"
+		}
+		s.log.Warn("old events cannot be removed to make space", of, h.id, "err", err)
 	}
 	if err == nil {
-		if excess, _ := k.excess(alias, need); excess > 0 { // nothing is left that can be evicted
-			k.mu.Lock()
-			defer k.mu.Unlock()
-			if a := k.aliases[alias]; a != nil {
-				a.full = time.Now()
-			}
+		if excess, _ := k.excess(h, need); excess > 0 { // nothing is left that can be evicted
+			k.noteFull(h)
 		}
+	}
+}
+
+// noteFull notes that a holder has no event that can be evicted.
+func (k *storageUsage) noteFull(h holder) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	stored := k.aliases[h.id]
+	if h.account {
+		stored = k.accounts.stored[h.id]
+	}
+	if stored != nil {
+		stored.full = time.Now()
 	}
 }
 

@@ -58,6 +58,10 @@ type Options struct {
 	// bound.
 	Retention       time.Duration
 	MaxAliasStorage int64
+	// AccountLimits lets accounts have a limit on the bytes of all their aliases: their own, or else
+	// MaxAccountStorage; 0 = no bound.
+	AccountLimits     bool
+	MaxAccountStorage int64
 	// MinFree is how many bytes have to be free on the disk of a SQLite store: with
 	// less, new events are refused; 0 = no such bound. FreeSpace returns how many bytes
 	// are free; nil = ask the file system.

@@ -96,6 +96,8 @@ type Config struct {
 	MaxResponseCapture int64 `kind:"size" flag:"max-response-capture" default:"32MiB" help:"as much of a response body is stored; all of it goes to the caller"`
 	// MaxAliasStorage counts requests, responses and 512 bytes for each of them.
 	MaxAliasStorage int64 `kind:"size" flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared, pinned nor queued go first" note:"where none can go: 503 storage-full"`
+	// MaxAccountStorage counts as MaxAliasStorage does; an account may have its own.
+	MaxAccountStorage int64 `kind:"size" flag:"max-account-storage" default:"off" help:"stored bytes of all aliases of an account; the oldest events that are neither shared, pinned nor queued go first" note:"where none can go: 503 storage-full; relayd user set NAME max-account-storage=SIZE gives one account its own"`
 	// QueueBytes is counted per alias.
 	QueueBytes int64 `kind:"size" flag:"queue-bytes" default:"1GiB" help:"queued request bytes per alias (503 queue-full)"`
 	// MinFree is for the disk of a SQLite store; 0 is the same as off.

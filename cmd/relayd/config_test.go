@@ -169,6 +169,7 @@ max-target 16KiB
 max-body 32MiB
 max-response-capture 32MiB
 max-alias-storage 5GiB
+max-account-storage off
 queue-bytes 1GiB
 min-free 1GiB
 spool-limit 256MiB

@@ -46,6 +46,7 @@ var contractDefaults = map[string]struct {
 	"max-body":                    {value: "32MiB"},
 	"max-response-capture":        {value: "32MiB"},
 	"max-alias-storage":           {value: "5GiB"},
+	"max-account-storage":         {value: "off"},
 	"queue-bytes":                 {value: "1GiB"},
 	"max-share-age":               {value: "off"},
 	"min-free":                    {value: "1GiB"},

@@ -8,6 +8,7 @@ import (
 
 	"relay"
 	"relay/cli"
+	"relay/record"
 )
 
 // TestUsage: the operator finds the alias and the account that fill the disk.
@@ -41,7 +42,7 @@ func TestUsage(t *testing.T) {
 		}
 		got := ""
 		var aliases []aliasRow
-		var users []userRow
+		var users []record.User
 		list(&aliases, "alias", "list", "--usage")
 		list(&users, "user", "list", "--usage")
 		for _, a := range aliases {

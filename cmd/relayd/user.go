@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,14 +21,17 @@ const noAccount = "there is no account %s; `relayd user list` shows them"
 func (c *program) userCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "list the accounts", Example: "  relayd user list --usage"}
 	usage := usageFlag(list)
-	listing(c, list, "NAME\tADMIN\tEVENTS\tSTORED\tMADE", func(ctx context.Context, o *operator) ([]userRow, error) {
-		return userRows(ctx, o, *usage)
-	}, func(r userRow) userRow { return r }, func(r userRow) []string {
-		admin := "-"
-		if r.Admin {
+	listing(c, list, "NAME\tADMIN\tEVENTS\tSTORED\tLIMIT\tMADE", func(ctx context.Context, o *operator) ([]record.User, error) {
+		return o.users(ctx, *usage)
+	}, func(u record.User) record.User { return u }, func(u record.User) []string {
+		admin, limit := "-", "-"
+		if u.Admin {
 			admin = "admin"
 		}
-		return slices.Concat([]string{r.Name, admin}, r.cells(), []string{when(r.CreatedAt.Time)})
+		if u.StorageLimit != nil {
+			limit = relay.FormatBytes(*u.StorageLimit)
+		}
+		return slices.Concat([]string{u.Name, admin}, usageCells{u.Events, u.StoredBytes}.cells(), []string{limit, when(u.CreatedAt.Time)})
 	})
 	remove := c.changing(&cobra.Command{
 		Use: "rm NAME", Short: "remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on", Args: cli.Takes("NAME", 1, 1),
@@ -40,20 +45,40 @@ func (c *program) userCommand() *cobra.Command {
 		}
 		return nil
 	})
-	return group("user", "accounts: add, list, rm", c.userAdd(), list, remove)
+	return group("user", "accounts: add, list, set, rm", c.userAdd(), list, c.userSet(), remove)
 }
 
-// userRow is an account, with what all its aliases have stored.
-type userRow struct {
-	record.User
-	usageCells
-}
-
-func userRows(ctx context.Context, o *operator, usage bool) ([]userRow, error) {
+// users lists the accounts with their limits and, with usage, what all their aliases have stored: the most first.
+func (o *operator) users(ctx context.Context, usage bool) ([]record.User, error) {
 	accounts, err := o.store.Accounts(ctx, o.who)
-	if err != nil || !usage {
-		return mapSlice(accounts, func(a relay.Account) userRow { return userRow{User: record.OfAccount(a)} }), err
+	if err != nil {
+		return nil, err
 	}
+	var sums map[int64]relay.Usage
+	if usage {
+		if sums, err = o.usageByAccount(ctx); err != nil {
+			return nil, err
+		}
+	}
+	rows := mapSlice(accounts, func(a relay.Account) record.User {
+		limit := o.cfg.MaxAccountStorage
+		if a.MaxStorage != nil {
+			limit = *a.MaxStorage
+		}
+		u := record.OfAccountUsage(a, relay.AccountUsage{Usage: sums[a.ID], Limit: limit})
+		if !usage {
+			u.Events, u.StoredBytes = nil, nil
+		}
+		return u
+	})
+	if usage {
+		slices.SortStableFunc(rows, func(a, b record.User) int { return cmp.Compare(*b.StoredBytes, *a.StoredBytes) })
+	}
+	return rows, nil
+}
+
+// usageByAccount counts what all aliases of each account have stored.
+func (o *operator) usageByAccount(ctx context.Context) (map[int64]relay.Usage, error) {
 	stored, err := o.store.Usage(ctx, o.who)
 	if err != nil {
 		return nil, err
@@ -64,9 +89,45 @@ func userRows(ctx context.Context, o *operator, usage bool) ([]userRow, error) {
 		a, sum := stored[aliases[i].ID], sums[aliases[i].Owner]
 		sums[aliases[i].Owner] = relay.Usage{Events: sum.Events + a.Events, Bytes: sum.Bytes + a.Bytes}
 	}
-	rows := mapSlice(accounts, func(a relay.Account) userRow { return userRow{record.OfAccount(a), usageOf(sums[a.ID])} })
-	slices.SortStableFunc(rows, func(a, b userRow) int { return a.byBytes(b.usageCells) })
-	return rows, err
+	return sums, err
+}
+
+// userSet changes settings of an account. There is one.
+func (c *program) userSet() *cobra.Command {
+	const key = "max-account-storage"
+	cmd := &cobra.Command{
+		Use: "set NAME key=value…", Short: "change the limit of an account; `default` gives it back to the server", Args: cli.Takes("arguments, NAME and "+key+"=SIZE", 2, 2),
+		Example: "  relayd user set alice max-account-storage=20GiB\n  relayd user set alice max-account-storage=default",
+		Long: `Gives an account its own --max-account-storage: bytes that all its aliases together may store. off
+is no limit, default the one of the server. A server that runs follows within 2 seconds.`,
+	}
+	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
+		name, value, ok := strings.Cut(args[1], "=")
+		if !ok || name != key && name != "maxAccountStorage" {
+			return cli.Usage("%q is not %s=SIZE", args[1], key).WithHint("%s alice %s=20GiB", cmd.CommandPath(), key)
+		}
+		var limit *int64
+		switch value {
+		case "default", "null":
+		case off:
+			limit = new(int64)
+		default:
+			size, err := parseSize(value)
+			if err != nil {
+				return cli.Usage("%s: %s", key, err)
+			}
+			if size == int64(0) {
+				return cli.Usage("%s: %q would allow nothing; write off for no limit", key, value)
+			}
+			n := size.(int64)
+			limit = &n
+		}
+		if _, err := o.store.SetAccountStorage(ctx, o.who, args[0], limit); err != nil {
+			return explainNotFound(err, noAccount, args[0])
+		}
+		o.report("account %s changed", args[0])
+		return nil
+	})
 }
 
 func (c *program) userAdd() *cobra.Command {

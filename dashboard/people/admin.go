@@ -9,16 +9,27 @@ import (
 
 	"relay"
 	"relay/dashboard/page"
+	"relay/record"
 )
 
 // adminView is who has an account here, and the nodes that serve.
 type adminView struct {
 	You     string
 	Users   []relay.Account
+	Usage   map[int64]relay.AccountUsage
 	Nodes   []relay.Node
 	Unowned []relay.Alias // their owners were removed
 	Failed  page.Form     // the form that was wrong; the zero form = none
 	Done    string
+}
+
+// stored says what an account has stored, and of how much.
+func stored(u relay.AccountUsage) string {
+	text := record.Count(u.Events, "event", "events") + ", " + relay.FormatBytes(u.Bytes)
+	if u.Limit > 0 {
+		text += " of " + relay.FormatBytes(u.Limit)
+	}
+	return text
 }
 
 // onlyAdmin lets admins through.
@@ -33,10 +44,11 @@ func (p pages) onlyAdmin(handle page.SignedInHandler) http.Handler {
 
 func (p pages) admin(r *http.Request, who relay.Actor, failed page.Form) (templ.Component, error) {
 	v := adminView{You: who.AccountName, Failed: failed, Done: page.SuccessText(r)}
-	var errs [3]error
+	var errs [4]error
 	v.Users, errs[0] = p.Accounts.Accounts(r.Context(), who)
 	v.Unowned, errs[1] = p.Accounts.UnownedAliases(r.Context(), who)
 	v.Nodes, errs[2] = p.Accounts.Nodes(r.Context())
+	v.Usage, errs[3] = p.Accounts.AccountUsage(r.Context(), who)
 	return adminPage(v), cmp.Or(errs[:]...)
 }
 

@@ -10,10 +10,11 @@ import (
 
 // Names of the leases: work that one node does for all of them.
 const (
-	LeaseRetention = "retention" // events that are too old
-	LeaseEviction  = "eviction"  // events of aliases that have more than they may
-	LeaseTidy      = "tidy"      // partitions, expired rows, the end of the audit log, bodies without an event
-	LeaseClaims    = "claims"    // of nodes that are gone
+	LeaseRetention = "retention"        // events that are too old
+	LeaseEviction  = "eviction"         // events of aliases that have more than they may
+	LeaseAccounts  = "account-eviction" // events of accounts that have more than they may
+	LeaseTidy      = "tidy"             // partitions, expired rows, the end of the audit log, bodies without an event
+	LeaseClaims    = "claims"           // of nodes that are gone
 )
 
 const (

@@ -47,8 +47,8 @@ func (s *Store) requireFreshLogin(who relay.Actor) error {
 	return relay.Errorf(relay.CodeLoginTooOld, "this needs a login within the last 15 minutes; log in again and repeat it")
 }
 
-// allowAdmin is allowAccount for what only admins do.
-func allowAdmin(who relay.Actor) error {
+// AllowAdmin is allowAccount for what only admins do.
+func AllowAdmin(who relay.Actor) error {
 	if err := allowAccount(who, relay.ScopeAccount); err != nil {
 		return err
 	}

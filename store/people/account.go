@@ -8,10 +8,10 @@ import (
 	"relay/store/db"
 )
 
-const accountQuery = `SELECT id, name, admin, created_at FROM accounts WHERE removed_at = 0 AND `
+const accountQuery = `SELECT id, name, admin, created_at, max_storage FROM accounts WHERE removed_at = 0 AND `
 
 func accountFields(a *relay.Account) []any {
-	return []any{&a.ID, &a.Name, &a.Admin, (*db.Time)(&a.CreatedAt)}
+	return []any{&a.ID, &a.Name, &a.Admin, (*db.Time)(&a.CreatedAt), &a.MaxStorage}
 }
 
 // findAccount returns the account with this name, unless it was removed.
@@ -53,7 +53,7 @@ var accountName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 
 // CreateAccount creates an account. Only an admin may do this.
 func (s *Store) CreateAccount(ctx context.Context, who relay.Actor, name string, admin bool) (a relay.Account, err error) {
-	may := allowAdmin(who)
+	may := AllowAdmin(who)
 	if may == nil && !accountName.MatchString(name) {
 		may = Invalid("name", name, "an account name is 1 to 63 lower-case letters, digits and inner . _ -")
 	}
@@ -76,11 +76,43 @@ func (s *Store) Accounts(ctx context.Context, who relay.Actor) ([]relay.Account,
 	return db.ReadRows(ctx, s.db, "read accounts", accountFields, accountQuery+`(id = ? OR 1 = ?) ORDER BY name`, who.Account, db.BoolToInt(who.Admin))
 }
 
+// SetAccountStorage changes how many bytes all aliases of an account may have stored: nil = as the server
+// says, 0 = no limit. Only an admin may do this.
+func (s *Store) SetAccountStorage(ctx context.Context, who relay.Actor, name string, limit *int64) (a relay.Account, err error) {
+	may := AllowAdmin(who)
+	if may == nil && limit != nil && *limit < 0 {
+		may = Invalid("maxAccountStorage", *limit, "must be 0 or more bytes")
+	}
+	err = s.db.UpdateIf(ctx, may, "set account", func(c *db.Tx) error {
+		if a, err = findAccount(c.Query, name); err != nil {
+			return err
+		}
+		a.MaxStorage = limit
+		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET max_storage = ? WHERE id = ? AND removed_at = 0`, limit, a.ID); err != nil {
+			return err
+		}
+		c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: a.ID})
+		return Audit(c, who, a.ID, "user.set", name, "max-account-storage "+storageText(limit))
+	})
+	return a, err
+}
+
+// storageText is a limit of SetAccountStorage for people.
+func storageText(limit *int64) string {
+	switch {
+	case limit == nil:
+		return "the server's"
+	case *limit == 0:
+		return "off"
+	}
+	return relay.FormatBytes(*limit)
+}
+
 // RemoveAccount removes an account with its keys, tokens, sessions, links, shares, saved
 // searches and memberships, and ends its tunnels and streams. Its aliases stay, so that an admin
 // can transfer them.
 func (s *Store) RemoveAccount(ctx context.Context, who relay.Actor, name string) error {
-	return s.db.UpdateIf(ctx, allowAdmin(who), "remove account", func(c *db.Tx) error {
+	return s.db.UpdateIf(ctx, AllowAdmin(who), "remove account", func(c *db.Tx) error {
 		a, err := findAccount(c.Query, name)
 		if err != nil {
 			return err

@@ -191,7 +191,7 @@ func (s *Store) RemoveAlias(ctx context.Context, who relay.Actor, name string) e
 
 // UnownedAliases lists the aliases whose owner was removed, for admins to transfer.
 func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error) {
-	if err := allowAdmin(who); err != nil {
+	if err := AllowAdmin(who); err != nil {
 		return nil, err
 	}
 	return db.ReadRows(ctx, s.db, "read unowned aliases", aliasFields, aliasQuery+`own.removed_at > 0 ORDER BY al.name`)
@@ -201,7 +201,7 @@ func (s *Store) UnownedAliases(ctx context.Context, who relay.Actor) ([]relay.Al
 // for the operator and admins. user is empty when that account was removed meanwhile.
 // ErrNotFound: the name is not kept.
 func (s *Store) KeptName(ctx context.Context, who relay.Actor, name string) (user string, until time.Time, err error) {
-	if err := allowAdmin(who); err != nil {
+	if err := AllowAdmin(who); err != nil {
 		return "", time.Time{}, err
 	}
 	err = s.db.View(ctx, "look for a kept name", func(q db.Query) error {

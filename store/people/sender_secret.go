@@ -208,7 +208,7 @@ func (s *Store) RemoveSecret(ctx context.Context, who relay.Actor, alias, id str
 
 // SecretAlias gives the name of the alias of a secret, for the operator.
 func (s *Store) SecretAlias(ctx context.Context, who relay.Actor, id string) (name string, err error) {
-	if err := allowAdmin(who); err != nil {
+	if err := AllowAdmin(who); err != nil {
 		return "", err
 	}
 	err = s.db.View(ctx, "read secret of a sender", func(q db.Query) error {
@@ -306,7 +306,7 @@ func (s *Store) SecretKeys() *seal.Ring { return s.opt.Keys }
 // ResealSecrets seals every secret again with the first key, and returns how many it sealed and
 // how many no key of this node opens: those stay as they are. For the operator.
 func (s *Store) ResealSecrets(ctx context.Context, who relay.Actor) (sealed, left int, err error) {
-	err = s.db.UpdateIf(ctx, allowAdmin(who), "seal secrets again", func(c *db.Tx) error {
+	err = s.db.UpdateIf(ctx, AllowAdmin(who), "seal secrets again", func(c *db.Tx) error {
 		sealed, left = 0, 0
 		rows, err := db.RowsOf(c.Query, secretFields, sealedQuery+`1 = 1 ORDER BY x.id`)
 		if err != nil {

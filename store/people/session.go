@@ -67,7 +67,7 @@ func (s *Store) CreateLoginLink(ctx context.Context, who relay.Actor, user strin
 // CreateInvite makes the secret by which a new person comes in to an account; for
 // admins. ttl 0 = 3 days, the most it can be.
 func (s *Store) CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (string, error) {
-	return s.createLink(ctx, who, allowAdmin(who), user, linkInvite, ttl, inviteLife)
+	return s.createLink(ctx, who, AllowAdmin(who), user, linkInvite, ttl, inviteLife)
 }
 
 func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user, kind string, ttl, most time.Duration) (string, error) {
@@ -92,7 +92,7 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 }
 
 // linkQuery selects the account of a link of one of two kinds.
-const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
+const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at, o.max_storage FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
 	WHERE x.hash = ? AND x.expires_at > ? AND x.kind IN (?, ?)`
 
 // LoginLink looks a login link or an invite up without using it; ErrNotFound for

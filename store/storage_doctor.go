@@ -1,0 +1,135 @@
+package store
+
+import (
+	"fmt"
+	"strings"
+
+	"relay"
+	"relay/record"
+	"relay/store/db"
+	"relay/store/events"
+)
+
+// nearlyFull is the part of a limit in percent from which examineStorage looks at what has to stay.
+const nearlyFull = 80
+
+// storedBy is what one alias, or all aliases of an account, have stored.
+type storedBy struct {
+	holder
+	name         string
+	bytes, limit int64
+}
+
+// examineStorage compares what is stored with the limits and with the free space of the disk. A
+// holder at its limit is no fault while something of it may go.
+func (s *Store) examineStorage(q db.Query) relay.Finding {
+	all, total, err := s.storedByAll(q)
+	if err != nil {
+		return db.UnknownFinding(err)
+	}
+	var full, filling []string
+	for _, h := range all {
+		if h.limit <= 0 || h.bytes < h.limit/100*nearlyFull {
+			continue
+		}
+		list, err := s.removalCandidates(q.Ctx, h.holder, removalRange{before: events.LastID, now: s.db.Now()})
+		if err != nil {
+			return db.UnknownFinding(err)
+		}
+		switch {
+		case len(list) > 0: // old events make space
+		case h.bytes >= h.limit/100*99:
+			full = append(full, h.name)
+		default:
+			filling = append(filling, h.name)
+		}
+	}
+	const fix = "deliver or cancel what is queued, revoke shares and unpin events there, or raise --max-alias-storage or --max-account-storage " +
+		"(one account: relayd user set NAME max-account-storage=SIZE); relayd alias list --usage and relayd user list --usage count"
+	switch {
+	case len(full) > 0:
+		return relay.Findingf(relay.VerdictFail, fix, "%s may store no more, and everything there is queued, shared or pinned: callers get 503 storage-full", strings.Join(someOf(full), ", "))
+	case len(filling) > 0:
+		return relay.Findingf(relay.VerdictWarn, fix, "%s will soon have stored all it may, and everything there is queued, shared or pinned; then callers get 503 storage-full", strings.Join(someOf(filling), ", "))
+	}
+	if f, bad := s.examineGrowth(all, total); bad {
+		return f
+	}
+	return db.OKFinding("%s, %s; max-alias-storage %s, max-account-storage %s", record.Count(total.Events, "event", "events"), relay.FormatBytes(total.Bytes),
+		limitText(s.opt.MaxAliasStorage), limitText(s.opt.MaxAccountStorage))
+}
+
+// examineGrowth warns when the disk of a SQLite store is half full of events, and the limits let more come than it takes.
+func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding, bool) {
+	if s.db.Disk.Free == nil || s.db.Dialect.SeveralNodes() {
+		return relay.Finding{}, false
+	}
+	free, err := s.db.Disk.Free(s.db.Disk.Dir)
+	if err != nil {
+		return db.UnknownFinding(err), true
+	}
+	free = max(0, free-s.db.Disk.Min)
+	growth, unlimited := int64(0), false
+	for _, h := range all {
+		if !h.account {
+			growth, unlimited = growth+max(0, h.limit-h.bytes), unlimited || h.limit <= 0
+		}
+	}
+	if free >= total.Bytes || !unlimited && growth <= free {
+		return relay.Finding{}, false
+	}
+	more := relay.FormatBytes(growth)
+	if unlimited {
+		more = "any number of bytes"
+	}
+	return relay.Findingf(relay.VerdictWarn, "set a shorter --retention, a lower --max-alias-storage or --max-account-storage, or give "+s.db.Disk.Dir+" a larger disk",
+		"events take %s, the limits allow %s more, and %s are free above min-free: then callers get 503 storage-full", relay.FormatBytes(total.Bytes), more, relay.FormatBytes(free)), true
+}
+
+// storedByAll counts what is stored by every alias and every account that has a limit.
+func (s *Store) storedByAll(q db.Query) (all []storedBy, total relay.Usage, err error) {
+	usage, err := s.Usage(q.Ctx, relay.System())
+	if err != nil {
+		return nil, total, err
+	}
+	type row struct {
+		alias, owner int64
+		name, user   string
+		own          *int64
+	}
+	rows, err := db.RowsOf(q, func(r *row) []any { return []any{&r.alias, &r.name, &r.owner, &r.user, &r.own} },
+		`SELECT al.id, al.name, al.owner_id, o.name, o.max_storage FROM aliases al JOIN accounts o ON o.id = al.owner_id ORDER BY al.owner_id`)
+	accounts := map[int64]int{}
+	for _, r := range rows {
+		u := usage[r.alias]
+		total.Events, total.Bytes = total.Events+u.Events, total.Bytes+u.Bytes
+		limit := s.opt.MaxAccountStorage
+		if r.own != nil {
+			limit = *r.own
+		}
+		i, known := accounts[r.owner]
+		if !known {
+			i, accounts[r.owner] = len(all), len(all)
+			all = append(all, storedBy{holder: holder{true, r.owner}, name: "account " + r.user, limit: limit})
+		}
+		all[i].bytes += u.Bytes
+		all = append(all, storedBy{holder{id: r.alias}, "alias " + r.name, u.Bytes, s.opt.MaxAliasStorage})
+	}
+	return all, total, err
+}
+
+func limitText(limit int64) string {
+	if limit <= 0 {
+		return "off"
+	}
+	return relay.FormatBytes(limit)
+}
+
+// someOf names a few of many.
+func someOf(names []string) []string {
+	const most = 3
+	if n := len(names); n > most {
+		names = append(names[:most:most], fmt.Sprintf("%d more", n-most))
+	}
+	return names
+}
