@@ -173,15 +173,14 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.spool.Admits(need); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), wait)
-	defer cancel()
-	if !s.fits(ctx, holder{id: alias}, need) {
+	until := time.Now().Add(wait)
+	if !s.fits(holder{id: alias}, need, until) {
 		return &relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
 			Detail: "this alias has reached its storage limit, and holds only events that stay: pinned, shared, queued or in progress; this request was not stored",
 		}
 	}
-	if owner := s.storage.ownerOf(alias); owner != 0 && !s.fits(ctx, holder{true, owner}, need) {
+	if owner := s.storage.ownerOf(alias); owner != 0 && !s.fits(holder{true, owner}, need, until) {
 		return &relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
 			Detail: "the owner of this alias has reached the storage limit of all its aliases, and they hold only events that stay: pinned, shared, queued or in progress; this request was not stored",
@@ -191,10 +190,12 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 }
 
 // fits reports whether need more bytes fit into what a holder may store. Older events are evicted
-// for them until ctx ends.
-func (s *Store) fits(ctx context.Context, h holder, need int64) bool {
+// for them, until a time.
+func (s *Store) fits(h holder, need int64, until time.Time) bool {
 	excess, evictable := s.storage.excess(h, need)
-	if excess > 0 && evictable && ctx.Err() == nil {
+	if excess > 0 && evictable && time.Now().Before(until) {
+		ctx, cancel := context.WithDeadline(context.Background(), until)
+		defer cancel()
 		s.evict(ctx, h, need)
 		excess, _ = s.storage.excess(h, need)
 	}
