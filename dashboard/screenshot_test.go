@@ -169,7 +169,7 @@ func TestGallery(t *testing.T) {
 		for _, path := range paths {
 			n++
 			name := strings.Trim(regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(path[:min(len(path), 30)], "-"), "-")
-			for _, width := range []int64{390, 768, 1280, 1920} {
+			for _, width := range []int64{390, 1024, 1440, 1920} {
 				b.look("light", width, 900)
 				b.open(path)
 				b.until(`document.readyState === "complete"`)

@@ -20,6 +20,7 @@ func TestBrowserSendsByKeys(t *testing.T) {
 	value[any](b, `document.querySelector("#sign-again button").focus()`)
 	b.key("\r")
 	b.until(`location.pathname === "/aliases/hook/send" && document.readyState === "complete" && document.querySelector("#send-now")`)
+	b.picture("send-preview")
 	if text := value[string](b, `document.querySelector("#diff").innerText`); !strings.Contains(text, "Stripe-Signature") {
 		t.Error(text)
 	}

@@ -347,3 +347,18 @@ func (w *statusCounter) WriteHeader(status int) {
 	w.sent++
 	w.ResponseRecorder.WriteHeader(status)
 }
+
+// TestFilteredListsAreCounted: a page of a longer list says of how many it is.
+func TestFilteredListsAreCounted(t *testing.T) {
+	t.Parallel()
+	r := newFixture(t)
+	for i := range 103 {
+		r.send(post(fmt.Sprintf("/a/%d", i), `{}`))
+	}
+	for query, want := range map[string]string{"?path=/a/": "100 of 103", "?path=/a/7": "11 events", "?q=hook.localhost": "the newest 100", "": ""} {
+		_, count, found := strings.Cut(r.get("/aliases/hook"+query, 200), `<span id="count" class="dim" role="status">`)
+		if count, _, _ = strings.Cut(count, "<"); count != want || found != (want != "") {
+			t.Errorf("%s: %q, want %q", query, count, want)
+		}
+	}
+}

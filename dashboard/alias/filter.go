@@ -135,7 +135,14 @@ func (v *List) Tokens() (tokens []token, text string) {
 // Found says how many events the list has, as far as it was read.
 func (v *List) Found() string {
 	if v.Older != "" {
-		return "the newest " + strconv.Itoa(len(v.Rows))
+		text := strconv.Itoa(len(v.Rows))
+		switch {
+		case v.All <= len(v.Rows):
+			return "the newest " + text
+		case v.AllMore:
+			return text + " of " + strconv.Itoa(v.All) + "+"
+		}
+		return text + " of " + strconv.Itoa(v.All)
 	}
 	return record.Count(len(v.Rows), "event", "events")
 }

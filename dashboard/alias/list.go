@@ -19,9 +19,10 @@ import (
 
 // Bounds of the stream.
 const (
-	streamRows = 100 // rows of one page
-	shownPath  = 200 // runes of a path in a row
-	shownCause = 80  // runes of what an error answer says
+	streamRows  = 100 // rows of one page
+	shownPath   = 200 // runes of a path in a row
+	countedMost = 500 // events that a filter selects
+	shownCause  = 80  // runes of what an error answer says
 )
 
 // List is the list of events at the left of an alias' page and of an event's page.
@@ -31,6 +32,8 @@ type List struct {
 	Rows           []Row
 	Selected       string    // id of the event shown beside the list, "" = none
 	Older          string    // address of the next page, "" = none
+	All            int       // events that the filter selects, as far as they were counted; 0 = not counted
+	AllMore        bool      // there may be more
 	Newest         string    // address of the first page, "" = this is it
 	SearchedBackTo time.Time // how far a search went, zero = to the end
 	Live           string    // address of the live updates
@@ -152,6 +155,11 @@ func (p Pages) ReadList(r *http.Request, who relay.Actor, v *List) error {
 	err := p.ReadRows(r, who, v)
 	if err != nil {
 		return err
+	}
+	if v.Older != "" && v.Filter.Active() {
+		if v.All, v.AllMore, err = p.Events.CountEvents(r.Context(), who, v.Filter.Filter, countedMost); err != nil {
+			return err
+		}
 	}
 	if v.Choices, err = p.Events.Choices(r.Context(), who, v.Alias); err != nil {
 		return err

@@ -30,7 +30,7 @@ function arrangeRows() {
 	}
 	for (const { row, count } of seen.values()) showRetries(row, count);
 	markRow(id);
-	if ($("#count")) setText($("#count"), $("#count").textContent.replace(/\d+/, rows.length));
+	if ($("#count") && !$("#count").textContent.includes(" of ")) setText($("#count"), $("#count").textContent.replace(/\d+/, rows.length));
 	if ($("#event")) {
 		const at = rows.findIndex(row => row.id === id);
 		for (const [name, row] of [["newer", rows[at - 1]], ["older-event", at < 0 ? null : rows[at + 1]]]) {

@@ -54,7 +54,7 @@ func providerOf(e *relay.Event, now time.Time) *providerView {
 		v.Meaning = "The provider's libraries do not check the age of signatures: a replay is verified like the original."
 	case age > p.Tolerance:
 		v.Tolerance, v.Expired = relay.FormatDuration(p.Tolerance), true
-		v.Meaning = "Expired: a replay sends the signature unchanged and the provider's libraries refuse it."
+		v.Meaning = "Expired: a replay sends the old signature, which the provider's libraries refuse."
 	default:
 		v.Tolerance = relay.FormatDuration(p.Tolerance)
 		v.Meaning, v.Until = "Valid for replays until", p.SignedAt.Add(p.Tolerance)

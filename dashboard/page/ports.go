@@ -42,6 +42,9 @@ type Events interface {
 	relay.Events
 	// Choices lists the event types, senders and labels that the newest events of an alias have.
 	Choices(ctx context.Context, who relay.Actor, alias string) (relay.Choices, error)
+	// CountEvents counts the events of an alias that a filter selects, at most most of them, among the
+	// newest ones; more says that there may be others. Where bodies would have to be read it counts none.
+	CountEvents(ctx context.Context, who relay.Actor, f relay.Filter, most int) (n int, more bool, err error)
 	// AliasHealth counts the newest events of aliases from since to now, in equal parts: of at most 200
 	// aliases, and of each a bounded number of events.
 	AliasHealth(ctx context.Context, who relay.Actor, aliases []int64, since time.Time, parts int) (map[int64]relay.AliasHealth, error)

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"errors"
 	"reflect"
 	"strings"
 
@@ -44,5 +45,23 @@ func (b *fixture) sent() {
 	for origin, sent := range map[string]bool{relay.OriginSend: true, relay.OriginCaller: false} {
 		f := relay.Filter{Alias: "hooks", Path: "/sent", Origin: origin}
 		b.same("origin "+origin, b.walk(b.alice, f), newest(ids, func(i int) bool { return want[i] != nil == sent }))
+	}
+	b.counts(relay.Filter{Alias: "hooks", Path: "/sent", Origin: relay.OriginSend})
+}
+
+// counts checks that events are counted as they are listed, up to a bound.
+func (b *fixture) counts(f relay.Filter) {
+	all := len(b.walk(b.alice, f))
+	for most, want := range map[int]int{all: all, all + 10: all, all - 1: all - 1} {
+		if n, more, err := b.CountEvents(b.Context(), b.alice, f, most); err != nil || n != want || more != (most < all) {
+			b.Errorf("%d events, at most %d: counted %d, %v, %v", all, most, n, more, err)
+		}
+	}
+	f.Texts = []relay.TextFilter{{Text: "x"}}
+	if n, more, err := b.CountEvents(b.Context(), b.alice, f, 9); n != 0 || !more || err != nil {
+		b.Errorf("a search is counted: %d, %v, %v", n, more, err)
+	}
+	if _, _, err := b.CountEvents(b.Context(), relay.Actor{Account: 1 << 40}, relay.Filter{Alias: f.Alias}, 9); !errors.Is(err, relay.ErrNotFound) {
+		b.Errorf("a stranger counts: %v", err)
 	}
 }
