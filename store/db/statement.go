@@ -159,7 +159,7 @@ func (s Query) RunOne(st *Statement, row []any) error {
 }
 
 // driverStatements executes statements on the connection of the SQLite writer, without the conversions, locks and
-// results of database/sql: they took a fifth of the memory that a request allocates (docs/performance.md).
+// results of database/sql: they took a fifth of the memory that a request allocates (docs/adr/measurements.md).
 type driverStatements struct {
 	conn       any // whose statements they are
 	statements map[*Statement]driverStatement
