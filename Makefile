@@ -58,7 +58,7 @@ mutants: setup ## changes that the tests must notice; RUN=… for some of them
 	@go run -C tools ./mutants -run '$(RUN)'
 
 .PHONY: lint
-lint: ## every check that runs nothing
+lint: ## static checks: formatting, vet, staticcheck, dead code, generated files
 	@scripts/lint
 
 .PHONY: generate

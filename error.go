@@ -168,7 +168,7 @@ func Status(code string) int {
 var (
 	// ErrNotFound is the error for things that do not exist and for things that the
 	// actor may not see, so that its client cannot distinguish the two.
-	ErrNotFound = &Error{Code: CodeNotFound, Detail: "there is nothing here by that name, or it is not yours"}
+	ErrNotFound = &Error{Code: CodeNotFound, Detail: "not found, or your account has no access to it"}
 	// ErrNotSent proves that no byte of the request was sent, so that it may be queued.
 	ErrNotSent = &Error{Code: "not-sent"}
 	// ErrTunnelMoved is ErrNotSent from another node that does not have the tunnel: the

@@ -51,9 +51,9 @@ func TestDiff(t *testing.T) {
 		"diff?left=" + was + "/1&right=" + waits + "/1":   "attempt 1 of " + waits + " has no response",
 		"events/" + waits + "/attempts/1/response.raw":    "attempt 1 of " + waits + " has no response",
 		"events/" + waits + "/attempts/1/request.raw":     "nothing of attempt 1 of " + waits + " was sent",
-		"diff?left=" + was + "/1&right=" + waits + "/2":   "nothing here by that name",
-		"events/" + waits + "/attempts/2/response.body":   "nothing here by that name",
-		"diff?left=" + was + "/1&right=" + foreign + "/1": "nothing here by that name",
+		"diff?left=" + was + "/1&right=" + waits + "/2":   "not found, or your account has no access",
+		"events/" + waits + "/attempts/2/response.body":   "not found, or your account has no access",
+		"diff?left=" + was + "/1&right=" + foreign + "/1": "not found, or your account has no access",
 	} {
 		if a := h.get(h.asAlice, "/api/v1/"+path).code(404, relay.CodeNotFound); !strings.Contains(a.body, said) {
 			t.Errorf("%s: %s", path, a.body)

@@ -55,7 +55,7 @@ func ReleasedText(r *record.Released) string {
 	if r.Released == 0 {
 		return "no event of " + r.Alias + " was queued"
 	}
-	return "released " + record.Count(r.Released, "event", "events") + " of " + r.Alias + ": they are delivered while the alias is online"
+	return "delivering " + record.Count(r.Released, "queued event", "queued events") + " of " + r.Alias + " while it is online"
 }
 
 // filterHelp is the end of the help of commands with a filter.
@@ -190,7 +190,7 @@ evt_01k.../2, or between the requests of two events.` + eventHelp,
 
 func (f *Front) replay() *cobra.Command {
 	c := &cobra.Command{
-		Use: "replay ID", Short: "send an event again, byte for byte, to the tunnel that is online now, and compare",
+		Use: "replay ID", Short: "send an event to your server again, byte for byte, and compare",
 		Long: `Send an event again, byte for byte, to the tunnel that is online now, and compare the response with
 that of the attempt before.` + eventHelp,
 		Example: "  relay replay evt_01k...\n  relay replay stripe-dev", Args: Takes("event id", 1, 1),
@@ -296,7 +296,7 @@ The link is shown once. You can revoke it in the dashboard.` + eventHelp,
 		Args: Takes("event id", 1, 1),
 	}
 	expires := c.Flags().String("expires", "7d", "`DURATION` until the link expires, such as 12h or 7d, or never")
-	view := c.Flags().Bool("view", false, "also let it show headers and body, with secrets masked")
+	view := c.Flags().Bool("view", false, "let viewers see headers and body, secrets masked")
 	c.PreRunE = func(*cobra.Command, []string) error {
 		if d, err := relay.ParseDuration(*expires); *expires != "never" && (err != nil || d <= 0) {
 			return Usage("--expires is a duration above 0 such as 12h or 7d, or never, not %q", *expires)
@@ -394,7 +394,7 @@ func (f *Front) addFilter(c *cobra.Command) *eventFilter {
 	c.Use += " [FILTER...]"
 	c.Args = func(c *cobra.Command, args []string) error {
 		if len(args) == 0 || args[0] == "" {
-			return Usage("%s takes one alias, and then filters", c.CommandPath()).WithHint("%s", c.UseLine())
+			return Usage("%s needs an alias; filters follow it", c.CommandPath()).WithHint("%s", c.UseLine())
 		}
 		return filter.parse(c, args, f.Quoted)
 	}

@@ -99,7 +99,7 @@ func secretsPath(alias string) string {
 
 func (f *Front) secretAdd() *cobra.Command {
 	c := &cobra.Command{
-		Use: "add ALIAS --provider NAME", Short: "keep the secret of a sender; it is read from standard input",
+		Use: "add ALIAS --provider NAME", Short: "add the secret of a sender, read from standard input",
 		Example: "  relay secret add stripe-dev --provider stripe < secret.txt", Args: Takes("alias", 1, 1),
 	}
 	var q SecretFlags

@@ -34,7 +34,7 @@ type verifyQuestion struct {
 
 func (f *Front) verify() *cobra.Command {
 	c := &cobra.Command{
-		Use: "verify ID", Short: "judge the signature of an event, and say why it does not fit",
+		Use: "verify ID", Short: "check the signature of an event, and say why it fails",
 		Long:    "Judge the signature of an event as of its arrival, and say why it does not fit." + eventHelp,
 		Example: "  relay verify evt_01k...", Args: Takes("event id", 1, 1),
 	}

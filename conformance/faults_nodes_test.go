@@ -228,7 +228,7 @@ func TestFaultNodeFrozen(t *testing.T) {
 	l.end()
 	v := l.check(t)
 	figure(t, "a node frozen for 10 s: queued after %v, served again %v after it went on; %v", queued, back, v)
-	if !v.ok() || queued > bound(5*time.Second) || !strings.Contains(a.log.String(), "it serves again as a new node") {
+	if !v.ok() || queued > bound(5*time.Second) || !strings.Contains(a.log.String(), "it rejoined as a new node") {
 		t.Errorf("queued after %v, %v", queued, v)
 	}
 }

@@ -265,7 +265,7 @@ func rowCommands(t *testing.T, r *relayServer) {
 		}{
 			{"whoami --json", 0, `{"user":"admin"`},
 			{"evnts x", 2, " events"},
-			{"show evt_wrong", 4, "relay: there is nothing here by that name"},
+			{"show evt_wrong", 4, "relay: not found, or your account has no access"},
 			{"replay a b", 2, "replay takes one event id"},
 			{"events 'a b' -x", 2, "unknown shorthand flag"},
 		} {

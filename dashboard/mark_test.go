@@ -29,7 +29,7 @@ func TestPinLabelAndNote(t *testing.T) {
 	}
 	contains(t, "completion", r.get("/aliases/hook/complete?text=label:bu", 200), "bug &lt;17&gt;")
 	r.submit("/events/"+id+"/mark", url.Values{"label": {strings.Repeat("x", 61)}}, 422)
-	if part := r.do("POST", "/events/"+id+"/mark", url.Values{"pinned": {"off"}}, http.Header{"X-Regions": {"detail"}}, 200); !strings.Contains(part, "Not pinned any more") || strings.Contains(part, "<html") {
+	if part := r.do("POST", "/events/"+id+"/mark", url.Values{"pinned": {"off"}}, http.Header{"X-Regions": {"detail"}}, 200); !strings.Contains(part, "Unpinned") || strings.Contains(part, "<html") {
 		t.Errorf("partial answer: %q", part)
 	}
 	contains(t, "not pinned", r.get("/events/"+id, 200), ">Pin</span>", "two\nlines")

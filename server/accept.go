@@ -188,7 +188,7 @@ const (
 func (s *Server) rejectConn(c *conn, bound string) {
 	s.met.refused[bound].Inc()
 	if suppressed, ok := s.rejectLog.allow(); ok {
-		s.log.Warn("connection refused: the bound of connections is reached and none is idle",
+		s.log.Warn("connection refused: limit reached and no idle connection to close",
 			"bound", bound, "from", c.from, "suppressed", suppressed)
 	}
 	if c.tls != nil {

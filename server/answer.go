@@ -128,7 +128,7 @@ var (
 	errMisdirected = relay.Errorf(relay.CodeHostUnknown, "the Host line names another host than the TLS connection was made for; use a connection of its own")
 	errStarting    = &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "this relay is not serving yet; send the request again", RetryAfter: 2 * time.Second}
 	errStopping    = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; send the request again in a moment", RetryAfter: retryDefault}
-	errOverloaded  = &relay.Error{Code: relay.CodeOverloaded, Detail: "the relay has as many connections as it can serve; send the request again in a moment, on a connection that is kept", RetryAfter: retryDefault}
+	errOverloaded  = &relay.Error{Code: relay.CodeOverloaded, Detail: "the relay has reached its limit of connections; send the request again in a moment, and reuse connections", RetryAfter: retryDefault}
 )
 
 // writeProblem writes an error on the base site.

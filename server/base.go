@@ -126,7 +126,7 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 	var why *relay.Error
 	switch {
 	case r.Method == http.MethodConnect || r.Method == http.MethodTrace:
-		why = relay.Errorf(relay.CodeMethodNotAllowed, "the base site knows no %s", r.Method)
+		why = relay.Errorf(relay.CodeMethodNotAllowed, "method %s is not allowed here", r.Method)
 	case to.kind == hostAlias:
 		why = errMisdirected
 	case to.kind != hostBase && !(to.kind == hostUnknown && health):

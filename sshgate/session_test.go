@@ -142,7 +142,7 @@ func TestSessionKeys(t *testing.T) {
 			p := b.openssh(b.alice, "-tt", "-R", "a:80:127.0.0.1:1", "127.0.0.1")
 			eventually(t, 30*time.Second, "header", func() bool { return contains(p.out, "Press Ctrl+C to disconnect\r\n") })
 			_, _ = io.WriteString(p.stdin, "r")
-			eventually(t, 30*time.Second, "released", func() bool { return contains(p.out, "released 2 events of a") })
+			eventually(t, 30*time.Second, "released", func() bool { return contains(p.out, "delivering 2 queued events of a") })
 			_, _ = io.WriteString(p.stdin, key)
 			if code := p.code(t); code != 0 {
 				t.Errorf("exit %d", code)

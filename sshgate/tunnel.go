@@ -94,7 +94,7 @@ var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not 
 func openRefusal(reason link.Reason, text string) *relay.Error {
 	switch reason {
 	case link.ConnectFailed:
-		return relay.Errorf(relay.CodeLocalRefused, "the local server could not be reached (%s); is it running?", cmp.Or(text, "connection refused"))
+		return relay.Errorf(relay.CodeLocalRefused, "cannot connect to your local server (%s); start it, then replay this event", cmp.Or(text, "connection refused"))
 	case link.ResourceShortage:
 		return relay.Errorf(relay.CodeOverloaded, "the tunnel client is out of resources (%s); try again", cmp.Or(text, "no reason given"))
 	default:

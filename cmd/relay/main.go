@@ -74,7 +74,7 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "relay",
 		Short: "put a local server behind a permanent public URL, and replay what was sent to it",
-		Long:  "relay puts a local server behind a permanent public URL, and replays what was sent to it.",
+		Long:  "relay connects a local server to a permanent public URL, and replays the requests sent to it.",
 		Example: `  relay up --port 3000 --alias stripe-dev
   relay events stripe-dev -f
   relay replay evt_01k...`,
@@ -89,7 +89,7 @@ func (p *program) root() *cobra.Command {
 	flags.StringVar(&p.server, "server", "", "SSH address `HOST:PORT` of the relay (RELAY_SERVER, then webhooks.yaml, then the newest login, then "+client.DefaultServer+")")
 	flags.StringVar(&p.identity, "identity", "", "log in with this private key `FILE` and no other (default: ssh-agent, then ~/.ssh)")
 	flags.StringVar(&p.config, "config", "", "use this `FILE` instead of the nearest webhooks.yaml")
-	flags.StringVar(&p.output, "output", outputCompact, "`FORMAT` of what is printed: compact, quiet or json")
+	flags.StringVar(&p.output, "output", outputCompact, "output `FORMAT`: compact, quiet or json")
 	flags.StringVar(&p.hostKey, "host-key", "", "accept only the host key with this `FINGERPRINT` (SHA256:...)")
 	flags.BoolVar(&p.noColor, "no-color", false, "no colors (also NO_COLOR)")
 	root.SetFlagErrorFunc(cli.FlagError)

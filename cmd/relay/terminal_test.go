@@ -194,7 +194,7 @@ func TestKeyRReleasesWhatWasQueued(t *testing.T) {
 		t.Error("pasted text released the queued event")
 	}
 	a.press("R")
-	a.sees("released 1 event of keys-dev")
+	a.sees("delivering 1 queued event of keys-dev")
 	a.sees(`\[200\] POST /queued \(\d+ms\) evt_`)
 	a.press("\x03")
 	a.leaves("exit status 0")

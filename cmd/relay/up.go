@@ -164,9 +164,9 @@ func forwards(conf *client.Config, names []string, fixed *client.Target, hostHea
 	case fixed != nil:
 		return nil, cli.Usage("which alias?").WithHint("name it: relay up --alias NAME …")
 	case conf.Path == "":
-		return nil, cli.Usage("nothing to do: no alias is named and %s", noConfig).WithHint("relay up --port 3000 --alias NAME")
+		return nil, cli.Usage("name an alias: none is given, and %s", noConfig).WithHint("relay up --port 3000 --alias NAME")
 	default:
-		return nil, cli.Usage("nothing to do: no alias is named and %s has none", conf.Path).WithHint("relay up --port 3000 --alias NAME")
+		return nil, cli.Usage("name an alias: %s has none", conf.Path).WithHint("relay up --port 3000 --alias NAME")
 	}
 	var list []client.Forward
 	for _, name := range names {

@@ -51,13 +51,13 @@ type Config struct {
 	// DatabaseURL may hold a password.
 	DatabaseURL string `kind:"database-url" flag:"database-url" default:"" secret:"yes" help:"postgres://… = Postgres; empty = SQLite in the data dir"`
 	// DatabaseDirectURL is DatabaseURL where it is empty.
-	DatabaseDirectURL string `kind:"database-url" flag:"database-direct-url" default:"" secret:"yes" help:"for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
+	DatabaseDirectURL string `kind:"database-url" flag:"database-direct-url" default:"" secret:"yes" help:"direct address, for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
 
 	// SecretKeys are empty for those of the file in the data dir.
 	SecretKeys []seal.Key `kind:"secret-keys" flag:"secret-key" default:"" secret:"yes" help:"keys that secrets of senders are sealed with in the store, one a line, as relayd secret-key new prints them: the first seals, all open" note:"the same on all nodes; empty = secret.key in the data dir, which a node that serves its store alone makes with the first secret"`
 
 	// DatabaseMaxConns counts every connection of this process but those of a migration.
-	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, that of its heartbeat included" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
+	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, including its heartbeat" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
 	// NodeName is a label; the id of a node is random.
 	NodeName string `kind:"node-name" flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
 	// PeerAddr is empty for the default, which needs the address of the SSH listener.
@@ -79,7 +79,7 @@ type Config struct {
 	ACMEDNSCommand   string        `flag:"acme-dns-command" default:"" help:"program that sets TXT records, for acme-dns command" note:"it is run as: PROGRAM add NAME VALUE, and PROGRAM remove NAME VALUE"`
 	ACMEDNSResolvers string        `flag:"acme-dns-resolvers" default:"" help:"DNS servers that are asked for zones and records, host:port, separated by commas" note:"empty = those of the system"`
 	// TrustedProxies are for every listener but that for operators.
-	TrustedProxies []netip.Prefix `kind:"networks" flag:"trusted-proxies" default:"" help:"CIDRs whose PROXY protocol header (v1 or v2) is believed, separated by commas" note:"from these it is demanded, on HTTP, TLS and SSH; from others it is refused"`
+	TrustedProxies []netip.Prefix `kind:"networks" flag:"trusted-proxies" default:"" help:"networks of your proxies (CIDR, separated by commas), which must send a PROXY protocol header (v1 or v2)" note:"on HTTP, TLS and SSH; from all others the header is refused"`
 
 	// AliasClaim makes an account that forwards a free name its owner.
 	AliasClaim bool `kind:"on|off" flag:"alias-claim" default:"on" help:"an account that forwards a free, valid alias name becomes its owner"`
@@ -93,7 +93,7 @@ type Config struct {
 	// MaxBody bounds decoded request bodies.
 	MaxBody int64 `kind:"size" flag:"max-body" default:"32MiB" help:"largest request body (413)"`
 	// MaxResponseCapture bounds what is stored, not what the caller gets.
-	MaxResponseCapture int64 `kind:"size" flag:"max-response-capture" default:"32MiB" help:"as much of a response body is stored; all of it goes to the caller"`
+	MaxResponseCapture int64 `kind:"size" flag:"max-response-capture" default:"32MiB" help:"largest part of a response body to store; callers always get all of it"`
 	// MaxAliasStorage counts requests, responses and 512 bytes for each of them.
 	MaxAliasStorage int64 `kind:"size" flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared, pinned nor queued go first" note:"where none can go: 503 storage-full"`
 	// MaxAccountStorage counts as MaxAliasStorage does; an account may have its own.
@@ -101,38 +101,38 @@ type Config struct {
 	// QueueBytes is counted per alias.
 	QueueBytes int64 `kind:"size" flag:"queue-bytes" default:"1GiB" help:"queued request bytes per alias (503 queue-full)"`
 	// MinFree is for the disk of a SQLite store; 0 is the same as off.
-	MinFree int64 `kind:"size" flag:"min-free" default:"1GiB" zero:"ok" help:"less free space on the data disk: 503 storage-full" note:"looked at each second; with Postgres its disk is not seen from here"`
+	MinFree int64 `kind:"size" flag:"min-free" default:"1GiB" zero:"ok" help:"free space to keep on the data disk; with less, callers get 503 storage-full" note:"looked at each second; with Postgres its disk is not seen from here"`
 	// SpoolLimit is for Postgres only: a SQLite store is on the same disk.
 	SpoolLimit int64 `kind:"size" flag:"spool-limit" default:"256MiB" help:"spool in the data dir for a Postgres that is down; full, or off: 503 store-unavailable"`
 
 	// HeadTimeout runs from the first byte of a request.
-	HeadTimeout time.Duration `kind:"duration" flag:"head-timeout" default:"10s" help:"head of a request complete, from its first byte (408)"`
+	HeadTimeout time.Duration `kind:"duration" flag:"head-timeout" default:"10s" help:"how long a request head may take, from its first byte (408)"`
 	// IdleTimeout is for kept connections between two requests.
 	IdleTimeout time.Duration `kind:"duration" flag:"idle-timeout" default:"75s" help:"kept connection without a byte: closed silently"`
 	// StallTimeout is for both directions of a caller's connection.
-	StallTimeout time.Duration `kind:"duration" flag:"stall-timeout" default:"30s" help:"a caller that sends no byte of its body, or does not read (408, or closed)" note:"a caller that reads 512 KiB within this time is never cut"`
+	StallTimeout time.Duration `kind:"duration" flag:"stall-timeout" default:"30s" help:"how long a caller may send no byte of its body, or not read (408, or closed)" note:"a caller that reads 512 KiB within this time is never cut"`
 	// MinRate is an average over the time in which the relay waited for the body.
 	MinRate int64 `kind:"size" flag:"min-rate" default:"1KiB" help:"bytes a second of a caller's body, on average after min-rate-grace; slower is 408"`
 	// MinRateGrace is how long a body may come slower than MinRate.
 	MinRateGrace time.Duration `kind:"duration" flag:"min-rate-grace" default:"30s" help:"time before min-rate applies to a body" note:"off = min-rate never applies"`
 	// ResponseTimeout may be overruled by an alias.
-	ResponseTimeout time.Duration `kind:"duration" flag:"response-timeout" default:"60s" help:"first byte of the local response (504)"`
+	ResponseTimeout time.Duration `kind:"duration" flag:"response-timeout" default:"60s" help:"how long to wait for the first byte of the local server's response (504)"`
 	// BufferLimit bounds memory for what peers sent, and what was built for them, that nobody took yet.
-	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"bytes held in all for what peers sent or asked for and nobody took yet (503 overloaded)" note:"an account may hold a quarter; each answer that its caller takes too slowly counts 2.25 MiB, and a body under way beyond 16 KiB counts up to 256 KiB"`
+	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"bytes to hold, in total, for slow readers (503 overloaded)" note:"an account may hold a quarter; each answer that its caller takes too slowly counts 2.25 MiB, and a body under way beyond 16 KiB counts up to 256 KiB"`
 	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH
 	// connections. A source is one IPv4 address or one IPv6 /64.
 	MaxConnections           int `kind:"count" flag:"max-connections" default:"10000" help:"SSH connections in all"`
 	MaxConnectionsPerSource  int `kind:"count" flag:"max-connections-per-source" default:"1024" help:"SSH connections of one source" note:"a source is one IPv4 address or one IPv6 /64; loopback and trusted-proxies have no limit of their own"`
 	MaxConnectionsPerAccount int `kind:"count" flag:"max-connections-per-account" default:"256" help:"SSH connections of one account"`
 	// SSHPenalties keep sources of failed logins out for a while.
-	SSHPenalties bool `kind:"on|off" flag:"ssh-penalties" default:"on" help:"a source with failed SSH logins is kept out for a while" note:"as OpenSSH's PerSourcePenalties; never for loopback and trusted-proxies"`
+	SSHPenalties bool `kind:"on|off" flag:"ssh-penalties" default:"on" help:"reject a source for a while after failed SSH logins" note:"as OpenSSH's PerSourcePenalties; never for loopback and trusted-proxies"`
 	// SSHPenaltyExempt never get a penalty.
-	SSHPenaltyExempt []netip.Prefix `kind:"networks" flag:"ssh-penalty-exempt" default:"" help:"CIDRs that never get a penalty, separated by commas" note:"for addresses behind which many people sit: NAT, a container bridge, a cluster"`
+	SSHPenaltyExempt []netip.Prefix `kind:"networks" flag:"ssh-penalty-exempt" default:"" help:"networks that never get a penalty (CIDR, separated by commas)" note:"for addresses that many users share: NAT, a container bridge, a cluster"`
 	// PingInterval, PingTimeout and StaleClose are the liveness of tunnels. The
 	// first two cannot be off: a vanished peer would never be noticed.
-	PingInterval time.Duration `kind:"duration" flag:"ping-interval" default:"5s" zero:"ok" help:"a silent tunnel is asked for a sign of life this often" note:"cannot be off"`
-	PingTimeout  time.Duration `kind:"duration" flag:"ping-timeout" default:"3s" zero:"ok" help:"no sign within this: the tunnel is stale and its alias offline" note:"cannot be off"`
-	StaleClose   time.Duration `kind:"duration" flag:"stale-close" default:"60s" help:"a stale tunnel is closed after this"`
+	PingInterval time.Duration `kind:"duration" flag:"ping-interval" default:"5s" zero:"ok" help:"how often to ping a silent tunnel" note:"cannot be off"`
+	PingTimeout  time.Duration `kind:"duration" flag:"ping-timeout" default:"3s" zero:"ok" help:"how long to wait for the answer to a ping; then the tunnel is stale and its alias offline" note:"cannot be off"`
+	StaleClose   time.Duration `kind:"duration" flag:"stale-close" default:"60s" help:"how long a stale tunnel is kept before it is closed"`
 	// Drain of 0 cuts at once, off waits for ever.
 	Drain time.Duration `kind:"duration" flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
 
@@ -141,7 +141,7 @@ type Config struct {
 	DrainDelay time.Duration `kind:"duration" flag:"drain-delay" default:"3s" zero:"ok" help:"at a stop, /readyz is 503 this long before the listeners close, so that balancers notice" note:"the default applies only while other nodes serve the same Postgres; a value that is set always does"`
 
 	// Retention may be overruled by an alias.
-	Retention time.Duration `kind:"duration" flag:"retention" default:"30d" help:"age at which events go; queued, shared and pinned ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
+	Retention time.Duration `kind:"duration" flag:"retention" default:"30d" help:"age at which events are deleted; queued, shared and pinned ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
 	// QueueLimit is counted per alias.
 	QueueLimit int `kind:"count" flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
 	// ReplayLimit is counted per token or session.
@@ -158,7 +158,7 @@ type Config struct {
 	LogFormat string `kind:"text|json" flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  string `kind:"debug|info|warn|error" flag:"log-level" default:"info" help:"debug, info, warn or error"`
 	// MCP serves agents on the base host.
-	MCP bool `kind:"on|off" flag:"mcp" default:"on" help:"coding agents are served at /mcp of the base host, with an API token"`
+	MCP bool `kind:"on|off" flag:"mcp" default:"on" help:"serve coding agents at /mcp of the base host, with an API token"`
 
 	// AccessLog has no query, no header and no body.
 	AccessLog string `flag:"access-log" default:"off" help:"one JSON line for each request to an alias host, refused ones included: off, stdout or a file" note:"SIGUSR1 opens the file again"`

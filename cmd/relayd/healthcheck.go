@@ -20,7 +20,7 @@ import (
 
 func (c *program) healthcheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "healthcheck", Short: "ask the running server for /healthz; exit 0 when it answers well", Args: cli.Takes("", 0, 0),
+		Use: "healthcheck", Short: "check that the running server is healthy; exit 0 or 1", Args: cli.Takes("", 0, 0),
 	}
 	asJSON := jsonFlag(cmd)
 	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, _ []*setting, _ []string) error {

@@ -16,7 +16,7 @@ import (
 
 func (c *program) nodeCommand() *cobra.Command {
 	list := listing(c, &cobra.Command{
-		Use: "list", Short: "list the nodes, with state, version, tunnels and last sign of life",
+		Use: "list", Short: "list the nodes, with state, version, tunnels and last heartbeat",
 		Long: `Lists every relayd that serves the same Postgres (docs/cluster.md). A node that is dead is
 forgotten by the others after a few seconds. With SQLite there is one node.`,
 		Example: "  relayd node list --json",
@@ -30,7 +30,7 @@ forgotten by the others after a few seconds. With SQLite there is one node.`,
 			}
 		})
 	resume := c.operate(&cobra.Command{
-		Use: "resume NAME", Short: "let a drained node serve again", Args: cli.Takes("NAME", 1, 1),
+		Use: "resume NAME", Short: "put a drained node back into service", Args: cli.Takes("NAME", 1, 1),
 		Example: "  relayd node resume relay-1",
 	}, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.drainNode(ctx, args[0], false); err != nil {
@@ -63,7 +63,7 @@ func (c *program) tunnelCommand() *cobra.Command {
 
 func (c *program) nodeDrain() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "drain NAME", Short: "send the clients of a node to the others, before it is stopped", Args: cli.Takes("NAME", 1, 1),
+		Use: "drain NAME", Short: "move the clients of a node to the others, before you stop it", Args: cli.Takes("NAME", 1, 1),
 		Long: `Makes /readyz of the node answer 503, and after its --drain-delay sends its SSH clients to
 the other nodes, in slices: relay up connects there before its old connection ends, plain ssh
 is told and disconnected. Requests under way end. The command waits until /readyz says so and

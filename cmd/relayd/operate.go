@@ -252,7 +252,7 @@ docs/backup.md describes how to restore.`,
 
 // migrateCommand migrates the store; a SQLite file has to be there.
 func (c *program) migrateCommand() *cobra.Command {
-	status := &cobra.Command{Use: "status", Short: "print the schema of the store and of this build", Args: cli.Takes("", 0, 0)}
+	status := &cobra.Command{Use: "status", Short: "print the schema version of the store and of this program", Args: cli.Takes("", 0, 0)}
 	asJSON := jsonFlag(status)
 	c.onStore(status, false, func(ctx context.Context, o *operator, _ []string) error {
 		have, want, err := o.store.Schema(ctx)
@@ -275,7 +275,7 @@ func (c *program) migrateCommand() *cobra.Command {
 		_, err = fmt.Fprintf(o.stdout, "schema %d, this build wants %d: %s\n", have, want, advice)
 		return err
 	})
-	cmd := &cobra.Command{Use: "migrate", Short: "bring the schema of the store up to this build", Args: noSuchCommand}
+	cmd := &cobra.Command{Use: "migrate", Short: "migrate the store to the schema of this version", Args: noSuchCommand}
 	cmd.AddCommand(status)
 	return c.onStore(cmd, false, func(ctx context.Context, o *operator, _ []string) error {
 		from, to, err := o.store.Migrate(ctx)

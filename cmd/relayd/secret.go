@@ -52,7 +52,7 @@ func (c *program) secretCommand() *cobra.Command {
 
 func (c *program) secretAdd() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "add ALIAS --provider NAME", Short: "keep the secret of a sender; it is read from standard input", Args: cli.Takes("ALIAS", 1, 1),
+		Use: "add ALIAS --provider NAME", Short: "add the secret of a sender, read from standard input", Args: cli.Takes("ALIAS", 1, 1),
 		Example: "  relayd secret add stripe-dev --provider stripe < secret.txt",
 	}
 	var q cli.SecretFlags

@@ -25,7 +25,7 @@ type shareOf struct {
 
 func (c *program) shareCommand() *cobra.Command {
 	list := &cobra.Command{
-		Use: "list", Short: "list the shares of everybody; their links are not kept",
+		Use: "list", Short: "list all shares; their links are not kept",
 		Example: "  relayd share list --alias stripe-dev",
 	}
 	alias := list.Flags().String("alias", "", "only those of one alias")
@@ -54,7 +54,7 @@ func (c *program) shareCommand() *cobra.Command {
 		o.report("share %s of %s revoked", share.ID, share.Event)
 		return nil
 	})
-	return group("share", "shares of everybody: list, rm", list, remove)
+	return group("share", "shares: list, rm", list, remove)
 }
 
 // findShare finds a share by its id, by its link, by the address for replays, or by the token in these.
@@ -103,7 +103,7 @@ func (c *program) sessionCommand() *cobra.Command {
 	remove := c.changing(&cobra.Command{Use: "rm ID", Short: "end a login to the dashboard", Args: cli.Takes("ID", 1, 1)},
 		"there is no login %s; `relayd session list` shows them", "login %s ended",
 		func(ctx context.Context, o *operator, id string) error { return o.store.RemoveSession(ctx, o.who, id) })
-	return group("session", "logins to the dashboard of everybody: list, rm", list, remove)
+	return group("session", "logins to the dashboard: list, rm", list, remove)
 }
 
 // sessionsOf lists the logins of an account, "" = of everybody.

@@ -20,7 +20,7 @@ import (
 
 func (c *program) supportCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "support FILE", Short: "write what a report of a problem needs to a new text file, without secrets", Args: cli.Takes("FILE", 1, 1),
+		Use: "support FILE", Short: "write a support report to a new text file, without secrets", Args: cli.Takes("FILE", 1, 1),
 		Long: `Writes version, settings, the checks of doctor, counts and the last lines of the log to FILE
 (mode 0600; - is stdout). Secrets are masked. The lines name aliases, accounts and addresses:
 read the file before you pass it on. Run it as root or as the user that runs relayd.`,

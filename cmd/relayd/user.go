@@ -34,7 +34,7 @@ func (c *program) userCommand() *cobra.Command {
 		return slices.Concat([]string{u.Name, admin}, usageCells{u.Events, u.StoredBytes}.cells(), []string{limit, when(u.CreatedAt.Time)})
 	})
 	remove := c.changing(&cobra.Command{
-		Use: "rm NAME", Short: "remove an account: tunnels cut, tokens dead, aliases kept for an admin to hand on", Args: cli.Takes("NAME", 1, 1),
+		Use: "rm NAME", Short: "remove an account with its keys, tokens and tunnels; its aliases stay for an admin to transfer", Args: cli.Takes("NAME", 1, 1),
 	}, noAccount, "", func(ctx context.Context, o *operator, name string) error {
 		if err := o.store.RemoveAccount(ctx, o.who, name); err != nil {
 			return err
@@ -191,7 +191,7 @@ func (c *program) loginLinkCommand() *cobra.Command {
 
 func (c *program) inviteCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "invite NAME", Short: "print a one-time link that lets a person join, valid for 3 days", Args: cli.Takes("NAME", 1, 1),
+		Use: "invite NAME", Short: "print a one-time invite link, valid for 3 days", Args: cli.Takes("NAME", 1, 1),
 		Long: "Prints a one-time link, valid for 3 days. The account is made if there is none of that name.",
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {

@@ -175,7 +175,7 @@ func plotSentences(f *relay.Figures, window string) []string {
 	}
 	out := []string{record.Count(t.Events, "event", "events") + " in the last " + window + ", " + errors}
 	if f.Partial {
-		out = append(out, "There are more events than can be counted at once: only those since "+page.RelativeText(f.From)+" are.")
+		out = append(out, "Too many events to count at once; counted since "+page.RelativeText(f.From)+".")
 	}
 	switch {
 	case t.N == 0:

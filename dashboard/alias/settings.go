@@ -49,7 +49,7 @@ func (f settingField) Toggle() bool { return f.Default == "off" }
 // settingFields says what each setting does, in the order of the API.
 var settingFields = [...]settingField{
 	{Key: "offlineStatus", Label: "Status while offline", Default: "202", Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again."},
-	{Key: "autoDeliver", Label: "Deliver automatically", Default: "off", Help: "On: events queued while offline are delivered on reconnect, in order. Off: they are kept until “Replay all queued”, because delivering them runs your code."},
+	{Key: "autoDeliver", Label: "Deliver automatically", Default: "off", Help: "On: events queued while offline are delivered on reconnect, in order. Off: they stay queued until you deliver them, because delivery runs your code."},
 	{Key: "hostHeader", Label: "Host header", Default: "preserve", Help: "preserve: unchanged. rewrite: the target announced by relay up, or localhost with plain ssh. Any other value is sent literally, for example localhost:3000."},
 	{Key: "forwarded", Label: "Forwarded headers", Default: "off", Help: "Adds X-Forwarded-For, -Proto and -Host when a request is captured. A replay sends the same values."},
 	{Key: "freshConnections", Label: "New connection for every request", Default: "off", Help: "Off: with plain ssh, a connection to your server can be reused for later requests. On: it never is."},

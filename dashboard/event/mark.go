@@ -16,7 +16,7 @@ func (p pages) mark(w http.ResponseWriter, r *http.Request, who relay.Actor, id 
 		clear(f.Errors)
 		if r.PostForm.Has("pinned") {
 			m.Pinned = page.Field(r, "pinned") == "on"
-			said = map[bool]string{true: "Pinned: retention keeps this event.", false: "Not pinned any more."}[m.Pinned]
+			said = map[bool]string{true: "Pinned: retention keeps this event.", false: "Unpinned."}[m.Pinned]
 		}
 		before := *m
 		for _, x := range []struct {

@@ -102,7 +102,7 @@ func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.
 	case <-lost:
 	case <-cut:
 	case <-enough:
-		err = relay.Errorf(relay.CodeLocalTimeout, "the local server did not answer the requests before this one within %v, so that it was not sent", maxWait)
+		err = relay.Errorf(relay.CodeLocalTimeout, "not sent: the local server did not respond to earlier requests within %v", maxWait)
 		if many {
 			err = &relay.Error{
 				Code:       relay.CodeOverloaded,

@@ -153,7 +153,7 @@ func (r *Registry) storeRequests(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
 	defer cancel()
 	if err := r.Store.AddRequests(ctx, counts); err != nil {
-		r.Log.Debug("numbers of requests not stored", "error", err)
+		r.Log.Debug("cannot store request counts", "error", err)
 	}
 }
 

@@ -400,7 +400,7 @@ func (s *Store) rejoin(ctx context.Context) {
 		}
 		return
 	}
-	s.log.Warn("the other nodes called this one dead, because its beat stood still; it serves again as a new node", "name", m.name)
+	s.log.Warn("other nodes declared this node dead (no heartbeat); it rejoined as a new node", "name", m.name)
 	if m.rejoined != nil {
 		s.opt.Go(m.rejoined)
 	}

@@ -49,7 +49,7 @@ func (s *Store) EndDeadNodes(ctx context.Context, predecessor string) error {
 		}
 	}
 	if swept > 0 {
-		s.log.Warn("attempts were under way when the relay stopped; they are marked interrupted", "attempts", swept)
+		s.log.Warn("marked attempts as interrupted: relayd stopped during delivery", "attempts", swept)
 	}
 	return nil
 }

@@ -233,7 +233,7 @@ func (p *Spool) markActive(why error) {
 	p.since, p.steps = time.Now(), 0
 	p.Active.Store(true)
 	if why != nil {
-		p.Log.Warn("postgres does not take events; they are kept in the data dir and stored when it is back: look after the database, leave the spool file alone",
+		p.Log.Warn("postgres is not accepting events; spooling to the data dir until it recovers (do not touch spool.db)",
 			"database", p.Database, "dir", p.Dir, "limit", p.Limit, "err", why)
 	}
 	select {
