@@ -226,7 +226,7 @@ func (s *server) logRequest(r *http.Request, c *requestInfo, out *responseRecord
 	}
 	level := slog.LevelInfo
 	if c.err != nil {
-		attrs = append(attrs, slog.String("error", record.SafeTextMax(c.err.Error(), 500)))
+		attrs = append(attrs, slog.String("err", record.SafeTextMax(c.err.Error(), 500)))
 	}
 	switch {
 	case errors.Is(c.err, context.Canceled):

@@ -142,6 +142,6 @@ func (j *job) deliverNew() {
 	}
 	j.noteResult(&r)
 	if r.StoreErr != nil {
-		d.log.Error("end of a new event not stored", "event", q.Event.ID, "error", r.StoreErr)
+		d.log.Error("cannot store the result of a new event", "event", q.Event.ID, "err", r.StoreErr)
 	}
 }

@@ -181,7 +181,7 @@ func (d *Delivery) cancelUnanswered(t *relay.Ticket, id relay.ID) error {
 	ctx, cancel := context.WithTimeout(d.base, storeWait)
 	defer cancel()
 	if why := d.store.Cancel(ctx, relay.System(), id); why != nil {
-		d.log.Warn("event still queued although its caller was told that it is not stored", "event", id, "error", why)
+		d.log.Warn("event still queued although its caller was told that it is not stored", "event", id, "err", why)
 	}
 	return exchange.ErrStoreTimeout
 }
@@ -330,7 +330,7 @@ func (q *dispatcher) deliverNext(claimed **relay.Claim) (more, again bool) {
 			if relay.AsError(err).Code == relay.CodeStoreUnavailable {
 				level = slog.LevelDebug // the store says it once for all
 			}
-			q.d.log.Log(q.d.base, level, "queue not read", "alias", q.st.ID, "error", err)
+			q.d.log.Log(q.d.base, level, "cannot read a queue", "alias", q.st.ID, "err", err)
 			// A fixed pause: the store says soon whether it is back.
 			return q.sleep(minRequeueBackoff), false
 		}

@@ -107,7 +107,7 @@ func (c *conn) Evicted(reason string) {
 
 // closeFlooded closes a connection whose peer asks for more than it takes the answers of.
 func (c *conn) closeFlooded(unanswered string) {
-	c.Log().Warn("too many unanswered ssh " + unanswered)
+	c.Log().Warn("too many unanswered ssh messages", "kind", unanswered)
 	_ = c.Close()
 }
 

@@ -186,7 +186,7 @@ func (c *committer) logThrottled(cause error) {
 		case db.Unavailable(cause) == relay.CodeStorageFull:
 			until = "the disk of postgres has free space: free some, or set a shorter --retention"
 		}
-		c.s.log.Error("events cannot be stored; callers get 503 until "+until, "err", cause)
+		c.s.log.Error("events cannot be stored; callers get 503", "until", until, "err", cause)
 	})
 }
 

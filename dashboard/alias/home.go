@@ -123,7 +123,7 @@ func (p Pages) health(r *http.Request, who relay.Actor, all []record.Alias, ids 
 	}
 	health, err := p.Events.AliasHealth(r.Context(), who, asked, since, healthParts)
 	if err != nil {
-		p.Log.Warn("health of aliases not read", "error", err)
+		p.Log.Warn("cannot read the health of aliases", "err", err)
 	}
 	return health
 }

@@ -89,7 +89,7 @@ func (p Pages) live(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 		return nil
 	}, subs...)
 	if err != nil && r.Context().Err() == nil && !errors.Is(err, relay.ErrNotFound) && relay.AsError(err).Code != relay.CodeStopping {
-		p.Log.Warn("live updates ended", "path", r.Pattern, "error", err)
+		p.Log.Warn("live updates ended", "path", r.Pattern, "err", err)
 	}
 	return nil, nil
 }

@@ -82,7 +82,7 @@ func (p Pages) plot(r *http.Request, who relay.Actor, a *Head) *plotView {
 		return nil // nothing ever came
 	}
 	if err != nil {
-		p.Log.Warn("figures not read", "alias", a.Name, "error", err)
+		p.Log.Warn("cannot read figures", "alias", a.Name, "err", err)
 		v.Failed = "The figures cannot be read now: " + relay.AsError(err).Detail
 		return v
 	}
@@ -127,7 +127,7 @@ func (v *plotView) addTypes() {
 func (p Pages) failures(r *http.Request, who relay.Actor, alias string, since time.Time) (rows []Row) {
 	found, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: alias, Status: relay.StatusError, Since: since, Limit: shownFailures, Budget: 60 * time.Millisecond})
 	if err != nil {
-		p.Log.Warn("failures not read", "alias", alias, "error", err)
+		p.Log.Warn("cannot read failures", "alias", alias, "err", err)
 	}
 	for i := range found.Events {
 		rows = append(rows, p.Row(&found.Events[i]))

@@ -68,7 +68,7 @@ func (p Pages) addQueueProgress(ctx context.Context, who relay.Actor, a *Head, r
 		Alias: a.Name, State: relay.StateDelivering, Limit: shownSending, Budget: 80 * time.Millisecond, // of the time of a page, whose list follows
 	})
 	if err != nil {
-		p.Log.Warn("deliveries not read", "alias", a.Name, "error", err)
+		p.Log.Warn("cannot read deliveries", "alias", a.Name, "err", err)
 		return
 	}
 	for i := range found.Events {

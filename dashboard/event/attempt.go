@@ -88,7 +88,7 @@ func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *re
 	}
 	d, err := record.ReadDiff(r.Context(), p.Events, was, is, record.DiffResponse)
 	if err != nil {
-		p.Log.Warn("attempts not compared", "event", e.ID, "error", err)
+		p.Log.Warn("cannot compare attempts", "event", e.ID, "err", err)
 		return nil
 	}
 	name := "Attempt " + strconv.Itoa(was.N)

@@ -18,7 +18,7 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	e := relay.AsError(err)
 	status := relay.Status(e.Code)
 	if status == http.StatusInternalServerError && r.Context().Err() == nil { // else nobody is there for the page
-		p.Log.Error("page failed", "path", r.Pattern, "error", err)
+		p.Log.Error("page failed", "path", r.Pattern, "err", err)
 	}
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(e.RetryAfter.Seconds()))))

@@ -84,7 +84,7 @@ func (p *Pages) Once(handle SignedInHandler) SignedInHandler {
 		var kept []byte
 		defer func() {
 			if err := p.Accounts.EndIdempotent(ctx, who, key, status, kept); err != nil {
-				p.Log.Warn("answer to a form not kept", "path", r.Pattern, "error", err)
+				p.Log.Warn("cannot store the answer to a form", "path", r.Pattern, "err", err)
 			}
 		}()
 		to := &redirectWatch{ResponseWriter: w}

@@ -35,7 +35,7 @@ func (p *Pages) sidebar(ctx context.Context, current string) (list []record.Alia
 		list, err = record.ReadAliases(ctx, p.Deliver, aliases, p.Site)
 	}
 	if err != nil {
-		p.Log.Warn("aliases of the sidebar not read", "error", err)
+		p.Log.Warn("cannot read the aliases of the sidebar", "err", err)
 		return nil, 0
 	}
 	return list, more

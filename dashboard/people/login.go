@@ -49,7 +49,7 @@ func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(co
 	}
 	for _, old := range cookie.Secrets(p.Site, r) {
 		if err := p.Accounts.EndSession(r.Context(), old); err != nil && !errors.Is(err, relay.ErrNotFound) {
-			p.Log.Warn("old session not ended", "error", err)
+			p.Log.Warn("cannot end the old session", "err", err)
 		}
 	}
 	http.SetCookie(w, p.Cookie(session, page.SessionAge))

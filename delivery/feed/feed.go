@@ -283,7 +283,7 @@ func (f *Feed) round(ctx context.Context, alias int64, q *queue) {
 		}
 		items, err := f.items(ctx, alias, some)
 		if err != nil {
-			f.Log.Warn("changes not read for the live feed", "error", err)
+			f.Log.Warn("cannot read changes for the live feed", "err", err)
 		}
 		missed = !f.deliver(alias, items) || err != nil
 	}

@@ -333,7 +333,7 @@ func (r *Registry) reloadAll() {
 	}
 	if err != nil {
 		if r.Base.Err() == nil {
-			r.Log.Error("aliases not read again", "error", err)
+			r.Log.Error("cannot read aliases again", "err", err)
 			time.AfterFunc(time.Second, func() { r.ReadAgain(0) })
 		}
 		return
@@ -371,7 +371,7 @@ func (r *Registry) reload(id int64) {
 			st.removed()
 		}
 	case r.Base.Err() == nil:
-		r.Log.Error("alias not read again", "alias", id, "error", err)
+		r.Log.Error("cannot read an alias again", "alias", id, "err", err)
 		time.AfterFunc(time.Second, func() { r.ReadAgain(id) })
 	}
 }

@@ -116,7 +116,7 @@ func (r *Registry) storeTunnels(ctx context.Context) {
 		}
 		t.writes.list = writes
 		if r.Base.Err() == nil {
-			r.Log.Debug("tunnels not stored yet", "aliases", len(writes), "error", err)
+			r.Log.Debug("cannot store tunnels yet", "aliases", len(writes), "err", err)
 		}
 		return
 	}
@@ -153,7 +153,7 @@ func (r *Registry) storeRequests(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, tunnelWait)
 	defer cancel()
 	if err := r.Store.AddRequests(ctx, counts); err != nil {
-		r.Log.Debug("cannot store request counts", "error", err)
+		r.Log.Debug("cannot store request counts", "err", err)
 	}
 }
 
@@ -196,7 +196,7 @@ func (r *Registry) readTunnels() {
 	records, since, err := r.storedTunnels(ctx, all, slices.Sorted(maps.Keys(versions)))
 	if err != nil {
 		if r.Base.Err() == nil {
-			r.Log.Debug("tunnels not read yet", "aliases", len(versions), "error", err)
+			r.Log.Debug("cannot read tunnels yet", "aliases", len(versions), "err", err)
 		}
 		clear(versions)
 		for id := range reads { // their readers wait no longer, but the records are read again
