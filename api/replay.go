@@ -192,6 +192,7 @@ const (
 type idempotent struct {
 	target string                      // "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = nothing does
+	counts bool                        // check counts the call itself
 	// run returns a status beside an error if the call must not be made again all the same.
 	run func(context.Context) (int, any, error)
 	// again rebuilds an answer that was too large to be stored, from what reference gave instead; nil
@@ -265,8 +266,10 @@ func (s *server) runCounted(ctx context.Context, c *requestInfo, call idempotent
 			return 0, nil, err
 		}
 	}
-	if err := s.Limits.Replay(c.who); err != nil {
-		return 0, nil, err
+	if !call.counts {
+		if err := s.Limits.Replay(c.who); err != nil {
+			return 0, nil, err
+		}
 	}
 	status, v, err := call.run(ctx)
 	if rec, ok := v.(*record.Event); ok && rec.Weight() > maxStoredAnswer {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,6 +22,7 @@ import (
 	"relay/compose"
 	"relay/outgoing"
 	"relay/record"
+	"relay/record/mask"
 )
 
 // messageType is the media type of the exact bytes of one request (RFC 9112, section 10.1).
@@ -55,10 +58,11 @@ func (anyJSON) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
 // preview is the answer of a dry run.
 type preview struct {
 	Request  *record.Message `json:"request"`
-	Raw      string          `json:"raw" doc:"the exact bytes, in base64"`
+	Raw      string          `json:"raw" doc:"the exact bytes, in base64; the secret of a sender that sends the secret itself is masked"`
 	Method   string          `json:"method"`
 	Path     string          `json:"path"`
 	Changes  []string        `json:"changes" nullable:"false"`
+	MadeFrom *string         `json:"madeFrom"`
 	SignedBy *string         `json:"signedBy"`
 }
 
@@ -128,7 +132,7 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, c *requestInfo) er
 	sum := sha256.Sum256(append([]byte(x.query.Encode()+"\n"), body...))
 	return s.runIdempotent(w, r, c, idempotent{
 		target: r.Method + " " + r.URL.Path + " " + hex.EncodeToString(sum[:]),
-		check:  x.prepare, run: x.run,
+		check:  x.prepare, counts: true, run: x.run,
 		again: func(ctx context.Context, stored []byte) (any, error) {
 			id, err := relay.ParseID(string(stored))
 			if err != nil {
@@ -192,12 +196,13 @@ func (x *sending) read(contentType string, body []byte) error {
 	return nil
 }
 
-// prepare makes the request, and refuses what cannot be sent now.
+// prepare counts the call and makes the request, and refuses what cannot be sent now. It counts first: making a
+// request takes time and memory, and what is refused later takes them too.
 func (x *sending) prepare(ctx context.Context) error {
-	if err := x.make(ctx); err != nil {
-		return err
+	if limited := x.s.Limits.Replay(x.c.who); limited != nil {
+		return cmp.Or(x.maker().Ready(ctx, x.c.alias), limited)
 	}
-	return x.maker().Ready(ctx, x.c.alias)
+	return x.make(ctx)
 }
 
 func (x *sending) maker() outgoing.Maker {
@@ -206,7 +211,7 @@ func (x *sending) maker() outgoing.Maker {
 
 // make makes the request.
 func (x *sending) make(ctx context.Context) (err error) {
-	o := &outgoing.Order{Alias: x.c.alias, From: x.body.From, Sample: x.body.Sample, Raw: x.raw, Sign: x.body.Sign, Secret: x.body.Secret, NewID: x.body.NewID}
+	o := &outgoing.Order{Alias: x.c.alias, From: x.body.From, Sample: x.body.Sample, Raw: x.raw, Sign: x.body.Sign, Secret: x.body.Secret, NewID: x.body.NewID, Send: !x.body.DryRun}
 	if o.Edit, err = x.edit(); err != nil {
 		return err
 	}
@@ -254,13 +259,17 @@ func (x *sending) preview(w http.ResponseWriter, r *http.Request) error {
 	if err := x.make(r.Context()); err != nil {
 		return err
 	}
-	m, sent := x.made.Outgoing.Request, x.made.Outgoing.Sent
+	m, sent, shown := x.made.Outgoing.Request, x.made.Outgoing.Sent, x.made.Request.Shown()
 	if err := x.c.answer.Hold(4 * int64(len(m.Body.Data))); err != nil {
 		return err
 	}
+	m = shown.Message()
 	out := preview{
-		Request: record.RequestOf(&m), Raw: base64.StdEncoding.EncodeToString(x.made.Request.Wire()), Method: x.made.Request.Method(), Path: x.made.Request.Path(),
+		Request: record.RequestOf(&m), Raw: base64.StdEncoding.EncodeToString(shown.Wire()), Method: x.made.Request.Method(), Path: x.made.Request.Path(),
 		Changes: record.ListOf(x.made.Request.Changes).Data,
+	}
+	if sent.MadeFrom != "" {
+		out.MadeFrom = &sent.MadeFrom
 	}
 	if sent.SignedBy != "" {
 		out.SignedBy = &sent.SignedBy
@@ -288,6 +297,11 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 	rec, err := x.s.eventRecord(x.c, full, nil)
 	if err != nil { // it was sent, and the answer says so, if without bodies
 		rec = record.Of(told, x.s.Site, time.Now())
+	}
+	for i, h := range rec.Request.Headers {
+		if strings.EqualFold(h.Name(), x.made.Request.Hidden) {
+			rec.Request.Headers[i] = record.Header{h.Name(), mask.Masked}
+		}
 	}
 	x.c.event = told
 	return status, rec, nil

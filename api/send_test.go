@@ -17,12 +17,21 @@ import (
 )
 
 // oneSecret has a secret of Stripe that may sign.
-type oneSecret struct{ sealed bool }
+type oneSecret struct {
+	sealed          bool
+	used            *int
+	provider, value string // in place of Stripe's
+}
 
 func (oneSecret) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) { return nil, nil }
 
 func (o oneSecret) SigningSecret(_ context.Context, _ relay.Actor, _ int64, provider, _, id string) (relay.OpenSecret, error) {
+	if o.used != nil {
+		*o.used++
+	}
 	switch {
+	case o.provider != "":
+		return relay.OpenSecret{SenderSecret: relay.SenderSecret{ID: "sec_1"}, Value: relay.NewSecretText(o.value)}, nil
 	case o.sealed:
 		return relay.OpenSecret{}, relay.Errorf(relay.CodeSecretUnavailable, "sealed")
 	case provider != "stripe" || id != "" && id != "sec_1":
@@ -236,6 +245,55 @@ func TestSendIsLimitedAsReplays(t *testing.T) {
 	h.post(h.asAlice, sendTarget, call).code(409, "alias-offline")
 }
 
+// A call that is refused counts, and one beyond the limit neither makes a request nor uses a secret.
+func TestSendCountsFirst(t *testing.T) {
+	t.Parallel()
+	used := 0
+	h := newSender(t, func(o *api.Options) {
+		o.Limits = api.NewLimits(api.Rate{N: 2, Per: time.Minute}, api.Rate{})
+		o.Secrets = oneSecret{used: &used}
+	})
+	id, _ := h.stripe()
+	bad, signed := `{"from":"`+id.String()+`","set":{"nothing.here":1}}`, `{"from":"`+id.String()+`","sign":"auto"}`
+	h.deliver.state = relay.TunnelOffline
+	h.post(h.asAlice, sendTarget, signed).code(409, "alias-offline")
+	if used != 0 {
+		t.Error("a secret was used for a call that was refused")
+	}
+	h.deliver.state = relay.TunnelOnline
+	h.post(h.asAlice, sendTarget, bad).code(422, "validation-failed")
+	h.post(h.asAlice, sendTarget, bad).code(429, "rate-limited")
+	h.post(h.asAlice, sendTarget, signed).code(429, "rate-limited")
+	if used != 0 || len(h.sent) > 0 {
+		t.Errorf("a secret was used %d times, %d were sent", used, len(h.sent))
+	}
+}
+
+// The secret of a sender that sends the secret itself stands in no answer.
+func TestSentSecretIsMasked(t *testing.T) {
+	t.Parallel()
+	for provider, line := range map[string]string{"gitlab": "X-Gitlab-Token", "okta": "Authorization", "deepgram": "dg-token", "postmark": "Authorization"} {
+		const value = "tkn-0123456789"
+		h := newSender(t, func(o *api.Options) { o.Secrets = oneSecret{provider: provider, value: value} })
+		call := `{"method":"POST","headers":[["` + line + `","old"]],"sign":"` + provider + `"`
+		for _, body := range []string{call + `,"dryRun":true}`, call + `}`} {
+			a := h.post(h.asAlice, sendTarget, body).want(200)
+			raw, _ := base64.StdEncoding.DecodeString(decoded[struct{ Raw string }](a).Raw)
+			if all := a.body + string(raw); strings.Contains(all, value) || !strings.Contains(all, line) || !strings.Contains(all, "[masked]") {
+				t.Errorf("%s: %s %s", provider, a.body, raw)
+			}
+		}
+		if len(h.sent) != 1 || !strings.Contains(h.sent[0], line+": "+value+"\r\n") {
+			t.Errorf("%s: %q", provider, h.sent)
+		}
+		id := decoded[record.Page](h.get(h.asAlice, "/api/v1/events?alias=shop").want(200)).Data[0].ID
+		report := h.post(h.asAlice, "/api/v1/events/"+id+"/verify", `{"provider":"`+provider+`","secret":"`+value+`"}`).want(200).body
+		if strings.Contains(report, value) || !strings.Contains(report, `"valid"`) {
+			t.Errorf("%s: %s", provider, report)
+		}
+	}
+}
+
 func TestSendSamples(t *testing.T) {
 	t.Parallel()
 	h := newSender(t)
@@ -248,8 +306,19 @@ func TestSendSamples(t *testing.T) {
 	}
 	h.post(h.asAlice, sendTarget, `{"sample":"last:invoice.paid"}`).code(422, "validation-failed")
 	id := h.event("shop", func(e *relay.Event) { e.Provider = relay.Provider{Name: "stripe", EventType: "invoice.paid"} })
-	if e = decoded[record.Event](h.post(h.asAlice, sendTarget, `{"sample":"last:invoice.*"}`).want(200)); *e.MadeFrom != id.String() {
+	h.event("shop", func(e *relay.Event) { // newer, but not whole
+		e.Provider, e.Blocker = relay.Provider{Name: "stripe", EventType: "invoice.paid"}, relay.BlockedIncomplete
+	})
+	for range 30 {
+		h.event("shop", nil)
+	}
+	if e = decoded[record.Event](h.post(h.asAlice, sendTarget, `{"sample":"last:invoice.paid"}`).want(200)); *e.MadeFrom != id.String() {
 		t.Errorf("%+v", e.Sent)
+	}
+	for _, name := range []string{"last:invoice.*", "last:*", "last:", "last:invoice"} {
+		if p := h.post(h.asAlice, sendTarget, `{"sample":"`+name+`"}`).code(422, "validation-failed").problem(); p.Errors[0].Location != "body.sample" {
+			t.Errorf("%s: %+v", name, p)
+		}
 	}
 	h.post(h.asAlice, sendTarget, `{"sample":"stripe/x"}`).code(422, "validation-failed")
 }

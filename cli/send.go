@@ -196,16 +196,61 @@ func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFl
 	return answer, err
 }
 
+// lastPrefix begins the name of a sample that is the newest event of a type.
+const lastPrefix = "last:"
+
+// sampleOf is the sender of a sample of the relay's own making; "" = none.
+func (c *sendCall) sampleOf() string {
+	if strings.HasPrefix(c.Sample, lastPrefix) {
+		return ""
+	}
+	sender, _, _ := strings.Cut(c.Sample, "/")
+	return sender
+}
+
+// composed lets the relay make the request of a call, which is a dry run. from is the event that it is made
+// from, "" = none.
+func (f *Front) composed(ctx context.Context, api *API, alias string, call sendCall) (r *compose.Request, from string, err error) {
+	var made struct {
+		Raw      string  `json:"raw"`
+		MadeFrom *string `json:"madeFrom"`
+	}
+	if err := api.Decode(ctx, http.MethodPost, "/aliases/"+url.PathEscape(alias)+"/send", call, &made); err != nil {
+		return nil, "", err
+	}
+	if made.MadeFrom != nil {
+		from = *made.MadeFrom
+	}
+	raw, err := base64.StdEncoding.DecodeString(made.Raw)
+	if err == nil {
+		r, err = compose.Parse(raw)
+	}
+	if err != nil {
+		return nil, "", &Error{Exit: ExitFailure, Text: "the answer of the relay cannot be read", Cause: err}
+	}
+	return r, from, nil
+}
+
 // configuredSecret takes the environment variable that webhooks.yaml names for the sender of a request that is
 // to be signed, unless a secret was named.
 func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, call sendCall, x *sendFlags) error {
 	if call.Sign == "" || x.env != "" || x.file != "" || f.Secrets == nil || f.Secrets.Configured == nil {
 		return nil
 	}
-	name, _, _ := strings.Cut(call.Sample, "/")
+	name := call.sampleOf()
 	switch {
 	case call.Sign != "auto":
 		name = call.Sign
+	case strings.HasPrefix(call.Sample, lastPrefix): // the relay finds the event, and from its bytes the sender is known
+		preview := call
+		preview.Sign, preview.DryRun = "", true
+		r, _, err := f.composed(ctx, api, alias, preview)
+		if err != nil {
+			return err
+		}
+		if sender := r.Sender(); sender != nil {
+			name = sender.Name
+		}
 	case call.From != "":
 		var e record.Event
 		if err := api.Get(ctx, "/events/"+url.PathEscape(call.From), &e); err != nil {
@@ -215,7 +260,7 @@ func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, ca
 			name = e.Provider.Name
 		}
 	}
-	if name == "" || strings.HasPrefix(name, "last:") {
+	if name == "" {
 		return nil
 	}
 	env, err := f.Secrets.Configured(alias, name)
@@ -245,21 +290,24 @@ func (f *Front) sendExact(ctx context.Context, api *API, alias, path string, cal
 	} else {
 		preview := call
 		preview.Sign, preview.DryRun = "", true
-		var made sent
-		if err := api.Decode(ctx, http.MethodPost, path, preview, &made); err != nil {
+		r, from, err := f.composed(ctx, api, alias, preview)
+		if err != nil {
 			return nil, err
 		}
-		if raw, err = base64.StdEncoding.DecodeString(made.Raw); err != nil {
-			return nil, &Error{Exit: ExitFailure, Text: "the answer of the relay cannot be read", Cause: err}
+		if raw = r.Wire(); from != "" {
+			query.Set("from", from)
 		}
 	}
+	shown := raw
 	if secret != "" {
-		if raw, err = signHere(ctx, api, alias, raw, call, secret); err != nil {
+		signed, err := signHere(ctx, api, alias, raw, call, secret)
+		if err != nil {
 			return nil, err
 		}
+		raw, shown = signed.Wire(), signed.Shown().Wire()
 	}
 	if call.DryRun {
-		return json.Marshal(map[string]string{"raw": base64.StdEncoding.EncodeToString(raw)})
+		return json.Marshal(map[string]string{"raw": base64.StdEncoding.EncodeToString(shown)})
 	}
 	resp, err := api.request(ctx, http.MethodPost, path+"?"+query.Encode(), raw, "message/http", "")
 	if err != nil {
@@ -269,13 +317,13 @@ func (f *Front) sendExact(ctx context.Context, api *API, alias, path string, cal
 }
 
 // signHere signs a request with a secret that does not leave this machine.
-func signHere(ctx context.Context, api *API, alias string, raw []byte, call sendCall, secret string) ([]byte, error) {
+func signHere(ctx context.Context, api *API, alias string, raw []byte, call sendCall, secret string) (*compose.Request, error) {
 	r, err := compose.Parse(raw)
 	if err != nil {
 		return nil, Usage("%s", relay.AsError(err).Detail)
 	}
 	name := call.Sign
-	if sample, _, ok := strings.Cut(call.Sample, "/"); ok && name == "auto" {
+	if sample := call.sampleOf(); sample != "" && name == "auto" {
 		name = sample
 	}
 	sender := r.Sender()
@@ -296,5 +344,5 @@ func signHere(ctx context.Context, api *API, alias string, raw []byte, call send
 	if err := r.Sign(scheme, secret, a.URL+r.Path(), api.Now()); err != nil {
 		return nil, Errorf(ExitFailure, "%s", relay.AsError(err).Detail)
 	}
-	return r.Wire(), nil
+	return r, nil
 }

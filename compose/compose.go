@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"relay"
+	"relay/record/mask"
 	"relay/wire"
 )
 
@@ -25,6 +26,20 @@ type Request struct {
 	// Changes names what differs from the request that it was made from: method, path,
 	// header:NAME, body, or body: with a JSON pointer.
 	Changes []string
+
+	// Hidden is the name of a line whose value is a secret, not a signature made with it; "" = none.
+	Hidden string
+}
+
+// Shown returns the request as it is shown to people: without the value of the line that is hidden.
+func (r *Request) Shown() *Request {
+	if r.Hidden == "" {
+		return r
+	}
+	shown := *r
+	shown.Changes = nil
+	shown.setHeader(r.Hidden, []string{mask.Masked})
+	return &shown
 }
 
 // Header is a header line to set.

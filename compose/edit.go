@@ -133,32 +133,42 @@ func (r *Request) set(members map[string]json.RawMessage) error {
 	if len(members) == 0 {
 		return nil
 	}
-	text := r.Body
-	if label := body.LabelOf(r.Head); len(label.Codings) > 0 {
-		plain := body.Read(body.Label{Kind: label.Kind, Codings: label.Codings}, text, false, maxJSON)
-		if plain.Cut || len(plain.Codings) < len(label.Codings) {
-			return invalid("body.set", "the content coding of the body cannot be undone; replace the body as a whole")
+	label, text := body.LabelOf(r.Head), r.Body
+	if len(label.Codings) > 0 {
+		plain, err := body.Uncoded(label, text, maxJSON)
+		if err != nil {
+			return invalid("body.set", err.Error()+"; replace the body as a whole")
 		}
-		text = plain.Text
+		text = plain
 	}
 	mark := []byte("\ufeff")
 	doc, marked := bytes.CutPrefix(text, mark)
 	if len(doc) > maxJSON || !utf8.Valid(doc) || !json.Valid(doc) {
 		return invalid("body.set", fmt.Sprintf("the body is not JSON in UTF-8 of at most %d MiB; replace it as a whole", maxJSON>>20))
 	}
+	var all change
 	changes := []string{}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		path, err := parsePath(name)
-		if len(name) > maxName {
+		switch {
+		case err != nil:
+		case len(name) > maxName:
 			err = fmt.Errorf("the path is longer than %d bytes", maxName)
-		}
-		if err == nil {
-			doc, err = setMember(doc, path, members[name])
+		case !json.Valid(members[name]):
+			err = errors.New("the value is not JSON")
 		}
 		if err != nil {
 			return invalid("body.set", fmt.Sprintf("%s: %v", name, err))
 		}
+		all.add(path, members[name])
 		changes = append(changes, "body:"+pointerOf(path))
+	}
+	doc, err := all.apply(doc)
+	if err != nil {
+		return invalid("body.set", err.Error())
+	}
+	if c := strings.ToLower(label.Charset); c != "" && c != "utf-8" && c != "utf8" && !isASCII(doc) {
+		return invalid("body.set", fmt.Sprintf("the body says that its charset is %.40q, and it or a new value has other characters than ASCII; replace it as a whole", label.Charset))
 	}
 	if marked {
 		doc = slices.Concat(mark, doc)
@@ -170,10 +180,29 @@ func (r *Request) set(members map[string]json.RawMessage) error {
 	for _, c := range changes[1:] {
 		r.changed(c)
 	}
-	if len(body.LabelOf(r.Head).Codings) > 0 {
+	if len(label.Codings) > 0 {
 		r.removeHeader("Content-Encoding")
 	}
 	return nil
+}
+
+func isASCII(p []byte) bool {
+	return !slices.ContainsFunc(p, func(c byte) bool { return c >= utf8.RuneSelf })
+}
+
+// Memory is about how many bytes an edit takes beyond the request and the edit itself.
+func (e *Edit) Memory(r *Request) int64 {
+	if len(e.Set) == 0 {
+		return 0
+	}
+	size := int64(len(r.Body))
+	if len(body.LabelOf(r.Head).Codings) > 0 {
+		size = 2 * maxJSON // while it grows
+	}
+	for _, value := range e.Set {
+		size += int64(len(value))
+	}
+	return 2 * size // without its coding, and changed
 }
 
 // parsePath reads data.object.status or /data/object/status.

@@ -8,68 +8,271 @@ import (
 	"strconv"
 )
 
-// setMember replaces one value of a JSON document, or adds a member to an object that lacks it. All other
-// bytes stay as they are.
-func setMember(doc []byte, path []string, value json.RawMessage) ([]byte, error) {
-	if !json.Valid(value) {
-		return nil, errors.New("the value is not JSON")
-	}
-	from, to := 0, len(doc)
-	for i, step := range path {
-		p, err := findChild(doc[from:to], step)
-		switch {
-		case err != nil:
-			return nil, err
-		case !p.found && (i < len(path)-1 || !p.object):
-			return nil, errors.New("the body has no member or element " + strconv.Quote(step) + " there")
-		case !p.found:
-			name, _ := json.Marshal(step)
-			added := slices.Concat(name, []byte(":"), value)
-			if p.children > 0 {
-				added = append([]byte(","), added...)
-			}
-			return slices.Concat(doc[:from+p.end], added, doc[from+p.end:]), nil
-		}
-		from, to = from+p.from, from+p.to
-	}
-	return slices.Concat(doc[:from], value, doc[to:]), nil
+// change is what to set in a value of a JSON document: a new value, changes of its members, or both, in this
+// order. A nil change sets nothing.
+type change struct {
+	value   json.RawMessage // nil = as it is
+	members map[string]*change
+	indexes map[int]*change // the members whose names are indexes of arrays
+	names   []string        // of members, in the order in which they were added
+	list    []*change       // of members, in the same order
+
+	// What the last member of its name in the object that is read made of it.
+	seen    bool
+	splices []splice
+	err     error
 }
 
-// place is a child of a JSON object or array.
-type place struct {
-	found    bool
-	from, to int  // its value
-	object   bool // the parent is an object
-	children int  // of the parent
-	end      int  // of the last child, or behind the opening bracket
+// add adds the new value of a path.
+func (c *change) add(path []string, value json.RawMessage) {
+	for _, step := range path {
+		next := c.members[step]
+		if next == nil {
+			if next = new(change); c.members == nil {
+				c.members, c.indexes = map[string]*change{}, map[int]*change{}
+			}
+			c.members[step], c.names, c.list = next, append(c.names, step), append(c.list, next)
+			if i, err := strconv.Atoi(step); err == nil && strconv.Itoa(i) == step {
+				c.indexes[i] = next
+			}
+		}
+		c = next
+	}
+	c.value, c.members, c.indexes, c.names, c.list = value, nil, nil, nil, nil // as if it were set after its members
 }
 
-// findChild finds the child of a name or index. Of members with the same name it is the last one, which is the
-// one that most programs read.
-func findChild(doc []byte, step string) (place, error) {
-	dec := json.NewDecoder(bytes.NewReader(doc))
-	open, err := dec.Token()
-	p := place{object: open == json.Delim('{'), end: int(dec.InputOffset())}
-	if err != nil || !p.object && open != json.Delim('[') {
-		return p, errors.New("there is no object or array that holds " + strconv.Quote(step))
+// splice is a part of a document and what comes in its place.
+type splice struct {
+	from, to int
+	with     []byte
+}
+
+// apply makes a change of a whole JSON document, which has to be valid. All other bytes stay as they are. It
+// reads the document once, however many members it sets and however deep they are.
+func (c *change) apply(doc []byte) ([]byte, error) {
+	if c.value != nil {
+		doc = c.value
 	}
-	var raw json.RawMessage
-	for ; dec.More(); p.children++ {
-		name := strconv.Itoa(p.children)
-		if p.object {
-			key, err := dec.Token()
-			if err != nil {
-				return p, err
+	w := walk{doc: doc}
+	w.at = skipSpace(doc, 0)
+	w.value(&change{members: c.members, indexes: c.indexes, names: c.names, list: c.list})
+	if w.err != nil {
+		return nil, w.err
+	}
+	if len(w.splices) == 0 {
+		return doc, nil
+	}
+	size := len(doc)
+	for _, s := range w.splices {
+		size += len(s.with) - (s.to - s.from)
+	}
+	out, at := make([]byte, 0, size), 0
+	for _, s := range w.splices {
+		out = append(append(out, doc[at:s.from]...), s.with...)
+		at = s.to
+	}
+	return append(out, doc[at:]...), nil
+}
+
+// walk reads a valid JSON document from its beginning to its end.
+type walk struct {
+	doc     []byte
+	at      int
+	splices []splice // in the order of their places
+	err     error
+}
+
+// value reads the value that begins here and notes what a change makes of it.
+func (w *walk) value(c *change) {
+	if c == nil || c.value == nil && len(c.members) == 0 {
+		w.at = skipValue(w.doc, w.at)
+		return
+	}
+	if c.value != nil {
+		from := w.at
+		w.at = skipValue(w.doc, from)
+		with, err := c.apply(nil)
+		w.fail(err)
+		w.splices = append(w.splices, splice{from, w.at, with})
+		return
+	}
+	switch w.doc[w.at] {
+	case '{':
+		w.object(c)
+	case '[':
+		w.array(c)
+	default:
+		w.fail(errors.New("there is no object or array that holds " + strconv.Quote(c.names[0])))
+		w.at = skipValue(w.doc, w.at)
+	}
+}
+
+func (w *walk) fail(err error) {
+	if w.err == nil {
+		w.err = err
+	}
+}
+
+// object reads an object. Of members with the same name the last one counts, which is the one that most
+// programs read.
+func (w *walk) object(c *change) {
+	for _, member := range c.list {
+		member.seen = false
+	}
+	outer, outerErr := w.splices, w.err
+	end, children := w.at+1, 0
+	for w.at = skipSpace(w.doc, w.at+1); w.doc[w.at] != '}'; children++ {
+		if w.doc[w.at] == ',' {
+			w.at = skipSpace(w.doc, w.at+1)
+		}
+		from := w.at
+		w.at = skipString(w.doc, from)
+		member := c.memberNamed(w.doc[from:w.at])
+		w.at = skipSpace(w.doc, skipSpace(w.doc, w.at)+1) // the colon
+		if member != nil {
+			w.splices, w.err = member.splices[:0], nil
+			w.value(member)
+			member.seen, member.splices, member.err = true, w.splices, w.err
+		} else {
+			w.at = skipValue(w.doc, w.at)
+		}
+		end = w.at
+		w.at = skipSpace(w.doc, w.at)
+	}
+	w.at++
+	w.splices, w.err = outer, outerErr
+	var inner, added []splice
+	for i, member := range c.list {
+		name := c.names[i]
+		if member.seen {
+			inner = append(inner, member.splices...)
+			w.fail(member.err)
+			continue
+		}
+		if member.value == nil {
+			w.fail(missing(name))
+			continue
+		}
+		value, err := member.apply(nil)
+		w.fail(err)
+		text, _ := json.Marshal(name)
+		text = append(append(text, ':'), value...)
+		if children > 0 || len(added) > 0 {
+			text = append([]byte{','}, text...)
+		}
+		added = append(added, splice{end, end, text})
+	}
+	slices.SortStableFunc(inner, func(a, b splice) int { return a.from - b.from })
+	w.splices = append(append(w.splices, inner...), added...)
+}
+
+func (w *walk) array(c *change) {
+	found := 0
+	i := 0
+	for w.at = skipSpace(w.doc, w.at+1); w.doc[w.at] != ']'; i++ {
+		if w.doc[w.at] == ',' {
+			w.at = skipSpace(w.doc, w.at+1)
+		}
+		element := c.indexes[i]
+		if w.value(element); element != nil {
+			found++
+		}
+		w.at = skipSpace(w.doc, w.at)
+	}
+	w.at++
+	for _, name := range c.names {
+		if n, err := strconv.Atoi(name); found < len(c.names) && (err != nil || c.indexes[n] != c.members[name] || n >= i || n < 0) {
+			w.fail(missing(name))
+		}
+	}
+}
+
+func missing(name string) error {
+	return errors.New("the body has no member or element " + strconv.Quote(name) + " there")
+}
+
+// memberNamed returns the change of a member whose name is written as text, quotes included; nil = none.
+func (c *change) memberNamed(text []byte) *change {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return c.members[string(text[1:len(text)-1])]
+	}
+	return c.members[nameOf(text)]
+}
+
+// nameOf reads the name of a member as it is written, quotes included.
+func nameOf(text []byte) string {
+	if bytes.IndexByte(text, '\\') < 0 {
+		return string(text[1 : len(text)-1])
+	}
+	var name string
+	_ = json.Unmarshal(text, &name) // the document is valid
+	return name
+}
+
+func skipSpace(doc []byte, at int) int {
+	for at < len(doc) && (doc[at] == ' ' || doc[at] == '\n' || doc[at] == '\t' || doc[at] == '\r') {
+		at++
+	}
+	return at
+}
+
+// skipString returns where a string that begins here ends.
+func skipString(doc []byte, at int) int {
+	for at++; doc[at] != '"'; at++ {
+		if doc[at] == '\\' {
+			at++
+		}
+	}
+	return at + 1
+}
+
+// skipValue returns where a value that begins here ends.
+func skipValue(doc []byte, at int) int {
+	depth := 0
+	for at < len(doc) {
+		switch c := doc[at]; c {
+		case '"':
+			at = skipString(doc, at)
+		case '{', '[':
+			depth++
+			at++
+			continue
+		case '}', ']':
+			depth--
+			at++
+		default:
+			if depth > 0 && (c == ',' || c == ':' || c <= ' ') {
+				at++
+				continue
 			}
-			name, _ = key.(string)
+			for at < len(doc) && doc[at] > ' ' && doc[at] != ',' && doc[at] != '}' && doc[at] != ']' {
+				at++
+			}
 		}
-		if err := dec.Decode(&raw); err != nil {
-			return p, err
-		}
-		p.end = int(dec.InputOffset())
-		if name == step {
-			p.found, p.from, p.to = true, p.end-len(raw), p.end
+		if depth == 0 {
+			return at
 		}
 	}
-	return p, nil
+	return at
+}
+
+// findMember finds where the value of a member at the top of a JSON object is: the last one of its name.
+func findMember(doc []byte, name string) (value []byte) {
+	at := skipSpace(doc, 0)
+	if !json.Valid(doc) || doc[at] != '{' {
+		return nil
+	}
+	for at = skipSpace(doc, at+1); doc[at] != '}'; at = skipSpace(doc, at) {
+		if doc[at] == ',' {
+			at = skipSpace(doc, at+1)
+		}
+		from := at
+		at = skipString(doc, from)
+		is := nameOf(doc[from:at]) == name
+		from = skipSpace(doc, skipSpace(doc, at)+1)
+		if at = skipValue(doc, from); is {
+			value = doc[from:at]
+		}
+	}
+	return value
 }

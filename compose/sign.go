@@ -85,6 +85,9 @@ func (r *Request) Sign(s *signature.Scheme, secret, url string, now time.Time) e
 	for _, l := range made.Lines {
 		r.setHeader(l.Name, []string{l.Value})
 	}
+	if s.SendsSecret() {
+		r.Hidden = s.Header
+	}
 	return nil
 }
 
@@ -100,8 +103,8 @@ func (r *Request) Renew(p *signature.Sender) error {
 		}
 	}
 	if p.BodyDelivery != "" {
-		if at, err := findChild(r.Body, p.BodyDelivery); err == nil && at.found {
-			id := json.RawMessage(idLike(string(r.Body[at.from:at.to])))
+		if old := findMember(r.Body, p.BodyDelivery); old != nil {
+			id := json.RawMessage(idLike(string(old)))
 			return r.set(map[string]json.RawMessage{"/" + p.BodyDelivery: id})
 		}
 	}

@@ -71,6 +71,9 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 	e := newEvent(in, h)
 	e.ID, e.Request, e.ForwardedLines, e.Sent = d.store.NewID(), out.Request, out.ForwardedLines, &out.Sent
 	e.Provider = record.Recognise(e.Request.Head, e.Request.Body.Data)
+	if secrets := st.Secrets(); len(secrets) > 0 {
+		e.Signature = record.JudgeEvent(e, d.opt.Site, secrets)
+	}
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now}
 	e.State, e.Attempts, e.AttemptCount = a.State, []relay.Attempt{a}, 1
 	j := d.newJob(st, alias, d.exchanges.Stored(e, a, h, alias.Owner), nil) // from now on the attempt counts as under way

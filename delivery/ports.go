@@ -39,8 +39,9 @@ type Journal interface {
 	// is known only after its Finish.
 	CallerGone(id relay.ID, n int) *relay.Ticket
 	// Amend replaces the request message of an event that was accepted before its
-	// request was whole, and sets its replay blocker from the body state.
-	Amend(id relay.ID, m *relay.Message) *relay.Ticket
+	// request was whole, and sets its replay blocker from the body state. judged replaces what is
+	// kept of its signature; nil leaves that.
+	Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket
 	// Requeue puts an attempt that is delivering back to queued: not one byte of
 	// it left us. Its ReceivedAt stays.
 	Requeue(id relay.ID, n int) *relay.Ticket

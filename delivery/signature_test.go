@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"relay"
 )
@@ -31,24 +32,77 @@ func TestVerdictAtArrival(t *testing.T) {
 			t.Run(fmt.Sprint(name, online), func(t *testing.T) {
 				run(t, always(c.body, ok), func(b *fixture) {
 					if c.kept {
-						b.s.mu.Lock()
-						b.s.secrets = map[int64]relay.OpenSecrets{7: {{SenderSecret: relay.SenderSecret{ID: "sec_a", Provider: "github"}, Value: relay.NewSecretText(value)}}}
-						b.s.mu.Unlock()
-						b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
+						b.keepSecret(value)
 					}
 					if !online {
 						b.pauseAlias()
 					}
-					b.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: hook.localhost\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=%s\r\nContent-Length: %d\r\n\r\n%s", c.digest, len(c.body), c.body))
-					got := ""
-					if s := b.event().Signature; s != nil {
-						got = s.Verdict + " " + s.Reason + " " + s.SecretID
-					}
-					b.want("verdict", got, c.want)
+					b.send(fmt.Sprintf(signedHead, c.digest, len(c.body)) + c.body)
+					b.want("verdict", b.verdict(), c.want)
 				})
 			})
 		}
 	}
+}
+
+const signedHead = "POST / HTTP/1.1\r\nHost: hook.localhost\r\nX-GitHub-Event: push\r\nX-Hub-Signature-256: sha256=%s\r\nContent-Length: %d\r\n\r\n"
+
+// A new event that is sent from here is judged as one that arrives.
+func TestVerdictOfNewEvents(t *testing.T) {
+	const value, body = "secret of the sender", `{"id":1}`
+	mac := hmac.New(sha256.New, []byte(value))
+	mac.Write([]byte(body))
+	for digest, want := range map[string]string{hex.EncodeToString(mac.Sum(nil)): "valid ok sec_a", strings.Repeat("0", 64): "invalid wrong-secret "} {
+		for _, kept := range []bool{true, false} {
+			run(t, always(body, ok), func(b *fixture) {
+				expected := ""
+				if kept {
+					b.keepSecret(value)
+					expected = want
+				}
+				_, err := b.sendNew(fmt.Sprintf(signedHead, digest, len(body)) + body)
+				b.want("error", err, nil)
+				b.want("verdict", b.verdict(), expected)
+			})
+		}
+	}
+}
+
+// A request that was answered before it was whole is judged again when its rest has come.
+func TestVerdictAfterAnEarlyAnswer(t *testing.T) {
+	const value, body = "secret of the sender", `{"id":1}`
+	mac := hmac.New(sha256.New, []byte(value))
+	mac.Write([]byte(body))
+	run(t, func(l *local) {
+		l.until("\r\n\r\n")
+		l.Write(ok)
+		l.until(body)
+	}, func(b *fixture) {
+		b.keepSecret(value)
+		c, done := b.begin(fmt.Sprintf(signedHead, hex.EncodeToString(mac.Sum(nil)), len(body)) + body[:3])
+		time.Sleep(time.Millisecond)
+		b.want("answer before the body", c.answer(), ok)
+		b.want("verdict then", b.verdict(), "unchecked body-incomplete ")
+		c.in.write([]byte(body[3:]))
+		<-done
+		b.want("verdict of the whole body", b.verdict(), "valid ok sec_a")
+	})
+}
+
+// keepSecret gives the alias a secret of GitHub.
+func (b *fixture) keepSecret(value string) {
+	b.s.mu.Lock()
+	b.s.secrets = map[int64]relay.OpenSecrets{7: {{SenderSecret: relay.SenderSecret{ID: "sec_a", Provider: "github"}, Value: relay.NewSecretText(value)}}}
+	b.s.mu.Unlock()
+	b.d.Publish([]relay.Change{{Kind: relay.ChangeAlias, Alias: 7}})
+}
+
+// verdict is what is kept of the newest event.
+func (b *fixture) verdict() string {
+	if s := b.event().Signature; s != nil {
+		return s.Verdict + " " + s.Reason + " " + s.SecretID
+	}
+	return ""
 }
 
 // pauseAlias makes the alias offline.

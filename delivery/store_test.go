@@ -212,12 +212,14 @@ func (s *memStore) CallerGone(id relay.ID, n int) *relay.Ticket {
 	})
 }
 
-func (s *memStore) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
+func (s *memStore) Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket {
 	c := *m
 	return s.step("amend", func() ([]relay.Change, error) {
 		s.amends = append(s.amends, c)
 		if e := s.events[id]; e != nil {
-			e.Request = c
+			if e.Request = c; judged != nil {
+				e.Signature = judged
+			}
 		}
 		return nil, nil
 	})

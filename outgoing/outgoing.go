@@ -44,6 +44,9 @@ type Order struct {
 	Sign   string // "" = SignNone
 	Secret string // id of the secret that signs; "" = the one whose path prefix is the longest
 	NewID  bool   // with a new delivery id
+	// Send says that it is to be sent, not only shown: nothing is signed while the alias has no tunnel, because the
+	// audit log would name a use that was none.
+	Send bool
 }
 
 // Made is the request of a new event.
@@ -55,8 +58,9 @@ type Made struct {
 	provider string // of a sample
 }
 
-// Make makes the request of a new event. Errors: not-found, validation-failed, body-too-large,
-// no-signing-secret, cannot-sign, secret-unavailable.
+// Make makes the request of a new event. That takes time and memory: callers count it against a limit before.
+// Errors: not-found, validation-failed, body-too-large, alias-offline, no-signing-secret, cannot-sign,
+// secret-unavailable.
 func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, error) {
 	x := &Made{Outgoing: relay.Outgoing{Alias: o.Alias, TLS: m.Site.Base.Scheme == "https", Sent: relay.Sent{Actor: who.String()}}}
 	err := m.begin(ctx, who, o, x)
@@ -65,7 +69,13 @@ func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, erro
 		x.Base = &base
 	}
 	if err == nil && o.Raw == nil {
-		err = x.Request.Apply(&o.Edit)
+		err = m.edit(o, x)
+	}
+	if err == nil {
+		err = x.Request.Check(m.Limits)
+	}
+	if err == nil && o.Send {
+		err = m.Ready(ctx, o.Alias)
 	}
 	if err == nil {
 		err = m.sign(ctx, who, o, x)
@@ -81,6 +91,23 @@ func (m Maker) Make(ctx context.Context, who relay.Actor, o *Order) (*Made, erro
 		x.Outgoing.Sent.Changes = x.Request.Changes
 	}
 	return x, nil
+}
+
+// edit makes the changes of an order.
+func (m Maker) edit(o *Order, x *Made) error {
+	if more := o.Edit.Memory(x.Request); more > 0 {
+		if err := m.hold(3*int64(len(x.Request.Body)) + more); err != nil {
+			return err
+		}
+	}
+	return x.Request.Apply(&o.Edit)
+}
+
+func (m Maker) hold(n int64) error {
+	if m.Hold == nil {
+		return nil
+	}
+	return m.Hold(n)
 }
 
 // Ready returns alias-offline while the alias of an order has no tunnel: a new event is never queued.
@@ -146,10 +173,8 @@ func (m Maker) from(ctx context.Context, who relay.Actor, o *Order, x *Made, nam
 	if err := Usable(e); err != nil {
 		return err
 	}
-	if m.Hold != nil {
-		if err := m.Hold(3 * e.Request.Body.Size); err != nil {
-			return err
-		}
+	if err := m.hold(3 * e.Request.Body.Size); err != nil {
+		return err
 	}
 	stored, err := record.OpenBody(ctx, m.Events, e.ID, 0, &e.Request.Body)
 	if err != nil {
@@ -178,14 +203,11 @@ func Usable(e *relay.Event) error {
 // fromSample makes the request from a sample, or from the newest event of a type.
 func (m Maker) fromSample(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
 	if kind, ok := strings.CutPrefix(o.Sample, LastPrefix); ok {
-		page, err := m.Events.Events(ctx, who, relay.Filter{Alias: o.Alias.Name, Type: kind, Limit: 1})
-		switch {
-		case err != nil:
+		id, err := m.last(ctx, who, o, kind)
+		if err != nil {
 			return err
-		case len(page.Events) == 0:
-			return invalid("body.sample", "the alias has no event of this type", o.Sample)
 		}
-		return m.from(ctx, who, o, x, page.Events[0].ID.String())
+		return m.from(ctx, who, o, x, id)
 	}
 	sample := compose.FindSample(o.Sample)
 	if sample == nil {
@@ -193,6 +215,40 @@ func (m Maker) fromSample(ctx context.Context, who relay.Actor, o *Order, x *Mad
 	}
 	x.Request, x.provider = sample.Request(m.host(o.Alias)), sample.Provider
 	return nil
+}
+
+// Bounds of the search for the newest event of a type.
+const (
+	lastPages = 20
+	lastTime  = 5 * time.Second
+)
+
+// last returns the id of the newest event of a type that a request can be made from. A page of a list may end
+// before it has found one.
+func (m Maker) last(ctx context.Context, who relay.Actor, o *Order, kind string) (string, error) {
+	if kind == "" || strings.HasSuffix(kind, "*") {
+		return "", invalid("body.sample", "name one type, such as last:invoice.paid", o.Sample)
+	}
+	begun := time.Now()
+	f := relay.Filter{Alias: o.Alias.Name, Type: kind, Limit: 20}
+	for range lastPages {
+		page, err := m.Events.Events(ctx, who, f)
+		if err != nil {
+			return "", err
+		}
+		for i := range page.Events {
+			if e := &page.Events[i]; e.Blocker == "" || e.Blocker == relay.BlockedUpgraded {
+				return e.ID.String(), nil
+			}
+		}
+		if f.Cursor = page.Next; f.Cursor == "" {
+			return "", invalid("body.sample", "the alias has no event of this type whose request was kept whole", o.Sample)
+		}
+		if time.Since(begun) > lastTime {
+			break
+		}
+	}
+	return "", invalid("body.sample", "no event of this type is among the newest of the alias; name one by from", o.Sample)
 }
 
 // host is the Host of an alias.

@@ -1,6 +1,7 @@
 package record
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -85,7 +86,7 @@ func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenS
 	}
 	switch {
 	case unread == signature.TooLarge:
-		out.Reason, out.Message = unread, "the body is larger than 256 KiB, so the signature is judged when somebody asks: verify it"
+		out.Reason, out.Message = unread, "the body is larger than 256 KiB, so its signature is not judged at arrival; verify the event to judge it"
 	case unread != "":
 		out.Reason, out.Message = unread, "the signature covers the whole body, and not all of it arrived"
 	case len(open) == 0:
@@ -95,15 +96,28 @@ func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenS
 		if v.Reason == signature.SecretEncoding { // which secret it is takes trying
 			v.Reason = signature.WrongSecret
 		}
-		setVerdict(out, &v)
-		if v.Verdict == signature.Invalid && len(open) < len(set) { // perhaps one that this node cannot open fits
-			out.Verdict, out.Reason, out.Message = Unchecked, signature.SecretSealed, sealedText
-		}
+		setVerdict(out, withSealed(&v, set, open))
 	}
 	return out
 }
 
 const sealedText = "this node has no key that opens the secret; relayd doctor names the key"
+
+// withSealed is a verdict by those secrets of a set that could be opened. None of them fits, but one that this
+// node cannot open may: the signature is not invalid for that.
+func withSealed(v *signature.Verdict, set relay.OpenSecrets, open []signature.Secret) *signature.Verdict {
+	notFound := v.Reason == signature.WrongSecret || v.Reason == signature.SecretEncoding && v.SecretID == "" || v.Reason == signature.NoSecret
+	if len(open) == len(set) || !notFound {
+		return v
+	}
+	out := *v
+	out.Verdict, out.Reason, out.Message = Unchecked, signature.SecretSealed, sealedText
+	if len(open) > 0 {
+		out.Message = fmt.Sprintf("none of the %d secrets that this node can open fits, and it has no key for %d more, of which one may fit; relayd doctor names the key",
+			len(open), len(set)-len(open))
+	}
+	return &out
+}
 
 func setVerdict(s *relay.Signature, v *signature.Verdict) {
 	s.Verdict, s.Reason, s.Message, s.SignedAt, s.SecretID = v.Verdict, v.Reason, v.Message, v.SignedAt, v.SecretID
@@ -139,8 +153,8 @@ func openedOf(list relay.OpenSecrets) []signature.Secret {
 }
 
 // VerifyStored judges a stored request by the secrets of its alias, and looks for the reason. provider
-// may be "": the one that is recognised. judged is what to keep with the event, nil where there is
-// nothing to keep.
+// may be "": the one that is recognised. judged is what to keep with the event, nil where nothing was
+// compared that could replace what is kept.
 func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
 	if p := senderOf(wire.Fields(r.Head), r.Body); p != nil && provider == "" {
 		provider = p.Name
@@ -157,8 +171,14 @@ func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenS
 	if err != nil || p == nil || len(p.Schemes) == 0 {
 		return report, nil, err
 	}
-	if len(set) > 0 && len(open) == 0 && report.Reason == signature.NoSecret {
-		report.Reason, report.Message = signature.SecretSealed, sealedText
+	if v := withSealed(&report.Verdict, set, open); v != &report.Verdict {
+		report.Verdict = *v
+		last := &report.Checks[len(report.Checks)-1] // that the digest is equal
+		last.Detail = v.Message
+	}
+	switch report.Reason {
+	case signature.SecretSealed, signature.TooLarge, signature.BodyIncomplete:
+		return report, nil, nil // nothing was compared: what another node, or the arrival, has said stays
 	}
 	judged = &relay.Signature{Provider: p.Name}
 	setVerdict(judged, &report.Verdict)

@@ -61,6 +61,7 @@ func TestJudgeArrival(t *testing.T) {
 		"large":                    {arrived(value, strings.Repeat("x", maxJudged+1), 0), relay.OpenSecrets{right}, "unchecked too-large "},
 		"sealed":                   {arrived(value, "{}", 0), relay.OpenSecrets{sealed}, "unchecked secret-sealed "},
 		"one of them sealed":       {arrived(value, "{}", 0), relay.OpenSecrets{sealed, right}, "valid ok sec_right"},
+		"the others do not fit":    {arrived(value, "{}", 0), relay.OpenSecrets{sealed, kept("sec_w", "stripe", "", "whsec_wrong")}, "unchecked secret-sealed "},
 	} {
 		got := JudgeArrival(c.r, Recognise(c.r.Head, c.r.Body).Name, "/pay/1", c.secrets)
 		text := ""
@@ -76,25 +77,52 @@ func TestJudgeArrival(t *testing.T) {
 	}
 }
 
-// Verify finds the reason with the secrets of the alias, other ones among them.
+// Verify finds the reason with the secrets of the alias, other ones among them. What compares nothing replaces
+// no verdict, and nothing is invalid where a secret that cannot be opened may fit.
 func TestVerifyStored(t *testing.T) {
 	const value = "whsec_right"
+	right, wrong := kept("sec_a", "stripe", "", value), kept("sec_w", "stripe", "", "whsec_wrong")
+	sealed := relay.OpenSecret{SenderSecret: relay.SenderSecret{ID: "sec_s", Provider: "stripe"}, Sealed: true}
+	signed := arrived(value, "{}", 0)
+	rewritten := arrived(value, "{}\n", 0)
+	rewritten.Body = []byte("{}")
+	cut, large, unknown := *signed, *signed, *signed
+	cut.Unread, large.Unread = signature.BodyIncomplete, signature.TooLarge
+	unknown.Head = []byte(strings.Replace(string(signed.Head), "v1=", "v7=", 1))
 	for name, c := range map[string]struct {
+		r       *SignedRequest
 		secrets relay.OpenSecrets
 		want    string
+		keeps   bool // what is kept stays
 	}{
-		"fits":            {relay.OpenSecrets{kept("sec_a", "stripe", "", value)}, "valid ok"},
-		"of another path": {relay.OpenSecrets{kept("sec_a", "stripe", "/other", value), kept("sec_b", "stripe", "/pay", "whsec_b")}, "invalid secret-of-other"},
-		"none":            {nil, "unchecked no-secret"},
-		"sealed":          {relay.OpenSecrets{{SenderSecret: relay.SenderSecret{Provider: "stripe"}, Sealed: true}}, "unchecked secret-sealed"},
+		"fits":              {signed, relay.OpenSecrets{right}, "valid ok", false},
+		"of another path":   {signed, relay.OpenSecrets{kept("sec_a", "stripe", "/other", value), kept("sec_b", "stripe", "/pay", "whsec_b")}, "invalid secret-of-other", false},
+		"none":              {signed, nil, "unchecked no-secret", false},
+		"sealed":            {signed, relay.OpenSecrets{sealed}, "unchecked secret-sealed", true},
+		"one fits":          {signed, relay.OpenSecrets{sealed, right}, "valid ok", false},
+		"one does not fit":  {signed, relay.OpenSecrets{sealed, wrong}, "unchecked secret-sealed", true},
+		"no secret is hex":  {signed, relay.OpenSecrets{sealed, kept("sec_e", "stripe", "", "x")}, "unchecked secret-sealed", true},
+		"rewritten":         {rewritten, relay.OpenSecrets{sealed, right}, "invalid body-rewritten", false},
+		"whatever fits":     {&unknown, relay.OpenSecrets{sealed, right}, "invalid version-unknown", false},
+		"sealed elsewhere":  {signed, relay.OpenSecrets{wrong, {SenderSecret: relay.SenderSecret{Provider: "github"}, Sealed: true}}, "invalid wrong-secret", false},
+		"too large":         {&large, relay.OpenSecrets{right}, "unchecked too-large", true},
+		"not whole":         {&cut, relay.OpenSecrets{right}, "unchecked body-incomplete", true},
+		"too large, sealed": {&large, relay.OpenSecrets{sealed}, "unchecked too-large", true},
 	} {
-		report, judged, err := VerifyStored(arrived(value, "{}", 0), "", "/pay/1", c.secrets)
+		report, judged, err := VerifyStored(c.r, "", "/pay/1", c.secrets)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := report.Verdict.Verdict + " " + report.Reason; got != c.want || judged == nil || judged.Verdict+" "+judged.Reason != c.want {
+		if got := report.Verdict.Verdict + " " + report.Reason; got != c.want || (judged == nil) != c.keeps || judged != nil && judged.Verdict+" "+judged.Reason != c.want {
 			t.Errorf("%s: %s, kept %+v", name, got, judged)
 		}
+		if last := report.Checks[len(report.Checks)-1]; !last.OK && report.Reason == signature.SecretSealed && last.Detail != report.Message {
+			t.Errorf("%s: %+v", name, last)
+		}
+	}
+	some, _, _ := VerifyStored(signed, "", "/pay/1", relay.OpenSecrets{sealed, wrong, wrong, sealed, sealed})
+	if !strings.Contains(some.Message, "2 secrets") || !strings.Contains(some.Message, "3 more") {
+		t.Error(some.Message)
 	}
 }
 

@@ -12,6 +12,9 @@ type Part struct {
 	Value string `json:"value"`
 }
 
+// masked stands for a secret that a sender sends itself.
+const masked = "[masked]"
+
 // reading is what a request says about its signature.
 type reading struct {
 	header  string   // the line that was read, as the table spells it
@@ -87,7 +90,11 @@ func (s *Scheme) readLine(got *reading, value string) {
 			got.others = append(got.others, beforeDigest(value))
 			return
 		}
-		got.parts = append(got.parts, Part{s.Prefix, digest})
+		shown := digest
+		if s.SendsSecret() {
+			shown = masked
+		}
+		got.parts = append(got.parts, Part{s.Prefix, shown})
 		got.digests = append(got.digests, digest)
 	case Pairs:
 		s.readPairs(got, value)

@@ -150,6 +150,9 @@ func (s *Scheme) CanSign() CanSign {
 	}
 }
 
+// SendsSecret reports whether the signature is the secret itself.
+func (s *Scheme) SendsSecret() bool { return s.Digest == Equal }
+
 // Describe says in one line what is signed and how.
 func (s *Scheme) Describe() string {
 	if s.own != nil {

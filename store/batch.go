@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"slices"
+	"time"
 
 	"relay"
 	"relay/store/db"
@@ -303,7 +304,9 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 		case spool.Finish:
 			finishes = append(finishes, st)
 		case spool.Amend:
-			err = w.amend(st)
+			if err = w.amend(st); err == nil && st.err == nil && st.Signature != nil {
+				s.noteFit(st.Signature, time.Now())
+			}
 		case spool.Requeue:
 			err = w.requeueAttempt(st)
 		case claimStep: // after the rounds
@@ -344,6 +347,9 @@ func (w *writer) amend(st *step) error {
 	request := events.PayloadValues(st.ID, 0, m, nil, nil)[2:12] // without the key, and extra and interim, which stay
 	w.Do(`UPDATE payloads SET head = ?, lines = ?, framing = ?, codec = ?, body = ?, parts = ?, stored = ?, size = ?, sha256 = ?,
 		state = ? WHERE event_id = ? AND n = 0`, append(request, st.ID)...)
+	if st.Signature != nil {
+		w.Do(`UPDATE events SET signature = ? WHERE id = ?`, events.SignatureText(st.Signature), st.ID)
+	}
 	w.Publish(relay.Change{Kind: relay.ChangeEvent, Alias: alias[0], Event: st.ID})
 	return nil
 }

@@ -66,8 +66,8 @@ func (s *Store) CallerGone(id relay.ID, n int) *relay.Ticket {
 }
 
 // Amend replaces the request of an event; see delivery.Journal.
-func (s *Store) Amend(id relay.ID, m *relay.Message) *relay.Ticket {
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: id, Message: m, Size: messageSize(m)}})
+func (s *Store) Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket {
+	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: id, Message: m, Signature: judged, Size: messageSize(m)}})
 }
 
 // Requeue puts an attempt back to queued; see delivery.Journal.
@@ -186,7 +186,10 @@ func (u *eventSteps) merge() error {
 func (f *newEvent) mergeStep(st *step) bool {
 	switch st.Kind {
 	case spool.Amend:
-		f.request = st.Message
+		if f.request = st.Message; st.Signature != nil {
+			e := *f.event
+			e.Signature, f.event = st.Signature, &e
+		}
 		return true
 	case spool.Finish:
 		a := st.Attempt

@@ -14,7 +14,7 @@ import (
 const (
 	judgedAgain     = 200             // the newest events of the sender
 	judgedAgainTime = 5 * time.Second // which the caller waits for
-	judgedBody      = 256 << 10       // bytes; larger ones are judged when somebody asks
+	judgedBody      = 256 << 10       // bytes; larger ones are judged by verify alone
 )
 
 // noteFit notes when a secret has fitted. judged may be nil.

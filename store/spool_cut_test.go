@@ -164,7 +164,7 @@ func (c *told) run(s *store.Store, alias int64, rng *rand.Rand) {
 		<-steps[0].Done()
 	}
 	if c.amended {
-		steps = append(steps, s.Amend(c.id, &whole))
+		steps = append(steps, s.Amend(c.id, &whole, nil))
 	}
 	if c.requeued = rng.IntN(3) == 0; c.requeued {
 		steps = append(steps, s.Requeue(c.id, 1))

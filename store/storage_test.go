@@ -114,7 +114,7 @@ func TestStorageCountsAlike(t *testing.T) {
 		stored(t, s, large)
 		whole := large.Request
 		whole.Body = relay.Body{Parts: 2, Stored: relay.BodyPart + 100, Size: relay.BodyPart + 100, State: relay.BodyComplete}
-		settled(t, s.Amend(large.ID, &whole))
+		settled(t, s.Amend(large.ID, &whole, nil))
 		rejected := eventAt(s, alias, time.Now(), relay.StateRejected, "")
 		rejected.Attempts = nil
 		stored(t, s, rejected)

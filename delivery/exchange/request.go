@@ -382,9 +382,17 @@ func (q *Request) fill(bodyState string) {
 		beginning = q.rec.first
 	}
 	e.Provider = record.Recognise(e.Request.Head, beginning)
-	if len(q.Secrets) > 0 {
-		e.Signature = record.JudgeEvent(e, q.o.Site, q.Secrets)
+	e.Signature = q.judge(&e.Request)
+}
+
+// judge judges the signature of the event as its request is m: nil where its alias has no secret for it.
+func (q *Request) judge(m *relay.Message) *relay.Signature {
+	if len(q.Secrets) == 0 {
+		return nil
 	}
+	e := *q.Event
+	e.Request = *m
+	return record.JudgeEvent(&e, q.o.Site, q.Secrets)
 }
 
 // Failed returns the attempt as failed because of why.

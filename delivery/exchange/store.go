@@ -181,7 +181,7 @@ func (x *run) amend() {
 	}
 	q.rec.stop(q.body)
 	m := q.rec.message(q.Event.Request.Head, q.Head.Framing, state)
-	x.journal.Amend(q.Event.ID, &m)
+	x.journal.Amend(q.Event.ID, &m, q.judge(&m))
 }
 
 // joinSender waits a moment for a sender that has read the whole request, and whose last write is

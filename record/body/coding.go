@@ -73,6 +73,23 @@ func uncode(codings []string, src io.Reader, most int64) (r io.Reader, undone []
 	return r, undone, ""
 }
 
+// Uncoded undoes all content codings of a body, which becomes at most most bytes: a body that becomes more,
+// and one whose codings cannot all be undone, is an error. Charset and byte order mark stay.
+func Uncoded(l Label, p []byte, most int) ([]byte, error) {
+	src, undone, fault := uncode(l.Codings, bytes.NewReader(p), int64(most)+1)
+	if fault != "" || len(undone) < len(l.Codings) {
+		return nil, fmt.Errorf("the content coding of the body cannot be undone: %s", fault)
+	}
+	plain, err := io.ReadAll(src)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("the content coding of the body cannot be undone: %w", err)
+	case len(plain) > most:
+		return nil, fmt.Errorf("the body without its content coding has more than %d bytes", most)
+	}
+	return plain, nil
+}
+
 // open opens one coding. decoder is nil if the data does not begin as the coding does; in that case nothing
 // was read from in.
 func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {

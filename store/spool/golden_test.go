@@ -74,6 +74,10 @@ func goldenSteps() (names []string, steps []*Step) {
 	answered := attempt()
 	answered.Handshake = "slack"
 	add("finish of a challenge", &Step{Kind: Finish, Attempt: answered})
+	add("amend of a signed event", &Step{
+		Kind: Amend, Message: &relay.Message{Head: []byte("h"), Body: body("hi")},
+		Signature: &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "r", Message: "m", SignedAt: at, SecretID: "sec_1"},
+	})
 	return names, steps
 }
 

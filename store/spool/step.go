@@ -30,10 +30,12 @@ type Step struct {
 	Event   *relay.Event   // Accept
 	Attempt *relay.Attempt // Finish
 	Message *relay.Message // Amend
-	Data    []byte         // Chunk
-	N, I    int            // attempt number; part number
-	State   string         // Finish: event state, "" = that of the attempt; Requeue: "held" takes the release back
-	Size    int64          // bytes of memory that it holds while it waits; not in the file
+	// Signature, of an Amend, replaces that of the event; nil leaves it.
+	Signature *relay.Signature
+	Data      []byte // Chunk
+	N, I      int    // attempt number; part number
+	State     string // Finish: event state, "" = that of the attempt; Requeue: "held" takes the release back
+	Size      int64  // bytes of memory that it holds while it waits; not in the file
 }
 
 // stepOverhead is what an encoded step needs in addition to its bytes, about.
@@ -48,7 +50,8 @@ const (
 	stepWithSent      = 3 // Sent of the event
 	stepWithSignature = 4 // Signature of the event
 	stepWithHandshake = 5 // Handshake and MissedHandshake of the event, Handshake of attempts
-	newestFormat      = stepWithHandshake
+	stepWithVerdict   = 6 // Signature of the step
+	newestFormat      = stepWithVerdict
 )
 
 var errStepDamaged = errors.New("a step of the spool cannot be read")
@@ -265,6 +268,9 @@ func (c *coder) step(st *Step) {
 	optional(c, &st.Event, c.event)
 	optional(c, &st.Attempt, c.attempt)
 	optional(c, &st.Message, c.message)
+	if c.since(stepWithVerdict, st.Signature != nil) {
+		optional(c, &st.Signature, c.signature)
+	}
 	lacks := st.Kind == Accept && st.Event == nil || st.Kind == Finish && st.Attempt == nil || st.Kind == Amend && st.Message == nil
 	if c.reading && (lacks || st.Kind > Requeue) {
 		c.fail()
@@ -279,9 +285,7 @@ func (c *coder) event(e *relay.Event) {
 	c.message(&e.Request)
 	c.fields(&e.ForwardedLines)
 	if c.since(stepWithSignature, e.Signature != nil) {
-		optional(c, &e.Signature, func(s *relay.Signature) {
-			c.fields(&s.Provider, &s.Verdict, &s.Reason, &s.Message, &s.SignedAt, &s.SecretID)
-		})
+		optional(c, &e.Signature, c.signature)
 	}
 	if c.since(stepWithHandshake, e.Handshake != "" || e.MissedHandshake != "") {
 		c.fields(&e.Handshake, &e.MissedHandshake)
@@ -293,6 +297,10 @@ func (c *coder) event(e *relay.Event) {
 			list(c, &s.Changes, func(text *string) { c.fields(text) })
 		})
 	}
+}
+
+func (c *coder) signature(s *relay.Signature) {
+	c.fields(&s.Provider, &s.Verdict, &s.Reason, &s.Message, &s.SignedAt, &s.SecretID)
 }
 
 func (c *coder) attempt(a *relay.Attempt) {

@@ -141,7 +141,7 @@ func (b *fixture) lostAccept() {
 	b.want(relay.CodeNotFound, b.done(b.Finish(unknown, ended(1, relay.StateDelivered, 200, ""), "")))
 	b.want(relay.CodeNotFound, b.done(b.Requeue(unknown, 1)))
 	m := message("x", "")
-	b.want(relay.CodeNotFound, b.done(b.Amend(unknown, &m)))
+	b.want(relay.CodeNotFound, b.done(b.Amend(unknown, &m, nil)))
 }
 
 // An event that the relay has answered can be replayed, and is found by the name of the challenge.
@@ -211,6 +211,7 @@ func (b *fixture) amend() {
 	for _, wait := range []bool{true, false} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/am", "first")
 		e.Request.Body.State = relay.BodyReceiving
+		e.Signature = &relay.Signature{Provider: "stripe", Verdict: "unchecked", Reason: "body-incomplete"}
 		accept := b.Accept(e)
 		finish := b.Finish(e.ID, ended(1, relay.StateDelivered, 413, ""), "")
 		if wait {
@@ -221,8 +222,11 @@ func (b *fixture) amend() {
 			}
 		}
 		m := message("POST /am HTTP/1.1\r\n\r\n", "first and second")
-		b.ok(b.Amend(e.ID, &m))
+		b.ok(b.Amend(e.ID, &m, &relay.Signature{Provider: "stripe", Verdict: "valid", Reason: "ok"}))
 		got := b.wantEvent(e.ID, relay.StateDelivered, relay.StateDelivered)
+		if got.Signature == nil || got.Signature.Verdict != "valid" {
+			b.Errorf("after amend the signature is %+v", got.Signature)
+		}
 		if got.Blocker != "" || string(got.Request.Body.Data) != "first and second" || got.Request.Body.Size != 16 {
 			b.Errorf("after amend: %+v", got)
 		}
@@ -238,7 +242,7 @@ func (b *fixture) receiving() {
 		b.ok(b.Accept(e))
 		m := message("POST /lost-part HTTP/1.1\r\n\r\n", "")
 		m.Body = relay.Body{Parts: 2, Stored: relay.BodyPart + 1, Size: relay.BodyPart + 1, State: relay.BodyComplete}
-		b.want(relay.CodeStoreUnavailable, b.done(b.Amend(e.ID, &m)))
+		b.want(relay.CodeStoreUnavailable, b.done(b.Amend(e.ID, &m, nil)))
 		if got := b.read(e.ID).Request.Body.State; got != relay.BodyReceiving {
 			b.Errorf("during the attempt the request is %s", got)
 		}
