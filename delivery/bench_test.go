@@ -16,13 +16,19 @@ type nullStore struct {
 	done *relay.Ticket
 }
 
-func (s *nullStore) NewID() relay.ID                                                { return relay.ID{1} }
-func (s *nullStore) Accept(*relay.Event) *relay.Ticket                              { return s.done }
-func (s *nullStore) Chunk(relay.ID, int, int, []byte) *relay.Ticket                 { return s.done }
-func (s *nullStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket          { return s.done }
-func (s *nullStore) CallerGone(relay.ID, int) *relay.Ticket                         { return s.done }
+func (s *nullStore) NewID() relay.ID { return relay.ID{1} }
+
+func (s *nullStore) Accept(*relay.Event) *relay.Ticket { return s.done }
+
+func (s *nullStore) Chunk(relay.ID, int, int, []byte) *relay.Ticket { return s.done }
+
+func (s *nullStore) Finish(relay.ID, *relay.Attempt, string) *relay.Ticket { return s.done }
+
+func (s *nullStore) CallerGone(relay.ID, int) *relay.Ticket { return s.done }
+
 func (s *nullStore) Amend(relay.ID, *relay.Message, *relay.Signature) *relay.Ticket { return s.done }
-func (s *nullStore) Requeue(relay.ID, int) *relay.Ticket                            { return s.done }
+
+func (s *nullStore) Requeue(relay.ID, int) *relay.Ticket { return s.done }
 
 // echoChannel answers each write at once, without goroutines.
 type echoChannel struct {
