@@ -22,7 +22,6 @@ import (
 	"relay/compose"
 	"relay/outgoing"
 	"relay/record"
-	"relay/record/mask"
 )
 
 // messageType is the media type of the exact bytes of one request (RFC 9112, section 10.1).
@@ -300,7 +299,7 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 	}
 	for i, h := range rec.Request.Headers {
 		if strings.EqualFold(h.Name(), x.made.Request.Hidden) {
-			rec.Request.Headers[i] = record.Header{h.Name(), mask.Masked}
+			rec.Request.Headers[i] = record.Header{h.Name(), compose.Masked}
 		}
 	}
 	x.c.event = told

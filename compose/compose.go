@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"relay"
-	"relay/record/mask"
 	"relay/wire"
 )
 
@@ -31,6 +30,9 @@ type Request struct {
 	Hidden string
 }
 
+// Masked stands in place of a secret.
+const Masked = "[masked]"
+
 // Shown returns the request as it is shown to people: without the value of the line that is hidden.
 func (r *Request) Shown() *Request {
 	if r.Hidden == "" {
@@ -38,7 +40,7 @@ func (r *Request) Shown() *Request {
 	}
 	shown := *r
 	shown.Changes = nil
-	shown.setHeader(r.Hidden, []string{mask.Masked})
+	shown.setHeader(r.Hidden, []string{Masked})
 	return &shown
 }
 

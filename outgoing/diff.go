@@ -12,7 +12,7 @@ import (
 // that was changed is told.
 func (x *Made) Diff(ctx context.Context) (*record.Diff, error) {
 	sides := twoBodies{x.Base.Body, x.Request.Body}
-	d, err := record.ReadDiff(ctx, sides, sides.compared(0, x.Base), sides.compared(1, x.Request), record.DiffRequest)
+	d, err := record.ReadDiff(ctx, sides, sides.compared(0, x.Base), sides.compared(1, x.Request.Shown()), record.DiffRequest)
 	if err != nil {
 		return nil, err
 	}

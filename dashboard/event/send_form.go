@@ -151,7 +151,7 @@ func editHeaders(e *compose.Edit, values url.Values, base *compose.Request) (wro
 
 // previewOf shows a request before it is sent.
 func previewOf(ctx context.Context, o *outgoing.Order, made *outgoing.Made) (*previewView, error) {
-	text := made.Request.Wire()
+	text := made.Request.Shown().Wire()
 	v := &previewView{SignedBy: made.Outgoing.Sent.SignedBy, Cut: len(text) > shownBytes}
 	v.Text = body.Visible(bytes.ReplaceAll(text[:min(len(text), shownBytes)], []byte("\r\n"), []byte("\n")))
 	if o.From == "" && o.Sample == "" {
