@@ -118,6 +118,11 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
+	// A node of the version before leaves them to an account that an alias is transferred from.
+	if err := s.deleteInBatches(ctx, "secrets", expiredRows, `DELETE FROM sender_secrets WHERE id IN (SELECT x.id FROM sender_secrets x WHERE NOT EXISTS (
+			SELECT 1 FROM aliases al WHERE al.id = x.alias_id AND al.owner_id = x.owner_id) ORDER BY x.id LIMIT ?)`, expiredRows); err != nil {
+		return err
+	}
 	return s.trimAudit(ctx, auditRows)
 }
 

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -52,7 +53,11 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 		return err
 	}
 	judged := map[relay.ID]*relay.Signature{}
+	var first error
 	for i := range list.Events {
+		if ctx.Err() != nil {
+			break
+		}
 		if before := list.Events[i].Signature; before != nil && before.SecretID != "" {
 			continue // another secret fitted when it came
 		}
@@ -60,13 +65,16 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 		if errors.Is(err, relay.ErrNotFound) {
 			continue
 		}
-		if err != nil {
-			return err
+		if err != nil { // the others are judged all the same
+			first = cmp.Or(first, err)
+			continue
 		}
 		if verdict := record.JudgeEvent(e, s.opt.Site, secrets); verdict != nil {
 			judged[e.ID] = verdict
 			s.noteFit(verdict, db.StoredTime(e.ReceivedAt))
 		}
 	}
-	return s.StoreSignatures(ctx, relay.System(), judged)
+	stored, cancelStored := context.WithTimeout(context.WithoutCancel(ctx), judgedAgainTime)
+	defer cancelStored()
+	return cmp.Or(s.StoreSignatures(stored, relay.System(), judged), first, ctx.Err())
 }

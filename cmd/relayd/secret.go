@@ -99,12 +99,12 @@ func (c *program) secretKeyCommand() *cobra.Command {
 	})
 	rotate := c.operate(&cobra.Command{
 		Use: "rotate", Short: "seal every secret again with the first key", Args: cli.Takes("", 0, 0),
-		Long: `Seals every secret again with the first key. Without --secret-key it makes that key first, in
-secret.key of the data dir. With it, give every node the new key as its second line, restart
+		Long: `Seals every secret again with the first key. Without --secret-key it puts a new key first into
+secret.key of the data dir, and keeps the old ones. With it, give every node the new key as its second line, restart
 them, make it the first line, restart them again, and then rotate.
 Keep the old keys for as long as you keep backups.`,
 	}, func(ctx context.Context, o *operator, _ []string) error {
-		if err := o.store.SecretKeys().Rotate(); err != nil {
+		if err := o.rotateKey(ctx); err != nil {
 			return err
 		}
 		sealed, left, err := o.store.ResealSecrets(ctx, o.who)
@@ -118,6 +118,22 @@ Keep the old keys for as long as you keep backups.`,
 		return nil
 	})
 	return group("secret-key", "keys that seal the secrets of senders: new, status, rotate", newKey, status, rotate)
+}
+
+// rotateKey makes a new first key in the file of the data dir. It never makes one that takes the place of a lost key.
+func (o *operator) rotateKey(ctx context.Context) error {
+	err := o.store.SecretKeys().Rotate()
+	if !errors.Is(err, seal.ErrNoKey) {
+		return err
+	}
+	used, useErr := o.store.SecretKeyUse(ctx)
+	switch {
+	case useErr != nil:
+		return useErr
+	case len(used) > 0:
+		return fmt.Errorf("%s has no %s, and secrets are sealed with it: restore the file there, or pass --secret-key; `relayd secret-key status` names the key", o.cfg.DataDir, store.SecretKeyFile)
+	}
+	return fmt.Errorf("there is no key yet, and nothing to seal again: relayd makes %s with the first secret; several nodes need --secret-key: `relayd secret-key new` prints a key", store.SecretKeyFile)
 }
 
 // keyUse is what one key is for.
@@ -175,7 +191,7 @@ func checkSecretKeys(ctx context.Context, s *store.Store, cfg Config) []relay.Fi
 		}
 		sealed += k.Secrets
 	}
-	fix := "add the key to --secret-key (RELAY_SECRET_KEY) of this node and restart it, or restore " + store.SecretKeyFile + " in its data dir; if it is lost, remove these secrets and add them again"
+	fix := "add the key to --secret-key (RELAY_SECRET_KEY) of this node, or restore " + store.SecretKeyFile + " in its data dir, and restart it; if the key is lost, remove these secrets and add them again"
 	switch {
 	case lost > 0:
 		return []relay.Finding{finding(check, relay.VerdictFail, fix, "%s has no key %s: it cannot open %s of senders, neither judge signatures by them nor sign",

@@ -182,7 +182,10 @@ func secretUnavailable(why error) error {
 		return nil
 	}
 	detail := "this node cannot open the secret; give it the key: relayd doctor names it"
-	if errors.Is(why, seal.ErrNoKey) {
+	switch {
+	case errors.Is(why, seal.ErrGone):
+		detail = "the file of the key of this node is gone from its data dir; restore secret.key: a secret that is added now would be lost at the next start"
+	case errors.Is(why, seal.ErrNoKey):
 		detail = "this node has no key to keep secrets with; set --secret-key to the same key on every node: relayd secret-key new prints one"
 	}
 	return &relay.Error{Code: relay.CodeSecretUnavailable, Detail: detail, Cause: why}
@@ -285,14 +288,16 @@ func (s *Store) NoteValid(id string, at time.Time) {
 	})
 }
 
-// SecretKeyUse counts how many secrets each key seals, by the id of the key.
+// SecretKeyUse counts how many secrets each key seals, by the id of the key. It counts those that
+// sealedQuery reads.
 func (s *Store) SecretKeyUse(ctx context.Context) (map[string]int, error) {
 	type use struct {
 		key string
 		n   int
 	}
 	fields := func(u *use) []any { return []any{&u.key, &u.n} }
-	list, err := db.ReadRows(ctx, s.db, "count secrets", fields, `SELECT key_id, COUNT(*) FROM sender_secrets GROUP BY key_id`)
+	list, err := db.ReadRows(ctx, s.db, "count secrets", fields, `SELECT x.key_id, COUNT(*) FROM sender_secrets x
+		JOIN aliases al ON al.id = x.alias_id AND al.owner_id = x.owner_id GROUP BY x.key_id`)
 	out := map[string]int{}
 	for _, u := range list {
 		out[u.key] = u.n

@@ -113,16 +113,22 @@ func NewRing(given []Key, file string) *Ring {
 var (
 	ErrNoKey   = errors.New("this node has no key to seal with")
 	ErrOther   = errors.New("no key of this node opens it")
+	ErrGone    = errors.New("the file of the keys is gone: what they seal now would not open after a restart")
 	ErrDamaged = errors.New("the key is here, but it does not open this row: it was changed or copied")
 )
 
-// read reads the file again.
+// read reads the file again. Without it, keys that were read before stay in memory: they open what
+// they have sealed.
 func (r *Ring) read() error {
 	if r.file == "" {
 		return nil
 	}
 	text, err := os.ReadFile(r.file)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case !errors.Is(err, fs.ErrNotExist):
+	case len(r.keys) > 0:
+		return ErrGone
+	default:
 		return nil
 	}
 	var keys []Key
@@ -136,7 +142,8 @@ func (r *Ring) read() error {
 	return nil
 }
 
-// Keys lists the keys, the one that seals first.
+// Keys lists the keys, the one that seals first. It fails with ErrGone once the file is gone, although its
+// keys still open.
 func (r *Ring) Keys() ([]Key, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,14 +166,30 @@ func (r *Ring) Make() error {
 	return nil
 }
 
-// Rotate puts a new key first into the file. The keys of a setting stay as they are.
-func (r *Ring) Rotate() error {
+// Rotate puts a new key first into the file. The keys of a setting stay as they are. Without a key it
+// fails: a first one is made by Make only, where no secret is sealed yet. Of processes that rotate at once
+// the second waits, so that no key that seals something is lost.
+func (r *Ring) Rotate() (err error) {
 	if r.file == "" {
 		return nil
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := r.read(); err != nil {
+		return err
+	}
+	if len(r.keys) == 0 {
+		return ErrNoKey
+	}
+	lock, err := file.Open(r.file+".lock", os.O_RDWR)
+	if err == nil {
+		err = file.Lock(lock, true)
+	}
+	if err != nil {
+		return fmt.Errorf("lock the keys: %w", err)
+	}
+	defer func() { err = errors.Join(err, file.Unlock(lock)) }()
+	if err := r.read(); err != nil { // another process may have rotated
 		return err
 	}
 	text := NewKey().Text() + "\n"
@@ -179,7 +202,7 @@ func (r *Ring) Rotate() error {
 // Seal seals a value for a place with the first key, and gives the id of that.
 func (r *Ring) Seal(value string, p Place) (sealed []byte, key string, err error) {
 	keys, err := r.Keys()
-	if len(keys) == 0 {
+	if err != nil || len(keys) == 0 {
 		return nil, "", cmp.Or(err, ErrNoKey)
 	}
 	nonce := make([]byte, chacha20poly1305.NonceSizeX, chacha20poly1305.NonceSizeX+len(value)+chacha20poly1305.Overhead)

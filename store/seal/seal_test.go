@@ -163,10 +163,68 @@ func TestRingReadsItsFileAgain(t *testing.T) {
 	if err := os.Rename(path, path+".away"); err != nil {
 		t.Fatal(err)
 	}
-	if keys, err := there.Keys(); err != nil || len(keys) != 4 {
+	if keys, err := there.Keys(); !errors.Is(err, ErrGone) || len(keys) != 4 {
 		t.Errorf("without the file: %v, %v", keys, err)
 	}
 	if got, err := there.Open(old, oldKey, place); err != nil || got != "one" {
 		t.Errorf("without the file: %q, %v", got, err)
+	}
+}
+
+// A file that is gone seals nothing more: after a restart nothing would open it. What was sealed before opens
+// from memory, and a file that is back seals again.
+func TestRingWithoutItsFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret.key")
+	ring, place := NewRing(nil, path), Place{"p", 1, "r"}
+	if err := ring.Rotate(); !errors.Is(err, ErrNoKey) {
+		t.Errorf("rotated without a key: %v", err)
+	}
+	if _, err := os.Stat(path); err == nil {
+		t.Fatal("a rotation has made the first key")
+	}
+	if err := ring.Make(); err != nil {
+		t.Fatal(err)
+	}
+	sealed, key, err := ring.Seal("value", place)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(path, path+".away"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := ring.Seal("another", place); !errors.Is(err, ErrGone) {
+		t.Errorf("sealed without the file: %v", err)
+	}
+	if err := ring.Rotate(); !errors.Is(err, ErrGone) {
+		t.Errorf("rotated without the file: %v", err)
+	}
+	if got, err := ring.Open(sealed, key, place); err != nil || got != "value" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if err := os.Rename(path+".away", path); err != nil {
+		t.Fatal(err)
+	}
+	if _, again, err := ring.Seal("another", place); err != nil || again != key {
+		t.Errorf("sealed by %s after the file was back: %v", again, err)
+	}
+}
+
+// Processes that rotate at once lose no key: each may have sealed something meanwhile.
+func TestRotationsWaitForEachOther(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "secret.key")
+	if err := NewRing(nil, path).Make(); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			if err := NewRing(nil, path).Rotate(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if keys, err := NewRing(nil, path).Keys(); err != nil || len(keys) != 9 {
+		t.Errorf("%d keys after 8 rotations, %v", len(keys), err)
 	}
 }
