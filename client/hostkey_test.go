@@ -87,6 +87,8 @@ func TestPinnedHostKey(t *testing.T) {
 		"right":   {ssh.FingerprintSHA256(key.PublicKey()), -1},
 		"padded":  {ssh.FingerprintSHA256(key.PublicKey()) + "=", -1},
 		"another": {ssh.FingerprintSHA256(newSigner(t).PublicKey()), cli.ExitRefused},
+		"a part":  {ssh.FingerprintSHA256(key.PublicKey())[:30], cli.ExitRefused},
+		"no sum":  {"SHA256:", cli.ExitRefused},
 	} {
 		dialer, _ := newDialer(t, addr)
 		dialer.HostKey = c.pin

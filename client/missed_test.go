@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"relay"
 )
 
 // TestRequestsOfALossAreLogged: what was queued while the tunnel was away may be delivered before the
@@ -104,6 +106,80 @@ func TestLossIsListedByTheClockOfTheRelay(t *testing.T) {
 		}
 		if off := since.Sub(time.Now().Add(-behind)); off.Abs() > 2*missedBefore {
 			t.Errorf("listed %v beside the clock of the relay", off)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+// More requests than are looked at after a loss: the log has those, and says that some are missing.
+func TestMoreRequestsOfALossThanAreRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		streams := 0
+		d.api.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+			if streams++; streams == 1 {
+				_, _ = io.WriteString(w, "id: s1\n\n")
+				return
+			}
+			_, _ = io.WriteString(w, "id: s5\nevent: resync\ndata: {}\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		d.api.HandleFunc("GET /api/v1/events", func(w http.ResponseWriter, r *http.Request) {
+			if r.FormValue("limit") != "50" {
+				t.Errorf("%s are asked for", r.FormValue("limit"))
+			}
+			_, _ = io.WriteString(w, `{"data":[{"id":"evt_1","attemptCount":1}],"nextCursor":"more"}`)
+		})
+		d.api.HandleFunc("GET /api/v1/events/{id}", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = fmt.Fprintf(w, `{"id":%q,"alias":"a","attempts":[{"number":1,"kind":"original","state":"delivered","receivedAt":"2026-11-28T15:00:00.000Z","response":{"status":200}}]}`, r.PathValue("id"))
+		})
+		run := startUp(t, dialer, Forward{Alias: "a"})
+		<-run.ready
+		var seen []string
+		for len(seen) == 0 || seen[len(seen)-1] != TypeMissed {
+			if m := got(t, "message", run.messages); m.Type == TypeRequest || m.Type == TypeMissed {
+				seen = append(seen, m.Type)
+			}
+		}
+		if text := strings.Join(seen, " "); text != TypeRequest+" "+TypeMissed {
+			t.Errorf("seen: %s", text)
+		}
+		_ = run.stop(t)
+		synctest.Wait()
+	})
+}
+
+// The stream of several aliases has the requests of all that the account may see. Those of aliases that this
+// program does not forward are not in its log.
+func TestRequestsOfOtherAliasesAreNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, dialer, _, _ := inMemory(t)
+		d.notices = func(c *fakeConn) {
+			for _, alias := range []string{"a", "b"} {
+				c.notify(relay.Notice{Kind: relay.NoticeOnline, Alias: alias})
+			}
+		}
+		d.api.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
+			_, _ = io.WriteString(w, "id: s1\n\n")
+			for i, alias := range []string{"other", "b", "other", "a"} {
+				_, _ = fmt.Fprintf(w, "id: s%d\nevent: attempt\ndata: {\"eventId\":\"evt_%d\",\"alias\":%q,\"event\":{\"id\":\"evt_%d\",\"alias\":%q},"+
+					"\"attempt\":{\"number\":1,\"kind\":\"original\",\"state\":\"delivered\",\"receivedAt\":\"2026-11-28T15:00:00.000Z\",\"response\":{\"status\":200}}}\n\n", i+2, i, alias, i, alias)
+			}
+			_ = http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+		})
+		run := startUp(t, dialer, Forward{Alias: "a"}, Forward{Alias: "b"})
+		<-run.ready
+		var logged []string
+		for len(logged) < 2 {
+			if m := got(t, "request", run.messages); m.Type == TypeRequest {
+				logged = append(logged, m.Event.Alias)
+			}
+		}
+		if text := strings.Join(logged, " "); text != "b a" {
+			t.Errorf("logged: %s", text)
 		}
 		_ = run.stop(t)
 		synctest.Wait()

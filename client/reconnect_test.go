@@ -159,26 +159,28 @@ func TestLossesAreRetriedForEver(t *testing.T) {
 }
 
 func TestStoppingRelayIsLeftAloneAsLongAsItAsks(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, dialer, lines, _ := inMemory(t)
-		d.notices = func(c *fakeConn) {
-			c.notify(onlineNotice)
-			c.notify(relay.Notice{Kind: relay.NoticeStopping, RetryAfterMs: 7000})
-		}
-		run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-		got(t, "ready", run.ready)
-		for m := range run.messages {
-			if m.Type == relay.NoticeStopping {
-				break
+	for asked, want := range map[time.Duration]time.Duration{7 * time.Second: 7 * time.Second, time.Minute: time.Minute, time.Hour: time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			d, dialer, lines, _ := inMemory(t)
+			d.notices = func(c *fakeConn) {
+				c.notify(onlineNotice)
+				c.notify(relay.Notice{Kind: relay.NoticeStopping, RetryAfterMs: uint32(asked.Milliseconds())})
 			}
-		}
-		(<-lines).Close()
-		if next := <-run.lost; next != 7*time.Second {
-			t.Errorf("the next try is in %v", next)
-		}
-		_ = run.stop(t)
-		synctest.Wait()
-	})
+			run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
+			got(t, "ready", run.ready)
+			for m := range run.messages {
+				if m.Type == relay.NoticeStopping {
+					break
+				}
+			}
+			(<-lines).Close()
+			if next := <-run.lost; next != want {
+				t.Errorf("asked for %v, the next try is in %v", asked, next)
+			}
+			_ = run.stop(t)
+			synctest.Wait()
+		})
+	}
 }
 
 // A relay whose node drains gets a second connection, on which the alias comes online while

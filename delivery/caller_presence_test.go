@@ -11,16 +11,22 @@ import (
 // A caller who leaves while the local server is silent inside its answer is noticed
 // although there is nothing to write.
 func TestCallerGoneInsideSilence(t *testing.T) {
-	for name, what := range map[string]relay.Presence{"reset": relay.CallerReset, "closed": relay.CallerHalfClosed} {
+	for name, c := range map[string]struct {
+		presence relay.Presence
+		timeout  time.Duration
+	}{
+		"reset": {relay.CallerReset, time.Minute}, "closed": {relay.CallerHalfClosed, time.Minute},
+		"reset, without a response timeout": {relay.CallerReset, 0}, "closed, without a response timeout": {relay.CallerHalfClosed, 0},
+	} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(l *local) {
 				l.until("hello")
 				l.Write("HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
 				l.ended()
 			}, func(b *fixture) {
-				c, done := b.begin(post)
+				caller, done := b.begin(post)
 				time.Sleep(time.Hour) // an answer has no deadline while somebody waits for it
-				c.become(what)
+				caller.become(c.presence)
 				start := time.Now()
 				<-done
 				readOn := time.Since(start)
@@ -28,8 +34,8 @@ func TestCallerGoneInsideSilence(t *testing.T) {
 				a := b.event().Attempts[0]
 				b.want("state", a.State, relay.StateDelivered)
 				b.want("response state", a.ResponseState, relay.ResponseCut)
-				b.want("broken", c.wasAborted(), what == relay.CallerHalfClosed)
-			})
+				b.want("broken", caller.wasAborted(), c.presence == relay.CallerHalfClosed)
+			}, func(b *fixture) { b.opt.ResponseTimeout = c.timeout })
 		})
 	}
 }
