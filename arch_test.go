@@ -21,7 +21,7 @@ import (
 )
 
 // testPackages are imported by tests only, and may be by those of every package.
-var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/storetest"}
+var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/powertest", "relay/store/storetest"}
 
 // allowedImports maps each package to the packages of the module that its program files
 // may import. A package that is not listed fails the test, so that the author of one
@@ -69,6 +69,7 @@ var allowedImports = map[string][]string{
 	"relay/store/spool":       {"relay", "relay/store/file"},
 	"relay/store/storetest":   {"relay", "relay/relaytest", "relay/store", "relay/store/seal"},
 	"relay/store/pgtest":      {"relay/relaytest"},
+	"relay/store/powertest":   {},
 	"relay/relaytest":         {},
 	"relay/bench":             {},
 	"relay/migrations":        {},

@@ -83,6 +83,8 @@ type Options struct {
 	Site relay.Site
 	// NoCreate makes Open fail where there is no store yet.
 	NoCreate bool
+	// VFS is the file system of SQLite; "" = that of the operating system.
+	VFS string
 	// Log gets what operators should know; nil = no log.
 	Log *slog.Logger
 }
@@ -148,7 +150,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	var err error
 	s.db, err = db.Open(ctx, db.Options{
 		URL: o.URL, DirectURL: o.DirectURL, DataDir: o.DataDir, MinFree: o.MinFree, FreeSpace: o.FreeSpace, Now: o.Now, MaxConns: o.MaxConns,
-		NoCreate: o.NoCreate, Log: o.Log,
+		NoCreate: o.NoCreate, VFS: o.VFS, Log: o.Log,
 	})
 	s.db.Away, s.db.Finish = s.away, s.finish
 	s.clusterStore = cluster.New(s.db, cluster.Options{

@@ -33,6 +33,7 @@ type Options struct {
 	Now                     func() time.Time
 	MaxConns                int
 	NoCreate                bool
+	VFS                     string
 	Log                     *slog.Logger
 }
 

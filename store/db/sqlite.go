@@ -78,16 +78,16 @@ func (s *DB) openSQLite(ctx context.Context) error {
 	}
 	var err error
 	s.Write, err = file.OpenSQLite(ctx, path, 1, append(append(common, first...), "journal_mode(WAL)",
-		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", walMaxPages)), "")
+		"synchronous(FULL)", "journal_size_limit(67108864)", "cache_size(-16384)", fmt.Sprintf("wal_autocheckpoint(%d)", walMaxPages)), s.opt.VFS)
 	if err != nil {
 		return fmt.Errorf("open %s: %w%s", path, err, s.openAdvice(err))
 	}
 	s.Slow, s.Journal = s.Write, s.Write
-	s.Read, err = file.OpenSQLite(ctx, path, readers, append(common, "query_only(1)", "cache_size(-8192)"), "")
+	s.Read, err = file.OpenSQLite(ctx, path, readers, append(common, "query_only(1)", "cache_size(-8192)"), s.opt.VFS)
 	if err != nil {
 		return fmt.Errorf("open %s for reading: %w%s", path, err, s.openAdvice(err))
 	}
-	s.readLogin, err = file.OpenSQLite(ctx, path, 1, append(common, "query_only(1)", "cache_size(-1024)"), "")
+	s.readLogin, err = file.OpenSQLite(ctx, path, 1, append(common, "query_only(1)", "cache_size(-1024)"), s.opt.VFS)
 	if err != nil {
 		return fmt.Errorf("open %s for logins: %w%s", path, err, s.openAdvice(err))
 	}
@@ -95,7 +95,7 @@ func (s *DB) openSQLite(ctx context.Context) error {
 		return nil // the server beside it moves the log
 	}
 	s.checkpointer.wake = make(chan struct{}, 1)
-	s.checkpointer.db, err = file.OpenSQLite(ctx, path, 1, append(common, "query_only(1)", "synchronous(FULL)"), "")
+	s.checkpointer.db, err = file.OpenSQLite(ctx, path, 1, append(common, "query_only(1)", "synchronous(FULL)"), s.opt.VFS)
 	if err != nil {
 		return fmt.Errorf("open %s for its log: %w%s", path, err, s.openAdvice(err))
 	}
