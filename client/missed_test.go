@@ -156,6 +156,7 @@ func TestMoreRequestsOfALossThanAreRead(t *testing.T) {
 func TestRequestsOfOtherAliasesAreNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dialer, _, _ := inMemory(t)
+		online := make(chan struct{})
 		d.notices = func(c *fakeConn) {
 			for _, alias := range []string{"a", "b"} {
 				c.notify(relay.Notice{Kind: relay.NoticeOnline, Alias: alias})
@@ -163,6 +164,8 @@ func TestRequestsOfOtherAliasesAreNotLogged(t *testing.T) {
 		}
 		d.api.HandleFunc("GET /api/v1/stream", func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, "id: s1\n\n")
+			_ = http.NewResponseController(w).Flush()
+			<-online
 			for i, alias := range []string{"other", "b", "other", "a"} {
 				_, _ = fmt.Fprintf(w, "id: s%d\nevent: attempt\ndata: {\"eventId\":\"evt_%d\",\"alias\":%q,\"event\":{\"id\":\"evt_%d\",\"alias\":%q},"+
 					"\"attempt\":{\"number\":1,\"kind\":\"original\",\"state\":\"delivered\",\"receivedAt\":\"2026-11-28T15:00:00.000Z\",\"response\":{\"status\":200}}}\n\n", i+2, i, alias, i, alias)
@@ -172,6 +175,7 @@ func TestRequestsOfOtherAliasesAreNotLogged(t *testing.T) {
 		})
 		run := startUp(t, dialer, Forward{Alias: "a"}, Forward{Alias: "b"})
 		<-run.ready
+		close(online)
 		var logged []string
 		for len(logged) < 2 {
 			if m := got(t, "request", run.messages); m.Type == TypeRequest {
