@@ -21,8 +21,12 @@ func TestParkedBesideTheNextRequest(t *testing.T) {
 		parked uint64
 		used   int
 	}{
-		{"a request", 100, 0, 1}, {"its end", 0, 100, 0}, {"the next one", 50, 0, 1}, {"the end of the first again", 0, 100, 1},
-		{"more of the next one", 10, 0, 1}, {"its end", 0, 160, 0},
+		{"a request", 100, 0, 1},
+		{"its end", 0, 100, 0},
+		{"the next one", 50, 0, 1},
+		{"the end of the first again", 0, 100, 1},
+		{"more of the next one", 10, 0, 1},
+		{"its end", 0, 160, 0},
 	} {
 		if step.come > 0 && !b.use(step.come) {
 			t.Fatalf("%s is refused", step.what)
