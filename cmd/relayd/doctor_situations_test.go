@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"relay"
+	"relay/store"
 )
 
 // situation is something that an operator may have broken, and what doctor has to say about it.
@@ -127,6 +128,48 @@ func TestDoctorBesideAServer(t *testing.T) {
 	t.Run("a proxy that the settings do not know", func(t *testing.T) {
 		t.Parallel()
 		situation{check: "http-addr", verdict: relay.VerdictFail, says: "expects a PROXY header", fix: "trusted-proxies"}.expect(t, examine(t, settingsOf(proxied, nil)))
+	})
+	t.Run("an account that may store no more", func(t *testing.T) {
+		t.Parallel()
+		h := newTestServer(t, nil)
+		ctx, system := t.Context(), relay.System()
+		_, err := h.app.store.CreateAccount(ctx, system, "busy", false)
+		if err == nil {
+			_, err = h.app.store.CreateAlias(ctx, system, "hooks", "busy")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer := h.send("POST / HTTP/1.1\r\nHost: hooks.localhost\r\nConnection: close\r\nContent-Length: 2\r\n\r\nhi"); !strings.Contains(answer, " 202 ") {
+			t.Fatal(answer)
+		}
+		situation{check: "storage", verdict: relay.VerdictFail, says: "^account busy may store no more.*503 storage-full", fix: "user set NAME max-account-storage"}.expect(t,
+			examine(t, settingsOf(h, map[string]string{"max-account-storage": "512"})))
+		situation{check: "storage", verdict: relay.VerdictFail, says: "^alias hooks may store no more", fix: "max-alias-storage"}.expect(t,
+			examine(t, settingsOf(h, map[string]string{"max-alias-storage": "512"})))
+		situation{check: "storage", verdict: relay.VerdictOK, says: "1 event, .*max-account-storage off", fix: "^$"}.expect(t, examine(t, settingsOf(h, nil)))
+	})
+	t.Run("the key of secrets is gone", func(t *testing.T) {
+		t.Parallel()
+		h := newTestServer(t, nil)
+		ctx, system := t.Context(), relay.System()
+		if _, err := h.app.store.CreateAlias(ctx, system, "hooks", h.start.Admin); err != nil {
+			t.Fatal(err)
+		}
+		add := func() error {
+			_, err := h.app.store.AddSecret(ctx, system, "hooks", relay.SenderSecret{Provider: "github"}, relay.NewSecretText("value"))
+			return err
+		}
+		if err := add(); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Remove(filepath.Join(h.flags["data-dir"], store.SecretKeyFile)); err != nil {
+			t.Fatal(err)
+		}
+		situation{check: "secret keys", verdict: relay.VerdictFail, says: "has no key [0-9a-f]{8}: it cannot open 1 secret", fix: "restore secret.key in its data dir, and restart it"}.expect(t, examine(t, settingsOf(h, nil)))
+		if err := add(); relay.AsError(err).Code != relay.CodeSecretUnavailable || !strings.Contains(relay.AsError(err).Detail, "restore secret.key") {
+			t.Errorf("the running server has sealed one more: %v", err)
+		}
 	})
 	t.Run("an alias whose account is gone", func(t *testing.T) {
 		t.Parallel()
