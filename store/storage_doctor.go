@@ -38,7 +38,7 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 		}
 		switch {
 		case len(list) > 0: // old events make space
-		case h.bytes >= h.limit/100*99:
+		case h.bytes >= h.limit/100*95:
 			full = append(full, h.name)
 		default:
 			filling = append(filling, h.name)
@@ -50,7 +50,7 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 	case len(full) > 0:
 		return relay.Findingf(relay.VerdictFail, fix, "%s may store no more, and everything there is queued, shared or pinned: callers get 503 storage-full", strings.Join(someOf(full), ", "))
 	case len(filling) > 0:
-		return relay.Findingf(relay.VerdictWarn, fix, "%s will soon have stored all it may, and everything there is queued, shared or pinned; then callers get 503 storage-full", strings.Join(someOf(filling), ", "))
+		return relay.Findingf(relay.VerdictWarn, fix, "%s has stored nearly all it may, and everything there is queued, shared or pinned: callers of what does not fit get 503 storage-full", strings.Join(someOf(filling), ", "))
 	}
 	if f, bad := s.examineGrowth(all, total); bad {
 		return f
