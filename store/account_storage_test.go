@@ -69,7 +69,7 @@ func TestStorageOfAccount(t *testing.T) {
 		if _, err := s.TransferAlias(t.Context(), system, "of-bob", "alice"); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the transferred alias counts, and its old event goes", func() bool { return !there(t, s, ofBob) })
+		eventually(t, "the transferred alias counts, and its old event goes", func() bool { return !there(t, s, ofBob) && usage("alice").Bytes <= limit })
 		before := usage("alice")
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
