@@ -36,6 +36,8 @@ type Front struct {
 	Secrets *Secrets
 	// Stdin is the standard input of the person; nil = there is none.
 	Stdin io.Reader
+	// Edit lets the person edit a text, and returns it; nil where nobody can.
+	Edit func(ctx context.Context, text []byte) ([]byte, error)
 }
 
 // Exit says an error, and returns the exit code.

@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -23,6 +25,9 @@ type sendFlags struct {
 	set     []string
 	data    string
 	raw     string
+	curl    string
+	har     string
+	edit    bool
 	env     string
 	file    string
 }
@@ -92,9 +97,14 @@ To send an event again byte for byte, use replay.`,
 	flags.Lookup("sign").NoOptDefVal = "auto"
 	flags.BoolVar(&x.call.NewID, "new-id", false, "with a new delivery id")
 	flags.BoolVar(&x.call.DryRun, "dry-run", false, "print the request, and send and store nothing")
-	flags.StringVar(&x.data, "data", "", "`BODY` in place of that of the event")
-	if f.Secrets != nil {
-		flags.Lookup("data").Usage += "; @FILE reads it from a file"
+	flags.StringVar(&x.data, "data", "", "`BODY` in place of that of the event; - reads it from standard input")
+	if f.Secrets == nil {
+		c.Long += "\n\nWithout --data and --set the body is read from standard input; an empty one keeps that of the event."
+	} else {
+		flags.Lookup("data").Usage += ", @FILE from a file"
+		flags.StringVar(&x.curl, "curl", "", "`COMMAND` of cURL whose request is sent, in quotes: files and variables in it are not read")
+		flags.StringVar(&x.har, "har", "", "`FILE#N`: request N of a HAR file, counted from 1")
+		flags.BoolVar(&x.edit, "edit", false, "edit the request with $EDITOR before it is sent; an empty text cancels")
 		flags.StringVar(&x.raw, "raw", "", "`FILE` with the exact bytes of the request")
 		flags.StringVar(&x.env, "secret-env", "", "environment variable `NAME` with the secret: the request is signed on this machine")
 		flags.StringVar(&x.file, "secret-file", "", "`FILE` with the secret: the request is signed on this machine")
@@ -125,6 +135,9 @@ func (x *sendFlags) read(f *Front, hasData bool) error {
 	if x.raw != "" && (hasData || x.call.Sample != "" || x.call.Method != "" || x.call.Path != "" || len(x.headers)+len(x.set)+len(x.call.Remove) > 0 || x.call.NewID || x.call.DryRun) {
 		return Usage("--raw has the whole request; of the other flags it goes with --from and --sign alone")
 	}
+	if err := x.readPasted(f, hasData); err != nil {
+		return err
+	}
 	if x.raw == "" && x.call.From == "" && x.call.Sample == "" && x.call.Method == "" {
 		return Usage("say what to send").WithHint("--from ID, --sample NAME, or -X METHOD for a request from nothing")
 	}
@@ -149,19 +162,80 @@ func (x *sendFlags) read(f *Front, hasData bool) error {
 		}
 		x.call.Set[path] = json.RawMessage(value)
 	}
-	if !hasData {
-		return nil
+	return x.readBody(f, hasData)
+}
+
+// setBody makes bytes the body of the call.
+func (c *sendCall) setBody(data []byte) {
+	c.Body = &sendContent{record.EncodingUTF8, string(data)}
+	if !utf8.Valid(data) {
+		c.Body = &sendContent{record.EncodingBase64, base64.StdEncoding.EncodeToString(data)}
 	}
-	data := []byte(x.data)
-	if name, ok := strings.CutPrefix(x.data, "@"); ok && f.Secrets != nil {
-		var err error
-		if data, err = f.Secrets.ReadFile(name); err != nil {
+}
+
+// maxStdin bounds a body that is read from standard input: the relay takes calls of at most 1 MiB.
+const maxStdin = 1 << 20
+
+// readBody reads the body of --data, or over plain ssh from standard input.
+func (x *sendFlags) readBody(f *Front, hasData bool) error {
+	name, isFile := strings.CutPrefix(x.data, "@")
+	switch {
+	case hasData && x.data == "-", !hasData && f.Secrets == nil && f.Stdin != nil && len(x.set) == 0:
+		if f.Stdin == nil {
+			return Usage("there is no standard input to read the body from")
+		}
+		data, err := io.ReadAll(io.LimitReader(f.Stdin, maxStdin+1))
+		switch {
+		case err != nil:
+			return &Error{Exit: ExitFailure, Text: "cannot read the body", Cause: err}
+		case len(data) > maxStdin:
+			return Errorf(ExitFailure, "the body is larger than 1 MiB, which is the most that a call may have")
+		case len(data) > 0 || hasData && f.Secrets != nil: // over plain ssh an empty one keeps the body
+			x.call.setBody(data)
+		}
+	case hasData && isFile && f.Secrets != nil:
+		data, err := f.Secrets.ReadFile(name)
+		if err != nil {
 			return &Error{Exit: ExitFailure, Text: "cannot read the body", Cause: err}
 		}
+		x.call.setBody(data)
+	case hasData:
+		x.call.setBody([]byte(x.data))
 	}
-	x.call.Body = &sendContent{record.EncodingUTF8, string(data)}
-	if !utf8.Valid(data) {
-		x.call.Body = &sendContent{record.EncodingBase64, base64.StdEncoding.EncodeToString(data)}
+	return nil
+}
+
+// readPasted reads the request of --curl or --har.
+func (x *sendFlags) readPasted(f *Front, hasData bool) error {
+	if x.edit && f.Edit == nil {
+		return Usage("there is no terminal to edit the request at")
+	}
+	name, made, err := "", (*pasted)(nil), error(nil)
+	switch {
+	case x.curl != "" && x.har != "":
+		return Usage("--curl and --har exclude each other")
+	case x.curl == "" && x.har == "":
+		return nil
+	case x.raw != "" || hasData || x.call.From != "" || x.call.Sample != "" || x.call.Method != "" || x.call.Path != "" || len(x.headers)+len(x.set)+len(x.call.Remove) > 0:
+		return Usage("--curl and --har have the whole request; of the other flags they go with --edit, --sign and --dry-run")
+	case x.curl != "":
+		name = "--curl"
+		made, err = readCURL(x.curl)
+	default:
+		name = "--har"
+		file, n := harName(x.har)
+		content, failed := f.Secrets.ReadFile(file)
+		if failed != nil {
+			return &Error{Exit: ExitFailure, Text: "cannot read the HAR file", Cause: failed}
+		}
+		made, err = readHAR(content, n)
+	}
+	if err != nil {
+		return Usage("%s: %v", name, err)
+	}
+	x.call.Method, x.call.Path, x.call.Headers, x.call.Remove = made.method, made.path, made.headers, made.remove
+	if made.body != nil {
+		x.call.setBody(made.body)
 	}
 	return nil
 }
@@ -180,7 +254,7 @@ func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFl
 	err := f.configuredSecret(ctx, api, alias, call, x)
 	switch {
 	case err != nil:
-	case x.raw == "" && x.env == "" && x.file == "":
+	case x.raw == "" && x.env == "" && x.file == "" && !x.edit:
 		answer, err = api.Call(ctx, http.MethodPost, path, call)
 	default:
 		answer, err = f.sendExact(ctx, api, alias, path, call, x)
@@ -298,6 +372,14 @@ func (f *Front) sendExact(ctx context.Context, api *API, alias, path string, cal
 			query.Set("from", from)
 		}
 	}
+	if x.edit {
+		if raw, err = f.edited(ctx, raw); err != nil {
+			return nil, err
+		}
+		if call.DryRun && secret == "" && call.Sign != "" {
+			return nil, Usage("--edit and --dry-run do not go with a signature of the relay; leave --sign out, or name a secret of this machine")
+		}
+	}
 	shown := raw
 	if secret != "" {
 		signed, err := signHere(ctx, api, alias, raw, call, secret)
@@ -314,6 +396,29 @@ func (f *Front) sendExact(ctx context.Context, api *API, alias, path string, cal
 		return nil, err
 	}
 	return api.read(ctx, resp)
+}
+
+// edited lets the person edit a request.
+func (f *Front) edited(ctx context.Context, raw []byte) ([]byte, error) {
+	r, err := compose.Parse(raw)
+	if err != nil {
+		return nil, Usage("%s", relay.AsError(err).Detail)
+	}
+	text, err := r.Text()
+	if err != nil {
+		return nil, Usage("%s", relay.AsError(err).Detail)
+	}
+	if text, err = f.Edit(ctx, text); err != nil {
+		return nil, err
+	}
+	if len(bytes.TrimSpace(text)) == 0 {
+		return nil, Errorf(ExitFailure, "canceled: the text is empty; nothing was sent")
+	}
+	now, err := r.Edited(text)
+	if err != nil {
+		return nil, Errorf(ExitFailure, "nothing was sent: %s", relay.AsError(err).Detail)
+	}
+	return now.Wire(), nil
 }
 
 // signHere signs a request with a secret that does not leave this machine.

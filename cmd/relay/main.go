@@ -136,6 +136,7 @@ func (p *program) front() *cli.Front {
 	return &cli.Front{
 		API: p.api, Printer: p.printer, Say: p.say, JSON: func() bool { return p.output == outputJSON },
 		NoAlias: "there are no aliases yet; relay up --port 3000 --alias NAME creates one",
+		Edit:    p.edit,
 		Stdin:   p.in, Secrets: &cli.Secrets{Getenv: p.getenv, ReadFile: os.ReadFile, Configured: p.configuredSecret},
 	}
 }

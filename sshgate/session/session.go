@@ -158,7 +158,16 @@ func (s *session) finish(code int) {
 
 // run runs a command, or what a session without one is for.
 func (s *session) run(command string) int {
-	s.consumer <- s.input
+	var stdin io.Reader
+	if s.enrolled == nil && shell.ReadsInput(command) && !s.screen.HasPTY() {
+		from, to := io.Pipe()
+		stdin = from
+		defer func() { _ = from.Close() }()
+		defer context.AfterFunc(s.ctx, func() { _ = to.CloseWithError(context.Cause(s.ctx)) })()
+		s.consumer <- func(in *bufio.Reader) { pass(to, in) }
+	} else {
+		s.consumer <- s.input
+	}
 	if s.enrolled != nil {
 		return s.sayEnrolled(command)
 	}
@@ -168,6 +177,7 @@ func (s *session) run(command string) int {
 	sh := &shell.Shell{
 		Config: &s.of.Shell, Session: s, Conn: s.of.Gate, Ctx: s.ctx, Who: s.who, Log: s.of.Conn.Log(),
 		Stdout: s.ch, Stderr: s.ch.Stderr(), Screen: &s.screen, Keys: s.keys, Hold: held.Set,
+		Stdin: stdin,
 	}
 	if strings.TrimSpace(command) == "" {
 		return sh.Run(command)
@@ -175,6 +185,13 @@ func (s *session) run(command string) int {
 	defer context.AfterFunc(s.ctx, s.limitOutput)()
 	sh.Stdout, sh.Stderr = commandOutput{s, sh.Stdout}, commandOutput{s, sh.Stderr}
 	return sh.Run(command)
+}
+
+// pass gives what the peer sends to a command, and reads on when that takes no more.
+func pass(to *io.PipeWriter, in *bufio.Reader) {
+	_, err := io.Copy(to, in)
+	_ = to.CloseWithError(err) // nil = io.EOF
+	_, _ = io.Copy(io.Discard, in)
 }
 
 // ordered waits until the requests that came before the session are done.

@@ -66,6 +66,7 @@ func (s *Shell) front() *cli.Front {
 		},
 		NoAlias: "no alias yet; ssh -N -R ALIAS:80:localhost:3000 makes one",
 		Quoted:  map[string]string{},
+		Stdin:   s.Stdin,
 	}
 	if s.NoClaim {
 		f.NoAlias = "no alias yet; make one in the dashboard, or have an admin run: relayd alias add"

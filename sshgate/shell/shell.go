@@ -8,6 +8,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"time"
 
 	"relay"
@@ -90,12 +91,20 @@ type Shell struct {
 	Who            relay.Actor
 	Log            *slog.Logger
 	Stdout, Stderr io.Writer
-	Screen         *Screen
-	Keys           <-chan string // what ReadKeys has read
+	// Stdin is what a command may read, see ReadsInput; nil = nothing.
+	Stdin  io.Reader
+	Screen *Screen
+	Keys   <-chan string // what ReadKeys has read
 	// Hold reserves memory for what a command prints; see cli.API.
 	Hold func(n int64) error
 
 	printer *cli.Printer
+}
+
+// ReadsInput reports whether a command line may read standard input.
+func ReadsInput(command string) bool {
+	name, _, _ := strings.Cut(strings.TrimSpace(command), " ")
+	return name == "send" || name == "secret"
 }
 
 // Run runs a command line, "" = the live view, and returns the exit code.
