@@ -196,7 +196,7 @@ func plotSentences(f *relay.Figures, window string) []string {
 // latencyText never calls something that took time nothing.
 func latencyText(d time.Duration) string {
 	if d > 0 && d < 100*time.Microsecond {
-		return "under 0.1 ms"
+		return "<0.1 ms"
 	}
 	return record.MillisText(float64(d.Microseconds()) / 1000)
 }

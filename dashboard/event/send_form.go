@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -42,6 +43,15 @@ func bodyNote(r *compose.Request) string {
 // withLF is a text with the line ends that a text area has.
 func withLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
+}
+
+// rowsFor is how many lines a text area shows of a text.
+func rowsFor(text string, most int) string {
+	lines := 2
+	for line := range strings.Lines(text) {
+		lines += 1 + len(line)/120
+	}
+	return strconv.Itoa(min(max(lines, 4), most))
 }
 
 // headerLines are the lines of a request that can be changed, as the form shows them.
