@@ -56,7 +56,7 @@ func TestScreenshots(t *testing.T) {
 	b.click("#replay")
 	b.until(`document.querySelector('[data-attempt="2"] .s2')`)
 	b.until(`document.querySelector("#diff")`)
-	value[any](b, `document.activeElement.blur(); announce(); document.querySelector("#attempts-title").scrollIntoView()`)
+	value[any](b, `document.activeElement.blur(); announce(); (detail => detail.scrollBy(0, document.querySelector("#attempts-title").getBoundingClientRect().top - detail.getBoundingClientRect().top - 12))(document.querySelector("#detail"))`)
 	take("side-by-side", "light", 1200, 1000)
 	b.open("/events/" + failed)
 	take("dark", "dark", 1200, 800)

@@ -52,7 +52,7 @@ function addLines(parent, json, from, to) {
 		const group = json.groups.get(i);
 		if (group > i && group <= to) {
 			const inner = make("div"), fold = make("details", { ontoggle: () => { if (fold.open && !inner.firstChild) { json.groups.delete(from); addLines(inner, json, first, group); } } }), first = i;
-			fold.append(make("summary", { className: "ln group", tabIndex: -1, textContent: "  " }), inner);
+			fold.append(make("summary", { className: "ln group", tabIndex: -1, textContent: "  ", ariaLabel: `${group - i} lines of the envelope` }), inner);
 			fold.firstChild.dataset.line = first;
 			fold.firstChild.dataset.hidden = ` ${group - first} lines of the envelope `;
 			parent.append(fold);
