@@ -136,6 +136,10 @@ func TestBrowserPayloadsStayText(t *testing.T) {
 		look("/events/"+id, 300)
 	}
 	look("/events/"+id+"?body=raw&response=hex", 100)
+	look("/aliases/hook/send?from="+id, 100)
+	b.click("#preview")
+	b.see("#preview-of")
+	look("", 100)
 	r.answers(func([]byte, []byte) string {
 		body := strings.Replace(json, "1", "2", 40)
 		return fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
