@@ -201,3 +201,16 @@ func (f *front) carry(near net.Conn, socket string) {
 	}()
 	_, _ = io.Copy(near, far)
 }
+
+// Callers wait for the journal: a Postgres that has not answered it for a second counts as away, and steps go
+// to the spool. Other connections have longer.
+func TestJournalWaitsForOneSecond(t *testing.T) {
+	t.Parallel()
+	s := openTest(t, Options{URL: pgtest.URL(t)})
+	if _, err := s.Journal.ExecContext(t.Context(), `SELECT pg_sleep(3.5)`); err == nil {
+		t.Error("the journal has waited for 3.5 s")
+	}
+	if _, err := s.Slow.ExecContext(t.Context(), `SELECT pg_sleep(1.8)`); err != nil {
+		t.Error(err)
+	}
+}
