@@ -325,9 +325,20 @@ func TestOrphansWaitForSpools(t *testing.T) {
 	swept("spool of another node", 0)
 	c.exec(`UPDATE nodes SET spool_steps = 0 WHERE id = 'other'`)
 	c.exec(`INSERT INTO spool_marks (spool, step) VALUES ('gone/1', 3)`)
+	expired := func(at time.Time, left int) {
+		t.Helper()
+		if err := s.dropExpired(t.Context(), at); err != nil {
+			t.Fatal(err)
+		}
+		var marks int
+		if err := s.db.Read.Get(&marks, `SELECT COUNT(*) FROM spool_marks`); err != nil || marks != left {
+			t.Errorf("%d marks are left, want %d (%v)", marks, left, err)
+		}
+	}
+	expired(now.Add(29*24*time.Hour), 1)
 	swept("a spool that was stored in part", 1)
-	c.exec(`DELETE FROM spool_marks`)
-	swept("no spool", 1)
+	expired(now.Add(31*24*time.Hour), 0)
+	swept("a spool whose rest never came", 1)
 }
 
 // The loops ask the clock: an event is not deleted by one that is ahead, neither when it jumps while

@@ -391,7 +391,7 @@ const (
 	sweepInterval = 24 * time.Hour
 	orphanPage    = 500
 	// orphanAgeSpool is the age while a spool was stored in part, whose rest may be in a data dir
-	// that nobody serves now.
+	// that nobody serves now. Its mark is removed when nobody has moved it for as long.
 	orphanAgeSpool = 30 * 24 * time.Hour
 )
 

@@ -112,6 +112,7 @@ func (s *Store) dropExpired(ctx context.Context, now time.Time) error {
 		{`refused_forwards`, `account_id, bind, code`, `refused_at`, now.Add(-people.RefusedLife), expiredRows},
 		{`kept_names`, `name`, `until`, now, expiredRows},
 		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
+		{`spool_marks`, `spool`, `moved_at`, now.Add(-orphanAgeSpool), expiredRows}, // of a data dir that was never served again, or left by a kill
 	} {
 		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? ORDER BY %[2]s LIMIT ?)`, t.table, t.key, t.at)
 		if err := s.deleteInBatches(ctx, t.table, t.limit, query, db.Micros(t.before), t.limit); err != nil {

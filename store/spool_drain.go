@@ -151,8 +151,8 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 	return ctx.Err()
 }
 
-// removeMarks removes the marks that this run has moved, best effort. Others may be those of a copy of
-// this data dir that is served elsewhere.
+// removeMarks removes the marks that this run has moved, best effort: dropExpired removes those that stay. Others
+// may be those of a copy of this data dir that is served elsewhere.
 func (d *drainer) removeMarks(ctx context.Context) {
 	if len(d.marks) == 0 {
 		return
@@ -343,7 +343,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 				return err
 			}
 		}
-		w.Do(`UPDATE spool_marks SET step = ? WHERE spool = ? AND step < ?`, last, name, last)
+		w.Do(`UPDATE spool_marks SET step = ?, moved_at = ? WHERE spool = ? AND step < ?`, last, db.Micros(w.Now()), name, last)
 		return nil
 	})
 	if err != nil {
