@@ -618,6 +618,73 @@ func TestClientTakesNothingAfterTheClose(t *testing.T) {
 	})
 }
 
+// TestNodeThatTakesNothing: another node that opens no window for an answer, and answers all else, keeps one
+// channel and no others. That channel ends when the client of its tunnel has gone, though not at once, with the
+// stop of its node, and when the other node closes it.
+func TestNodeThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(owner *fixture, client *ssh.Client, ch relay.Conn){
+		"client gone": func(_ *fixture, client *ssh.Client, _ relay.Conn) { _ = client.Close() },
+		"stop": func(owner *fixture, _ *ssh.Client, _ relay.Conn) {
+			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+			defer cancel()
+			_ = owner.srv.Shutdown(ctx)
+		},
+		"closed": func(_ *fixture, _ *ssh.Client, ch relay.Conn) { _ = ch.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			wrote := make(chan int, 100)
+			c := &cluster{nodes: map[string]relay.Node{}}
+			owner, _ := c.newMember(t, "owner", func(o *Options) { o.StallTimeout = 10 * time.Millisecond })
+			ingress, other := c.newMember(t, "ingress")
+			client := owner.mustDial(owner.alice)
+			accept(t, client, func(_ forwardedOpen, n ssh.NewChannel) {
+				ch, reqs, err := n.Accept()
+				if err != nil {
+					return
+				}
+				go ssh.DiscardRequests(reqs)
+				what := make([]byte, 3)
+				if _, _ = io.ReadFull(ch, what); string(what) == "you" {
+					_, _ = io.WriteString(ch, "hello you")
+					_ = ch.CloseWrite()
+					return
+				}
+				go func() {
+					defer close(wrote)
+					for all, err := 0, error(nil); err == nil; wrote <- all {
+						var k int
+						k, err = ch.Write(make([]byte, 64<<10))
+						all += k
+					}
+				}()
+			})
+			forwards(t, client, "a", 80)
+			rec := relay.TunnelRecord{TunnelInfo: owner.online("a").Info(), Alias: 1, Node: "owner"}
+			eventually(t, 30*time.Second, "the nodes reach each other", func() bool { return other.reaches("owner") })
+			tun := ingress.srv.Remote(rec)
+			ch := open(t, tun)
+			if _, err := ch.Write([]byte("all")); err != nil {
+				t.Fatal(err)
+			}
+			for all := range wrote { // more than the window of one channel, so the node waits for the other one
+				if all > 2<<20 {
+					break
+				}
+			}
+			ask(t, tun)
+			end(owner, client, ch)
+			for range wrote { // until the client cannot write any more
+			}
+			eventually(t, 30*time.Second, "no bridge", func() bool {
+				all, busy := owner.srv.nodes.Bridged()
+				return all == 0 && busy == 0
+			})
+		})
+	}
+}
+
 // TestRequestWithoutASlotEndsWithItsChannel: a request of another node that still waits for a slot
 // when that node closes the channel has ended there; it must not reach the local server afterwards.
 func TestRequestWithoutASlotEndsWithItsChannel(t *testing.T) {

@@ -23,11 +23,13 @@ type bridge struct {
 	done       chan struct{} // closed when the bridge ends
 	halfClosed chan struct{} // closed when the other node has announced a half-close
 	upEnded    chan struct{} // closed when the client has all that the other node sent
+	downEnded  chan struct{} // closed when the other node has all that the client sent
 	half, end  sync.Once
 
 	mu      sync.Mutex
 	busy    bool   // it was opened for a request, or the bytes of one have come
 	came    uint64 // bytes from the other node
+	went    uint64 // bytes to the other node
 	ended   uint64 // how many of them belong to requests that have ended
 	release func() // gives the slot of the tunnel back; nil = it has none
 	closed  bool
@@ -63,21 +65,44 @@ func (b *bridge) passRest() {
 	b.ended = math.MaxUint64
 	b.unuse()
 	b.mu.Unlock()
-	for came := uint64(0); ; {
+	b.await(b.upEnded, &b.came, b.o.StallTimeout)
+}
+
+// awaitOtherNode is called when the client has closed its channel, or has gone. What it sent before goes to the other
+// node, which has a caller that may be slow, and which then closes its channel; a node that takes nothing is given up.
+func (b *bridge) awaitOtherNode() {
+	patience := slowNode * b.o.StallTimeout
+	if !b.await(b.downEnded, &b.went, patience) {
+		return
+	}
+	select {
+	case <-b.remote.Ended():
+	case <-time.After(patience):
+	}
+}
+
+// slowNode is how many times as long as a client another node may take nothing: x/crypto opens a window again when half
+// of it was read, so its caller may have taken bytes all the while.
+const slowNode = 20
+
+// await waits until a direction of the bridge has ended. It returns false if the bridge ends, or if the number of bytes,
+// which mu guards, stays the same for as long as patience.
+func (b *bridge) await(ended <-chan struct{}, bytes *uint64, patience time.Duration) bool {
+	for before := uint64(0); ; {
 		select {
-		case <-b.upEnded:
-			return
+		case <-ended:
+			return true
 		case <-b.done:
-			return
-		case <-time.After(b.o.StallTimeout):
+			return false
+		case <-time.After(patience):
 		}
 		b.mu.Lock()
-		stuck := came == b.came
-		came = b.came
+		now := *bytes
 		b.mu.Unlock()
-		if stuck {
-			return
+		if now == before {
+			return false
 		}
+		before = now
 	}
 }
 
@@ -230,6 +255,7 @@ func (b *bridge) up() {
 
 // down carries what the client sends to the other node.
 func (b *bridge) down() {
+	defer close(b.downEnded)
 	got, taken, err := false, true, error(nil)
 	for err == nil {
 		err = b.pass(b.local, func(p []byte) error {
@@ -237,6 +263,9 @@ func (b *bridge) down() {
 			if taken { // else the other node has gone, and passRest ends the bridge
 				_, failed := b.remote.Write(p)
 				taken = failed == nil
+				b.mu.Lock()
+				b.went += uint64(len(p))
+				b.mu.Unlock()
 			}
 			return nil
 		})

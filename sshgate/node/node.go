@@ -57,7 +57,7 @@ type Options struct {
 
 	Workers      *link.Workers
 	Budget       *budget.Budget
-	StallTimeout time.Duration                       // for a client that takes nothing of what a node that has gone left for it
+	StallTimeout time.Duration                       // for a client that takes nothing of what a node that has gone left for it; of a node, slowNode times that
 	Cut          func(log *slog.Logger, owner int64) // told of each channel for whose bytes there was no space
 	Log          *slog.Logger
 }

@@ -166,7 +166,7 @@ func (n *Links) serveOpen(open *link.Offer) {
 	}
 	b := &bridge{
 		o: &n.o, tunnel: t, local: local, busy: !addr.IsUnspecified(), done: make(chan struct{}),
-		halfClosed: make(chan struct{}), upEnded: make(chan struct{}),
+		halfClosed: make(chan struct{}), upEnded: make(chan struct{}), downEnded: make(chan struct{}),
 	}
 	b.remote, err = open.Accept(link.ChannelOptions{Request: b.request, Budget: n.o.Budget, Account: t.Owner(), Cut: b.cut})
 	if err != nil {
@@ -185,8 +185,16 @@ func (n *Links) serveOpen(open *link.Offer) {
 	defer b.close()
 	c.Go("bridge", b.up)
 	c.Go("bridge", b.down)
-	<-b.remote.Ended()
-	b.passRest()
+	var gone <-chan struct{}
+	if ch, ok := local.(*link.Channel); ok {
+		gone = ch.Ended()
+	}
+	select {
+	case <-b.remote.Ended():
+		b.passRest()
+	case <-gone:
+		b.awaitOtherNode()
+	}
 }
 
 // rejection is what another node is told of a channel that could not be opened: late tells
