@@ -249,39 +249,30 @@ func framing(name string) bool {
 	return strings.EqualFold(name, "Content-Length") || strings.EqualFold(name, "Transfer-Encoding")
 }
 
-// removeHeader removes all lines of a name.
-func (r *Request) removeHeader(name string) {
-	list := r.lines()
-	for _, l := range slices.Backward(list) {
-		if strings.EqualFold(l.name, name) {
-			r.replace(l.from, l.to, nil)
-			r.changed("header:" + strings.ToLower(name))
-		}
-	}
-}
-
 // setHeader gives the lines of a name new values: each in the line that has one already, the rest in new lines
-// at the end of the head. Lines without a new value are removed.
+// at the end of the head. Lines without a new value are removed. It reads the head once, however many lines change.
 func (r *Request) setHeader(name string, values []string) {
-	var old []headLine
-	for _, l := range r.lines() {
-		if strings.EqualFold(l.name, name) {
-			old = append(old, l)
-		}
-	}
 	what := "header:" + strings.ToLower(name)
-	for i, l := range slices.Backward(old) { // the last one first, so that the places of the others stay
-		switch {
-		case i >= len(values):
-			r.replace(l.from, l.to, nil)
-		case string(r.Head[l.value:l.valueEnd]) == values[i]:
+	var head []byte
+	at := 0 // the head up to here is in the new one
+	for _, l := range r.lines() {
+		if !strings.EqualFold(l.name, name) {
 			continue
-		default:
-			r.replace(l.value, l.valueEnd, []byte(values[i]))
 		}
+		from, to, with := l.from, l.to, ""
+		if len(values) > 0 {
+			from, to, with, values = l.value, l.valueEnd, values[0], values[1:]
+			if string(r.Head[from:to]) == with {
+				continue
+			}
+		}
+		head, at = append(append(head, r.Head[at:from]...), with...), to
+	}
+	if at > 0 {
+		r.Head = append(head, r.Head[at:]...)
 		r.changed(what)
 	}
-	for _, v := range values[min(len(old), len(values)):] {
+	for _, v := range values {
 		r.Head = wire.AddLines(r.Head, []byte(name+": "+v+"\r\n"))
 		r.changed(what)
 	}

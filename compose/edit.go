@@ -60,7 +60,7 @@ func (r *Request) Apply(e *Edit) error {
 		return err
 	}
 	for _, name := range e.Remove {
-		r.removeHeader(name)
+		r.setHeader(name, nil)
 	}
 	for i, h := range e.Header {
 		if slices.ContainsFunc(e.Header[:i], func(o Header) bool { return strings.EqualFold(o.Name, h.Name) }) {
@@ -181,7 +181,7 @@ func (r *Request) set(members map[string]json.RawMessage) error {
 		r.changed(c)
 	}
 	if len(label.Codings) > 0 {
-		r.removeHeader("Content-Encoding")
+		r.setHeader("Content-Encoding", nil)
 	}
 	return nil
 }
