@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -32,6 +33,24 @@ var namesConnections = map[string][]string{
 
 // connectionCalls are the methods of the library that wait for the peer.
 var connectionCalls = []string{"OpenChannel", "SendRequest", "Accept", "Reject", "Reply", "Read", "Write", "CloseWrite", "Wait"}
+
+// TestNoWaitGroupSpansTheLibrary: a call of the SSH library may never return, so package link waits for none of them.
+func TestNoWaitGroupSpansTheLibrary(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("link/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, path := range files {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasSuffix(path, "_test.go") && strings.Contains(string(text), "sync.WaitGroup") {
+			t.Errorf("%s has a WaitGroup", path)
+		}
+	}
+}
 
 // TestOnlyLinkUsesConnections: no other program file has a connection or a channel of the SSH library,
 // and those that have to name one call none of its methods that may wait.
