@@ -64,7 +64,7 @@ func TestNoMoreIsReadWithAFullQueue(t *testing.T) {
 }
 
 // The room that the body of a chunked request took in the queue is given back with it, however it ends.
-func TestRoomOfChunkedBodiesIsGivenBack(t *testing.T) {
+func TestReservationOfChunkedBodiesEnds(t *testing.T) {
 	const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"
 	for _, how := range []string{"canceled", "not stored", "caller gone"} {
 		run(t, nil, func(b *fixture) {
