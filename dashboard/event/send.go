@@ -137,16 +137,13 @@ func (p pages) send(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 		v.Status = http.StatusUnprocessableEntity
 		return showSend(v), nil
 	}
-	made, err := maker.Make(r.Context(), who, order)
 	sum := sumOf(f.Values)
-	changed := f.Values.Get(fieldShown) != sum
-	if err == nil && sends && !changed {
-		err = maker.Ready(r.Context(), a)
-	}
+	order.Send = sends && f.Values.Get(fieldShown) == sum
+	made, err := maker.Make(r.Context(), who, order)
 	if err != nil {
 		return refuseSend(v, err)
 	}
-	if sends && !changed {
+	if order.Send {
 		return p.sendNow(w, r, who, made, v)
 	}
 	if v.Preview, err = previewOf(r.Context(), order, made); err != nil {
