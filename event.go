@@ -27,6 +27,9 @@ const (
 	BlockedUpgraded   = "upgraded"
 )
 
+// FaultSent stands in the message of a Fault before the bytes that a local server sent.
+const FaultSent = "; it sent "
+
 // Fault is the error of an event or attempt as it is stored and shown.
 type Fault struct {
 	Code    string `json:"code"`

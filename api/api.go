@@ -19,6 +19,7 @@ import (
 	"relay"
 	"relay/budget"
 	"relay/compose"
+	"relay/mcp"
 )
 
 // Prefix is the path below which version 1 lives.
@@ -62,6 +63,7 @@ type server struct {
 	huma   huma.API
 	routes map[string]*route // by mux pattern
 	origin *http.CrossOriginProtection
+	agents *mcp.Handler
 
 	openapi   []byte
 	reference []byte // the page of GET /docs
@@ -79,6 +81,7 @@ func New(o Options) http.Handler {
 		mux:     http.NewServeMux(),
 		routes:  map[string]*route{},
 		origin:  http.NewCrossOriginProtection(),
+		agents:  mcp.NewHandler(o.Version),
 	}
 	s.huma = s.newHuma()
 	s.addAccountRoutes()

@@ -231,8 +231,11 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 	f.Cursor = ""
 	for {
 		page, err := s.Events.Events(ctx, c.who, f)
-		if err != nil || len(page.Events) > 0 {
+		if err != nil {
 			return page, err
+		}
+		if len(page.Events) > 0 {
+			return page, s.awaitDelivery(ctx, deadline, c, sub, &page.Events[0])
 		}
 		if f.Cursor = page.Next; f.Cursor != "" && deadline.Err() == nil {
 			continue // the search ran out of its time, not of events
@@ -249,6 +252,29 @@ func (s *server) waitForEvents(ctx context.Context, c *requestInfo, f relay.Filt
 		}
 		f.Cursor = ""
 	}
+}
+
+// awaitDelivery waits for an agent until the delivery of the event that it waited for has ended, and reads
+// the event again: one call of an agent is one wait, and has its slot until the end. It does nothing for
+// others, who read the event as it is.
+func (s *server) awaitDelivery(ctx, deadline context.Context, c *requestInfo, sub relay.Subscription, e *relay.Event) error {
+	for c.who.Via != "" && e.State == relay.StateDelivering {
+		_, err := sub.Next(deadline)
+		switch {
+		case errors.Is(err, relay.ErrNotFound):
+			return s.accessEndedError(ctx, c)
+		case deadline.Err() != nil && ctx.Err() == nil: // it is told as it is
+			return nil
+		case err != nil:
+			return err
+		}
+		now, err := s.Events.Event(ctx, c.who, e.ID, 0)
+		if err != nil {
+			return err
+		}
+		*e = *now
+	}
+	return nil
 }
 
 // accessEndedError tells why a feed ended by ErrNotFound: the alias was removed or is no

@@ -42,8 +42,8 @@ func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo
 	defer read.Release()
 	calls := cli.NewLocalAPI(s.Version, &localCalls{api: s, who: c.who, remote: r.RemoteAddr, answers: answers})
 	calls.Hold = read.Set
-	mcp.ServeHTTP(w, r, mcp.Options{
-		API: calls, Me: record.OfActor(c.who), Version: s.Version, Client: record.SafeTextMax(r.UserAgent(), maxVia),
+	s.agents.Serve(w, r, mcp.Options{
+		API: calls, Me: record.OfActor(c.who), Client: record.SafeTextMax(r.UserAgent(), maxVia),
 	})
 }
 
@@ -53,7 +53,7 @@ const maxSpaces = 1024
 // refuseBatch refuses several messages in one body, which the library would answer at once and hold
 // together.
 func refuseBatch(r *http.Request) error {
-	body := bufio.NewReader(r.Body)
+	body := bufio.NewReaderSize(r.Body, 16) // the library has a buffer of its own
 	r.Body = struct {
 		io.Reader
 		io.Closer

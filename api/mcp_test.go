@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -320,5 +322,92 @@ func TestAgentWaits(t *testing.T) {
 		if got := <-results; !got.failed || !strings.Contains(got.text, "unauthorized") {
 			t.Errorf("%+v", got)
 		}
+	}
+}
+
+// TestAgentWaitsHoldTheirSlot: a wait whose event has come holds its slot until the delivery has ended.
+func TestAgentWaitsHoldTheirSlot(t *testing.T) {
+	t.Parallel()
+	feeds := make(chan *fakeFeed, 20)
+	h, base := newAgents(t, func(o *optionsOf) { o.Deliver = silentFeed{&fakeDeliverer{}, feeds} })
+	secret := h.token("alice", relay.Token{Name: "waits", Scopes: relay.AllScopes})
+	results := make(chan string, 8)
+	var open []*fakeFeed
+	for range 8 {
+		a := newAgent(t, base, secret)
+		go func() {
+			text, _ := a.call("wait_for_event", args{"alias": "shop", "timeout": 60})
+			results <- text
+		}()
+		open = append(open, <-feeds)
+	}
+	waitUntilAfter(h.store.NewID())
+	var under relay.Event
+	id := h.event("shop", func(e *relay.Event) {
+		e.State, e.Attempts[0].State = relay.StateDelivering, relay.StateDelivering
+		e.Attempts[0].EndedAt, e.Attempts[0].HasResponse = time.Time{}, false
+		under = *e
+	})
+	told := []relay.FeedItem{{Name: "event"}}
+	for _, feed := range open {
+		feed.items <- told // taken by the wait, which then finds that the delivery is under way
+		select {
+		case feed.items <- told: // it waits on
+		case text := <-results:
+			t.Fatalf("ended before the delivery: %s", text)
+		}
+	}
+	newAgent(t, base, secret).refused("wait_for_event", args{"alias": "shop"}, "rate-limited")
+	ended := under.Attempts[0]
+	ended.State, ended.EndedAt, ended.HasResponse, ended.Status, ended.ResponseState = relay.StateDelivered, time.Now(), true, 204, relay.ResponseComplete
+	ended.Response = message("HTTP/1.1 204 No Content\r\n\r\n", "")
+	h.wait(h.store.Finish(id, &ended, ""))
+	for _, feed := range open {
+		feed.items <- told
+		if text := <-results; !strings.Contains(text, `"state":"delivered"`) || !strings.Contains(text, `"status":204`) {
+			t.Errorf("told %s", text)
+		}
+	}
+}
+
+// maxWaitMemory bounds heap and stacks of a wait, in bytes, with its connection. Two thirds of what was measured
+// (90 KiB) are stacks: 32 KiB of the call of the tool, 16 KiB of the connection, and those of the library.
+const maxWaitMemory = 100 << 10
+
+// TestMemoryOfWaits: 100 waits of agents cost little each, with their connections. It is not parallel: it reads
+// the memory of the whole process.
+func TestMemoryOfWaits(t *testing.T) {
+	feeds := make(chan *fakeFeed, 100)
+	h, base := newAgents(t, func(o *optionsOf) { o.Deliver = silentFeed{&fakeDeliverer{}, feeds} })
+	var tokens []string
+	for i := range 13 {
+		tokens = append(tokens, h.token("alice", relay.Token{Name: fmt.Sprint("waits-", i), Scopes: relay.AllScopes}))
+	}
+	wait := func(n int) (net.Conn, *fakeFeed) {
+		body := `{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"wait_for_event","arguments":{"alias":"shop","timeout":60}}}`
+		conn, err := net.Dial("tcp", strings.TrimPrefix(base, "http://"))
+		must(t, err)
+		_, err = fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\nContent-Length: %d\r\n\r\n%s", tokens[n/8], len(body), body)
+		must(t, err)
+		return conn, <-feeds
+	}
+	used := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what finalizers and pools have let go
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc + m.StackInuse
+	}
+	first, _ := wait(0) // makes what all have in common
+	defer first.Close()
+	before := used()
+	for n := range 100 {
+		conn, _ := wait(n + 1)
+		defer conn.Close()
+	}
+	each := (int64(used()) - int64(before)) / 100
+	t.Logf("%d bytes for each wait", each)
+	if each > maxWaitMemory {
+		t.Errorf("a wait costs %d bytes, want at most %d", each, maxWaitMemory)
 	}
 }

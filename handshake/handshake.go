@@ -105,15 +105,15 @@ var confirmation = regexp.MustCompile(`^sns\.[a-z0-9-]+\.amazonaws\.com(\.cn)?$`
 // ConfirmationLink returns the link of a request by which Amazon SNS asks that somebody confirms a URL.
 // It returns "" for other requests, and for links that lead elsewhere. Nothing here opens it.
 func ConfirmationLink(r *Request) string {
-	if r == nil || len(r.Body) > maxBody {
+	q, ok := read(r)
+	if !ok {
 		return ""
 	}
-	method, _, _ := wire.StartLine(r.Head)
-	q := &request{raw: r, fields: wire.Fields(r.Head), object: objectOf(r.Body)}
+	q.object = objectOf(r.Body) // its label says text
 	kind, _ := q.line("x-amz-sns-message-type")
 	link, ok := q.member("SubscribeURL")
 	u, err := url.Parse(link)
-	if !ok || err != nil || string(method) != "POST" || kind != "SubscriptionConfirmation" || u.Scheme != "https" || u.User != nil || !confirmation.MatchString(u.Host) {
+	if !ok || err != nil || q.method != "POST" || kind != "SubscriptionConfirmation" || u.Scheme != "https" || u.User != nil || !confirmation.MatchString(u.Host) {
 		return ""
 	}
 	return u.String()

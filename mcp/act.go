@@ -9,20 +9,22 @@ import (
 	"slices"
 	"strconv"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"relay"
 	"relay/record"
 )
 
 // addActing lists the tools that send something to a local server.
-func (t *tools) addActing() {
+func addActing(s *sdk.Server, l listing) {
 	acts := func(name, title, text string) tool {
 		return tool{name: name, title: title, text: text, scope: "events:replay", acts: true}
 	}
-	add(t, acts("replay_event", "Replay an event", "Send the exact bytes of an event to the local server again, wait for its answer, and return the new attempt with its difference to the last one that got an answer. While no tunnel is attached the replay is queued."), t.replayEvent)
+	add(s, l, acts("replay_event", "Replay an event", "Send the exact bytes of an event to the local server again, wait for its answer, and return the new attempt with its difference to the last one that got an answer. While no tunnel is attached the replay is queued."), (*tools).replayEvent)
 	send := acts("send_event", "Send a new event", "Make a new event and send it once to the local server: from a captured event with changes, from a sample (last:TYPE for the newest event of a type), or from nothing. It is a new event, not a replay; sign: auto signs it now with the secret of the alias. With dryRun nothing is sent.")
 	send.scope = "events:send"
-	add(t, send, t.sendEvent)
-	add(t, acts("replay_queued", "Deliver queued events", "Deliver the events of an alias that were queued while it was offline. expect must be their number as list_aliases gives it."), t.replayQueued)
+	add(s, l, send, (*tools).sendEvent)
+	add(s, l, acts("replay_queued", "Deliver queued events", "Deliver the events of an alias that were queued while it was offline. expect must be their number as list_aliases gives it."), (*tools).replayQueued)
 }
 
 type replayIn struct {

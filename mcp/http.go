@@ -2,6 +2,9 @@ package mcp
 
 import (
 	"net/http"
+	"slices"
+	"strings"
+	"sync"
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 )
@@ -9,15 +12,47 @@ import (
 // maxMessage bounds a message of an agent over HTTP, in bytes.
 const maxMessage = 1<<20 + 64<<10
 
-// toolSchemas are those of the arguments of all tools: each HTTP request has a server of its own.
-var toolSchemas = sdk.NewSchemaCache()
+// Handler answers agents over streamable HTTP, as JSON: nothing is kept between messages, so that each
+// may come to another node. It has one server for each set of scopes that lists other tools.
+type Handler struct {
+	version string
+	schemas *sdk.SchemaCache
+	serve   http.Handler
 
-// ServeHTTP answers one message of an agent over streamable HTTP, as JSON: nothing is kept between
-// messages, so that each may come to another node. What the caller may do is in o; who it is, its Host
-// and its origin were checked before.
-func ServeHTTP(w http.ResponseWriter, r *http.Request, o Options) {
-	s := newServer(r.Context(), o, toolSchemas)
-	sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return s }, &sdk.StreamableHTTPOptions{
+	mu      sync.Mutex
+	servers map[string]*sdk.Server // by the scopes that matter
+}
+
+// NewHandler returns a handler of a program of that version.
+func NewHandler(version string) *Handler {
+	h := &Handler{version: version, schemas: sdk.NewSchemaCache(), servers: map[string]*sdk.Server{}}
+	h.serve = sdk.NewStreamableHTTPHandler(func(r *http.Request) *sdk.Server {
+		return h.server(r.Context().Value(toolsKey{}).(*tools).Me.Scopes)
+	}, &sdk.StreamableHTTPOptions{
 		Stateless: true, JSONResponse: true, PropagateRequestCancellation: true, DisableLocalhostProtection: true, MaxRequestBodyBytes: maxMessage,
-	}).ServeHTTP(w, r)
+	})
+	return h
+}
+
+// listingScopes are the scopes by which tools are listed.
+var listingScopes = []string{"aliases:read", "events:read", "events:replay", "events:send"}
+
+// server returns the server for a credential with these scopes.
+func (h *Handler) server(scopes []string) *sdk.Server {
+	listed := slices.DeleteFunc(slices.Clone(listingScopes), func(scope string) bool { return !slices.Contains(scopes, scope) })
+	key := strings.Join(listed, " ")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s := h.servers[key]
+	if s == nil {
+		s = newServer(h.version, listing{scopes: listed}, h.schemas)
+		h.servers[key] = s
+	}
+	return s
+}
+
+// Serve answers one message of an agent. What the caller may do is in o; who it is, its Host and its
+// origin were checked before.
+func (h *Handler) Serve(w http.ResponseWriter, r *http.Request, o Options) {
+	h.serve.ServeHTTP(w, r.WithContext(withTools(r.Context(), &tools{o, r.Context()})))
 }

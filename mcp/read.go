@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"relay"
 	"relay/cli"
 	"relay/record"
@@ -26,21 +28,21 @@ const (
 )
 
 // addReading lists the tools that change nothing.
-func (t *tools) addReading() {
+func addReading(s *sdk.Server, l listing) {
 	reads := func(name, title, text string) tool {
 		return tool{name: name, title: title, text: text, scope: "events:read"}
 	}
 	aliases := reads("list_aliases", "List aliases", "List the aliases with their public URL, whether a tunnel is attached (state online), and how many events are queued.")
 	aliases.scope = "aliases:read"
-	add(t, aliases, t.listAliases)
-	add(t, reads("figures", "Count events", "Count the events of an alias by status and state over a span, with latencies."), t.figures)
-	add(t, reads("list_events", "List events", "List the newest events, newest first, that match all filters. A summary has no headers and no body; show_event has them."), t.listEvents)
-	add(t, reads("wait_for_event", "Wait for an event", "Wait for the next event that matches all filters and arrives after this call, and return its summary once its delivery has ended. Call it before the action that causes the event; list_events finds events that came earlier. If none comes in time the result is timedOut: call it again to go on waiting."), t.waitForEvent)
-	add(t, reads("show_event", "Show an event", "Show an event: request, and its newest attempts with the responses of the local server. Bodies are cut to bodyBytes; size has the true size, and get_body the rest."), t.showEvent)
-	add(t, reads("get_body", "Read a body", "Read a piece of the body of a request or response, or one value of a JSON body. The body is decoded to text as far as it can be."), t.getBody)
-	add(t, reads("compare", "Compare", "Compare the responses of two attempts (evt_.../1 and evt_.../2), or the requests of two events."), t.compare)
-	add(t, reads("check_signature", "Check a signature", "Judge the signature of an event by the secrets that the relay holds for the alias, and say why it does not fit."), t.checkSignature)
-	add(t, reads("export_event", "Export an event", "Export an event as a curl command, HAR, JSON, or a test in Go, JavaScript or Python that sends the request."), t.exportEvent)
+	add(s, l, aliases, (*tools).listAliases)
+	add(s, l, reads("figures", "Count events", "Count the events of an alias by status and state over a span, with latencies."), (*tools).figures)
+	add(s, l, reads("list_events", "List events", "List the newest events, newest first, that match all filters. A summary has no headers and no body; show_event has them."), (*tools).listEvents)
+	add(s, l, reads("wait_for_event", "Wait for an event", "Wait for the next event that matches all filters and arrives after this call, and return its summary once its delivery has ended. Call it before the action that causes the event; list_events finds events that came earlier. If none comes in time the result is timedOut: call it again to go on waiting."), (*tools).waitForEvent)
+	add(s, l, reads("show_event", "Show an event", "Show an event: request, and its newest attempts with the responses of the local server. Bodies are cut to bodyBytes; size has the true size, and get_body the rest."), (*tools).showEvent)
+	add(s, l, reads("get_body", "Read a body", "Read a piece of the body of a request or response, or one value of a JSON body. The body is decoded to text as far as it can be."), (*tools).getBody)
+	add(s, l, reads("compare", "Compare", "Compare the responses of two attempts (evt_.../1 and evt_.../2), or the requests of two events."), (*tools).compare)
+	add(s, l, reads("check_signature", "Check a signature", "Judge the signature of an event by the secrets that the relay holds for the alias, and say why it does not fit."), (*tools).checkSignature)
+	add(s, l, reads("export_event", "Export an event", "Export an event as a curl command, HAR, JSON, or a test in Go, JavaScript or Python that sends the request."), (*tools).exportEvent)
 }
 
 // hiding is the argument of tools that show what strangers sent.
@@ -223,9 +225,6 @@ type waitIn struct {
 	Timeout int `json:"timeout,omitempty" jsonschema:"seconds, 1 to 60; default 30"`
 }
 
-// pollPause is how often an event whose delivery runs is looked at.
-const pollPause = 100 * time.Millisecond
-
 func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	seconds, err := within("timeout", in.Timeout, usualWait, maxWait)
 	if err != nil {
@@ -235,7 +234,6 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	end := time.Now().Add(time.Duration(seconds) * time.Second)
 	query.Set("limit", "1")
 	query.Set("wait", strconv.Itoa(seconds)+"s")
 	var page record.Page
@@ -245,14 +243,9 @@ func (t *tools) waitForEvent(ctx context.Context, in waitIn) (any, error) {
 	if len(page.Data) == 0 {
 		return map[string]any{"timedOut": true}, nil
 	}
-	e := page.Data[0]
-	for e.State == relay.StateDelivering && time.Now().Before(end) && cli.Wait(ctx, pollPause) {
-		if err := t.API.Get(ctx, "/events/"+url.PathEscape(e.ID), &e); err != nil {
-			return nil, err
-		}
-	}
-	hide(&e, in.Reveal)
-	return &e, ctx.Err()
+	e := &page.Data[0] // for an agent the API waits until its delivery has ended
+	hide(e, in.Reveal)
+	return e, ctx.Err()
 }
 
 // read reads the record of an event that the agent may see, and hides its secrets.

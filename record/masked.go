@@ -57,7 +57,7 @@ func (v *sharedView) all(answered []*body.Reading) []Attempt {
 	v.mask()
 	list := slices.Clone(v.full.Attempts)
 	for i := range list {
-		list[i].Cause = v.text(list[i].Cause)
+		list[i].Cause, list[i].Error = v.text(list[i].Cause), v.fault(list[i].Error)
 		if r := list[i].Response; r != nil {
 			list[i].Response = v.answer(r, answered[i])
 		}
@@ -72,7 +72,20 @@ func MaskSummary(s *Summary) {
 	v.m.Target(s.Path)
 	v.m.Learned()
 	s.Cause = nil
+	if s.Error != nil {
+		short := *s.Error
+		short.Message, _, _ = strings.Cut(short.Message, relay.FaultSent)
+		s.Error = &short
+	}
 	v.summary(s)
+}
+
+// fault is an error without the secrets of its message, which may say what the local server sent.
+func (v *sharedView) fault(f *relay.Fault) *relay.Fault {
+	if f == nil {
+		return nil
+	}
+	return &relay.Fault{Code: f.Code, Message: v.m.Text(f.Message)}
 }
 
 // text is a text of no known form without its secrets.
@@ -85,11 +98,20 @@ func (v *sharedView) text(s *string) *string {
 
 func (v *sharedView) summary(s *Summary) {
 	s.Path, s.URL, s.PathBase64 = v.m.Target(s.Path), v.m.Target(s.URL), ""
-	s.Cause = v.text(s.Cause)
+	s.Cause, s.Error = v.text(s.Cause), v.fault(s.Error)
 	if s.Signature != nil {
 		masked := *s.Signature
-		masked.Message = MaskVerdict(masked.Reason, masked.Message)
+		masked.Message = v.m.Text(MaskVerdict(masked.Reason, masked.Message))
 		s.Signature = &masked
+	}
+	if s.Provider != nil {
+		masked := *s.Provider
+		masked.EventType, masked.DeliveryID = v.text(masked.EventType), v.text(masked.DeliveryID)
+		s.Provider = &masked
+	}
+	s.Warnings = slices.Clone(s.Warnings)
+	for i := range s.Warnings {
+		s.Warnings[i].Message = v.m.Text(s.Warnings[i].Message)
 	}
 }
 

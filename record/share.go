@@ -151,8 +151,9 @@ func (v *sharedView) answer(from *Response, read *body.Reading) *Response {
 		r.Body = v.body(r.Body, read)
 	}
 	r.Headers, r.Trailers, r.Interim = v.headers(r.Headers), v.headers(r.Trailers), slices.Clone(r.Interim)
+	r.Reason = v.m.Text(r.Reason)
 	for i := range r.Interim {
-		r.Interim[i].Headers = v.headers(r.Interim[i].Headers)
+		r.Interim[i].Reason, r.Interim[i].Headers = v.m.Text(r.Interim[i].Reason), v.headers(r.Interim[i].Headers)
 	}
 	return &r
 }

@@ -98,7 +98,7 @@ func (x *run) setEnd(state string, why *relay.Error) {
 	a.State, a.EndedAt = state, x.at.end
 	a.Error = asFault(why)
 	if a.Error != nil && len(from.refused) > 0 {
-		a.Error.Message += fmt.Sprintf("; it sent %q", from.refused)
+		a.Error.Message += fmt.Sprintf(relay.FaultSent+"%q", from.refused)
 	}
 	x.recordSent(a)
 	a.Interim = from.interim
