@@ -11,7 +11,8 @@ type Account struct {
 	Name      string
 	Admin     bool
 	CreatedAt time.Time
-	// MaxStorage is how many bytes all its aliases may have stored: nil = as the server says, 0 = no limit.
+	// MaxStorage bounds the stored bytes of all aliases of the account: nil = the server's default, 0 =
+	// no limit.
 	MaxStorage *int64
 }
 

@@ -90,7 +90,7 @@ type AliasStatus struct {
 	LastEventAt time.Time // first arrival of the newest event; zero = no event
 }
 
-// Usage counts what is stored of an alias or an account.
+// Usage counts the stored events and bytes of an alias or an account.
 type Usage struct {
 	Events int
 	Bytes  int64 // of requests and responses, as --max-alias-storage counts them

@@ -37,7 +37,7 @@ func ThisBuild() Build {
 	return b
 }
 
-// String returns one line for people: version, commit, date, Go and platform.
+// String returns one line with version, commit, date, Go version and platform.
 func (b Build) String() string {
 	var of string
 	if b.Commit != "" {

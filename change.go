@@ -29,9 +29,9 @@ type Change struct {
 	Account    int64
 	Credential string // id of the revoked credential of a ChangeAccount; "" = any of the account. Of a ChangeEnrolment the fingerprint
 
-	// Snapshot gives the event, and attempt N, as they are after the change, without their
-	// bodies, as far as the store has them in memory: what is nil has to be read. A nil
-	// Snapshot knows nothing. It may be called only until Publish returns.
+	// Snapshot returns the event and attempt N after the change, without bodies. A nil result is not in
+	// memory and must be read from the store. Snapshot itself may be nil. It may be called only until
+	// Publish returns.
 	Snapshot func() (*Event, *Attempt)
 }
 

@@ -109,8 +109,8 @@ func NewLimiter(files int) *Limiter {
 // MostOfOne returns how many connections one front may have at most; math.MaxInt = any number.
 func (l *Limiter) MostOfOne() int { return l.mostOfOne }
 
-// reservedFiles is how many descriptors are for other uses than clients: other nodes, the
-// database, the spool and logs.
+// reservedFiles is the number of file descriptors that clients may not use: other nodes, the database,
+// the spool and logs.
 const reservedFiles = 512
 
 // forClients returns how many of the descriptors of a process clients may have.
@@ -120,20 +120,20 @@ func forClients(files int) int { return max(files-reservedFiles, files/2) }
 // says otherwise.
 type Limits struct {
 	Total, PerSource, PerAccount int
-	// Unknown is how many may not have logged in yet.
+	// Unknown is the maximum number of connections that have not logged in yet.
 	Unknown int
-	// Prompts is how many logins may wait for a person; 0 = 256.
+	// Prompts is the maximum number of logins that may wait for a user; 0 = 256.
 	Prompts int
 	// Elsewhere returns how many connections an account has at other nodes; nil = there are none.
 	Elsewhere func(account int64) int
 }
 
 const (
-	// maxPromptsPerSource is how many logins of one source that is not shared may wait for a
-	// person.
+	// maxPromptsPerSource is the maximum number of logins of one unshared source that may wait for a
+	// user.
 	maxPromptsPerSource = 8
-	// maxNodeLogins is how many connections may be about to log in as other nodes, and
-	// maxNodeLoginsPerSource how many of them one source may have that is not known to be one.
+	// maxNodeLogins bounds the connections that are logging in as other nodes; maxNodeLoginsPerSource
+	// bounds those from one source that is not known to be a node.
 	maxNodeLogins, maxNodeLoginsPerSource = 64, 8
 )
 
@@ -318,7 +318,7 @@ func oldestOfBusiest(slots map[*Slot]struct{}) (oldest *Slot) {
 	return oldest
 }
 
-// count counts the slots whose network is that of s.
+// count counts the slots in the network of s.
 func count(slots map[*Slot]struct{}, s *Slot) (n int) {
 	for other := range slots {
 		if network(other.Source) == network(s.Source) {

@@ -18,9 +18,9 @@ const (
 	penaltyMax     = 10 * time.Minute
 )
 
-// maxPenalties is how many sources are remembered. While the table is full, further
-// sources get no penalty, rather than sources that did nothing being kept out: an
-// attacker with 32 768 addresses can use that.
+// maxPenalties bounds the number of sources with penalties. While the table is full, further sources
+// get none, so an attacker with 32 768 addresses can avoid penalties; rejecting innocent sources would
+// be worse.
 const maxPenalties = 32768
 
 // penalty is the state of one source.

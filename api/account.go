@@ -28,11 +28,11 @@ type userChangeBody struct {
 	MaxAccountStorage *int64 `json:"maxAccountStorage,omitempty" minimum:"0" nullable:"true" doc:"bytes that all aliases of the account may store; 0 = no limit, null = the server's limit"`
 }
 
-// userChange is a body that was checked against userChangeBody; unlike that it tells what is not
-// there from what is null.
+// userChange is a body that was checked against userChangeBody. Unlike userChangeBody, it distinguishes
+// absent keys from null.
 type userChange map[string]*int64
 
-// Schema is that of userChangeBody.
+// Schema returns the schema of userChangeBody.
 func (userChange) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[userChangeBody](), true, "")
 }

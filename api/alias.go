@@ -25,7 +25,7 @@ type transferInput struct {
 	}
 }
 
-// settingsBody is the schema of a change of settings; what is not there stays.
+// settingsBody is the schema of a change of settings. Absent keys keep their values.
 type settingsBody struct {
 	OfflineStatus    int            `json:"offlineStatus,omitempty" minimum:"200" maximum:"599"`
 	AutoDeliver      bool           `json:"autoDeliver,omitempty"`
@@ -40,7 +40,7 @@ type settingsBody struct {
 	Paused           bool           `json:"paused,omitempty"`
 }
 
-// answerChange is the schema of a relay.OfflineAnswer; what may be left out has a default.
+// answerChange is the schema of a relay.OfflineAnswer. Optional keys have a default.
 type answerChange struct {
 	Method     *string           `json:"method,omitempty" nullable:"true" doc:"null = any"`
 	PathPrefix string            `json:"pathPrefix,omitempty" default:"/"`
@@ -54,11 +54,11 @@ type answerBodyChange struct {
 	Data     string `json:"data" doc:"of at most 16 KiB when decoded"`
 }
 
-// settingsChange is a body that was checked against settingsBody; unlike that it
-// tells what is not there from what is null.
+// settingsChange is a body that was checked against settingsBody. Unlike settingsBody, it distinguishes
+// absent keys from null.
 type settingsChange map[string]any
 
-// Schema is that of settingsBody.
+// Schema returns the schema of settingsBody.
 func (settingsChange) Schema(r huma.Registry) *huma.Schema {
 	return r.Schema(reflect.TypeFor[settingsBody](), true, "")
 }

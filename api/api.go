@@ -46,8 +46,8 @@ type Options struct {
 	Limits   *Limits            // shared with the dashboard and the SSH server
 	Sending  compose.Limits     // of a new event, as the listener for aliases has them
 	Secrets  relay.SecretOpener // for signatures of new events
-	// Budget has the bytes of answers while they are built, and while nobody takes them; nil = they
-	// have no bound.
+	// Budget bounds the memory for answers, from before they are built until the client has read them;
+	// nil = no bound.
 	Budget *budget.Budget
 
 	MCP bool // agents are served at MCPPath

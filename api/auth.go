@@ -48,11 +48,11 @@ func (s *server) authenticate(r *http.Request, c *requestInfo) error {
 	return err
 }
 
-// maxVia bounds what is noted of the program that a caller acts for, in characters.
+// maxVia bounds the stored name of the program that a caller acts for, in characters.
 const maxVia = 80
 
-// viaOf is what the caller says about the program that it acts for; "" = none. It is a claim, which
-// stands beside the actor and allows nothing.
+// viaOf returns the name of the program that the caller claims to act for; "" = none. It is recorded
+// beside the actor and grants no rights.
 func viaOf(r *http.Request) string {
 	via := r.Header.Get(record.ViaHeader)
 	if name, _, _ := strings.Cut(via, " "); name != "mcp" {

@@ -11,12 +11,11 @@ import (
 	"relay/record"
 )
 
-// listBudget is the time after which a list gives what it has found, below the
-// promised 500 ms.
+// listBudget is the time after which a list returns the events found so far, below the promised 500 ms.
 const listBudget = 300 * time.Millisecond
 
-// listInput documents the query of a list; resolveList reads the filters among it. The
-// names are those of record.FilterNames.
+// listInput documents the query of a list; resolveList reads its filters. The names are those of
+// record.FilterNames.
 type listInput struct {
 	Alias     string   `query:"alias"`
 	Method    string   `query:"method" doc:"letter case is ignored"`
@@ -78,7 +77,7 @@ func (s *server) addEventRoutes() {
 		})
 }
 
-// mostJSON is how many bytes the bodies of one answer may have as JSON: an account can hold two such
+// mostJSON returns the maximum size of the bodies of one answer, as JSON: an account can hold two such
 // answers, however small the budget is.
 func (s *server) mostJSON() int64 { return min(record.MaxJSON, s.Budget.Share()/2) }
 
@@ -137,15 +136,14 @@ func (s *server) listAttempts(ctx context.Context, c *requestInfo, in *attemptsI
 	return list, c.answer.Hold(record.AttemptsWeight(list.Data))
 }
 
-// diffInput names what is compared.
+// diffInput names the two attempts or requests to compare.
 type diffInput struct {
 	Left  string `query:"left" required:"true" maxLength:"100" doc:"an event, or one of its attempts: evt_…/1"`
 	Right string `query:"right" required:"true" maxLength:"100" doc:"as left; of the same event or another one"`
 	Part  string `query:"part" enum:"request,response" doc:"if absent: response where left or right names an attempt, else request. The response of an event without the number of an attempt is that of its last attempt that got one"`
 }
 
-// resolveDiff resolves what is compared. Missing parameters are left to the check of the
-// input.
+// resolveDiff reads which two sides to compare. The check of the input reports missing parameters.
 func (s *server) resolveDiff(r *http.Request, c *requestInfo) (err error) {
 	for i, name := range []string{"left", "right"} {
 		text := r.URL.Query().Get(name)

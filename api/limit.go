@@ -30,8 +30,8 @@ var (
 	sourceRate = Rate{N: 6000, Per: time.Minute}
 )
 
-// Calls that stay open, at once. Each relay up has a stream open, so the bounds are those of
-// SSH connections, with some more in total for dashboards.
+// Maximum numbers of calls that stay open at once. Each relay up has an open stream, so the bounds
+// equal those of SSH connections, with some more in total for dashboards.
 const (
 	maxOpenPerAccount = 256
 	maxAgentWaits     = 8 // of one credential
@@ -159,9 +159,9 @@ func (p *concurrencyLimiter) open() int {
 type Limits struct {
 	replays, shareReplays, creations, sources, verifies *rateLimiter
 
-	// validSecrets are hashes of credentials that were valid lately. They are looked up
-	// even when their source is limited, so that a neighbour behind the same address who
-	// guesses does not lock them out. An entry alone authenticates nobody.
+	// validSecrets holds hashes of recently valid credentials. These are looked up even when their
+	// source is limited, so that another client behind the same address cannot lock them out by
+	// guessing. An entry alone does not authenticate.
 	validSecrets *lru.Cache[[sha256.Size]byte, struct{}]
 
 	streams, waits, agentWaits *concurrencyLimiter
@@ -248,7 +248,7 @@ func sourceKey(remote string) string {
 	return sockets.SourceOf(at.Addr()).String()
 }
 
-// LimitStats count what was limited since the start.
+// LimitStats counts the calls that were limited since the start.
 type LimitStats struct {
 	// Refused are calls answered by rate-limited, by the kind of limit.
 	Refused map[string]int64 `json:"refused"`

@@ -14,14 +14,14 @@ import (
 	"relay/record"
 )
 
-// MCPPath is where agents reach the tools of package mcp on the base host.
+// MCPPath is the path on the base host at which agents reach the tools of package mcp.
 const MCPPath = "/mcp"
 
 // mcpRoute is the route of MCPPath in log and metrics; it is none of the API's.
 var mcpRoute = &route{method: http.MethodPost, path: MCPPath, id: "mcp"}
 
-// serveMCP answers a message of an agent, which calls the API in this process. A bearer token says who
-// asks; cookies do not count, since a page of another site could send them.
+// serveMCP answers a message of an agent, which calls the API in this process. A bearer token
+// identifies the actor. Cookies are ignored, since a page of another site could send them.
 func (s *server) serveMCP(w http.ResponseWriter, r *http.Request, c *requestInfo) {
 	c.route, c.waited = mcpRoute, true
 	if err := s.mcpRefusal(r, c); err != nil {
@@ -72,7 +72,8 @@ func refuseBatch(r *http.Request) error {
 	return relay.Errorf(relay.CodeBadRequest, "the body has no message")
 }
 
-// mcpRefusal checks what comes before the protocol, and identifies the caller.
+// mcpRefusal identifies the caller and checks method, origin and content type before the protocol
+// starts.
 func (s *server) mcpRefusal(r *http.Request, c *requestInfo) error {
 	switch {
 	case r.Method != http.MethodPost:

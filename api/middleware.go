@@ -253,7 +253,7 @@ func (a *responseRecorder) WriteHeader(status int) {
 	a.ResponseWriter.WriteHeader(status)
 }
 
-// Write notes how much is written.
+// Write counts the written bytes.
 func (a *responseRecorder) Write(p []byte) (int, error) {
 	if a.status == 0 {
 		a.status = http.StatusOK

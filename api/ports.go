@@ -16,18 +16,18 @@ type Events = relay.Events
 // store satisfies it.
 type Nodes interface {
 	Nodes(ctx context.Context) ([]relay.Node, error)
-	// Tunnels lists those of aliases that the actor may see, for admins all.
+	// Tunnels lists the tunnels of the aliases that the actor may see; admins see all tunnels.
 	Tunnels(ctx context.Context, who relay.Actor) ([]relay.TunnelRecord, error)
 	// CloseTunnel lets the node of a tunnel close it; ErrNotFound.
 	CloseTunnel(ctx context.Context, who relay.Actor, id string) error
 }
 
-// Accounts is who may do what. store satisfies it.
+// Accounts stores accounts, credentials and rights. Package store implements it.
 type Accounts interface {
 	relay.Accounts
 	// TokenOwner returns the actor of an API token's secret; ErrNotFound.
 	TokenOwner(ctx context.Context, secret string) (relay.Actor, error)
-	// StillValid is nil while the actor's credential stands, else ErrNotFound.
+	// StillValid returns nil while the actor's credential is valid, else ErrNotFound.
 	StillValid(ctx context.Context, who relay.Actor) error
 	// BeginIdempotent remembers an Idempotency-Key of a credential: it returns the
 	// stored answer of the same key and target, conflict while the first call is

@@ -65,7 +65,7 @@ func (s *server) renderReference() {
 // pathExamples are values for the placeholders of paths.
 var pathExamples = strings.NewReplacer("events/{id}", "events/evt_01k…", "{id}", "ID", "{alias}", "stripe-dev", "{n}", "1", "{user}", "alice", "{token}", "TOKEN", "{shareId}", "shr_01k…", "{name}", "NAME")
 
-// curl is a command that calls an operation.
+// curl returns a curl command that calls an operation.
 func (s *server) curl(op *huma.Operation) (string, error) {
 	command := "curl -s"
 	if op.Method != http.MethodGet {

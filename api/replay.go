@@ -19,8 +19,7 @@ import (
 	"relay/record"
 )
 
-// replayWait is how long a replay waits for the end of its attempt when the caller
-// does not say.
+// replayWait is the default time that a replay waits for the end of its attempt.
 const replayWait = 30 * time.Second
 
 func (s *server) addReplayRoutes() {
@@ -92,7 +91,8 @@ func (s *server) replayShared(w http.ResponseWriter, r *http.Request, c *request
 	return writeJSON(w, replayStatus(e, n), record.OfSharedReplay(e, n))
 }
 
-// credentialCheckInterval is how often a call that waits looks whether its credential still stands.
+// credentialCheckInterval is the interval at which a waiting call checks that its credential is still
+// valid.
 const credentialCheckInterval = time.Second
 
 // errCredentialEnded ends a call that waits when its credential has ended.
@@ -159,8 +159,8 @@ func withoutBodies(e *relay.Event) *relay.Event {
 	return &out
 }
 
-// replayed reads the event of a replay with its page of attempts, and with attempt n where others
-// have come after it. The replay was made: where the event cannot be read, what is known is told.
+// replayed reads the event of a replay with its page of attempts, and attempt n if newer ones exist. If
+// the event cannot be read, it returns what is known, because the replay was made.
 func (s *server) replayed(ctx context.Context, c *requestInfo, e *relay.Event, n int) *relay.Event {
 	full, err := s.Events.Event(ctx, c.who, c.event.ID, record.MaxBody)
 	if err != nil {
@@ -180,9 +180,8 @@ func replayStatus(e *relay.Event, n int) int {
 	return http.StatusOK
 }
 
-// Bounds of what is remembered for an Idempotency-Key, in bytes. Bodies of events
-// make answers large, and a day of them would fill a disk: beyond maxStoredAnswer only the
-// status is kept.
+// Bounds of the answer that is stored for an Idempotency-Key, in bytes. Bodies of events make answers
+// large, and a day of them would fill a disk: beyond maxStoredAnswer only the status is stored.
 const (
 	maxIdempotencyKey = 255
 	maxStoredAnswer   = 64 << 10

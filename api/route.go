@@ -23,8 +23,7 @@ import (
 	"relay/record"
 )
 
-// route is one operation: what is checked before its handler, and what the OpenAPI
-// document says about it.
+// route is one operation: the checks before its handler, and its description in the OpenAPI document.
 type route struct {
 	method, path string // path below Prefix
 	id, summary  string
@@ -50,9 +49,8 @@ type route struct {
 	answers map[string]*huma.Response
 }
 
-// on gives a route with the checks of rt. pattern is its method and path. codes are what
-// it answers besides the statuses of every route with these checks: that of success, where
-// it is not 200 or 204, and errors.
+// on returns a route with the checks of rt. pattern is its method and path. codes are its further
+// statuses: errors of its own, and the status of success if that is not 200 or 204.
 func (rt route) on(pattern, id, summary string, codes ...int) route {
 	rt.method, rt.path, _ = strings.Cut(pattern, " ")
 	rt.id, rt.summary, rt.codes = id, summary, codes

@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// defaultShareLifetime is how long a share is good for when nobody says.
+// defaultShareLifetime is the lifetime of a share without a lifetime of its own.
 const defaultShareLifetime = "7d"
 
 type shareBody struct {

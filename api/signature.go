@@ -15,7 +15,7 @@ import (
 // memory.
 const maxVerified = 8 << 20
 
-// maxForms is how many bytes the forms of a body that are tried have in memory at a time.
+// maxForms bounds the memory, in bytes, for the forms of a body that are tried at a time.
 const maxForms = 8 << 20
 
 // verifyRate limits how often an account may have a signature verified.

@@ -14,10 +14,9 @@ import (
 // Budget had no space. The channel was closed and its unread bytes were dropped.
 var ErrOver = errors.New("no buffer space for what the peer sent")
 
-// Budget bounds the memory for bytes that wait for a peer: those that peers have sent and nobody has
-// read yet, such as the responses of fast local servers to slow callers, and answers that were built
-// for peers who do not take them. One account may use at most a quarter. A nil Budget bounds nothing.
-// A Budget is safe for concurrent use.
+// Budget bounds the memory for bytes that wait for a reader: responses of fast local servers to slow
+// callers, and answers whose clients read slowly. One account may use at most a quarter. A nil Budget
+// bounds nothing. A Budget is safe for concurrent use.
 type Budget struct {
 	limit, perAccount int64
 
@@ -52,8 +51,8 @@ func (b *Budget) Reserve(account, n int64) bool {
 	return true
 }
 
-// Fits reports whether Reserve would succeed, for n or, where an account may never hold as much,
-// for all that it may. So a small limit cuts what is not taken, but does not refuse everything.
+// Fits reports whether Reserve would succeed for n bytes or, if an account may never hold that many,
+// for its whole share. So a small limit cuts unread answers, but does not refuse every request.
 func (b *Budget) Fits(account, n int64) bool {
 	if b == nil {
 		return true

@@ -7,14 +7,14 @@ import (
 	"relay"
 )
 
-// freeAnswer is how many bytes of an answer are written without a reservation: the buffers of
-// a socket take as many from a peer who reads nothing.
+// freeAnswer is the number of bytes of an answer that need no reservation: socket buffers hold as many
+// for a client that does not read.
 const freeAnswer = 64 << 10
 
-// Writer writes an answer that was built in memory. While the peer does not take it, its
-// bytes count in Budget; an answer for which there is no space is refused. What cuts a peer
-// who takes nothing is the writer below. A Writer sends the head with the first byte of
-// the body. It is used by one goroutine; Close is called at the end.
+// Writer writes an answer that was built in memory. Until the client has read it, its bytes count in
+// Budget; an answer without space is refused. The underlying writer cuts a client that does not read. A
+// Writer sends the head with the first byte of the body. It is used by one goroutine; Close is called
+// at the end.
 type Writer struct {
 	http.ResponseWriter
 	Budget  *Budget
@@ -43,8 +43,8 @@ func (a *Writer) Hold(n int64) error {
 // readKey is the context key of the Writer that WithReads gives.
 type readKey struct{}
 
-// ReadCopies is how many times the bytes of a read are in memory until its answer is made: as they
-// were read, and as they are shown.
+// ReadCopies is the number of copies in memory of the bytes of a read: as read from the store, and as
+// encoded in the answer.
 const ReadCopies = 2
 
 // leastRead is what a read may return however small the budget is: a body as it is shown, with its head.
@@ -136,13 +136,13 @@ func (a *Writer) Flush() { _ = a.FlushError() }
 // Unwrap lets http.ResponseController find deadlines.
 func (a *Writer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
-// Close sends a head without a body, and gives back what is held.
+// Close sends the head if there was no body, and releases the reservation.
 func (a *Writer) Close() {
 	a.sendHead()
 	a.Abandon()
 }
 
-// Abandon is Close after the answer broke off.
+// Abandon releases the reservation of an answer that broke off, without sending anything.
 func (a *Writer) Abandon() {
 	_ = a.Hold(0)
 }

@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// tokenLife is how long the token of a login works after its last use.
+// tokenLife is the time after its last use at which the token of a login expires.
 const tokenLife = "90d"
 
 // Me returns the account and the limits of the credential.

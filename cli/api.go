@@ -23,8 +23,8 @@ const (
 	maxAnswer       = 256 << 20 // bytes of an answer; it is held in memory
 	// sshBase stands for a relay whose API is reached over SSH; nothing resolves its name.
 	sshBase = "http://relay"
-	// apiChannels is how many API channels a connection has at a time: the relay accepts
-	// four sessions on one.
+	// apiChannels is the maximum number of API channels of a connection: the relay accepts four
+	// sessions on one connection.
 	apiChannels = 3
 )
 
@@ -49,13 +49,13 @@ type API struct {
 // viaKey is the context key of WithVia.
 type viaKey struct{}
 
-// WithVia gives the context of requests that a program makes for another one, such as an agent: via
-// names both, and the relay notes it beside the actor of what is done.
+// WithVia returns a context for requests that a program makes for another one, such as an agent. via
+// names both programs; the relay records it beside the actor.
 func WithVia(ctx context.Context, via string) context.Context {
 	return context.WithValue(ctx, viaKey{}, via)
 }
 
-// Endpoint is how a relay is reached.
+// Endpoint is the way to reach a relay: its address and its credential.
 type Endpoint struct {
 	Name string // ssh or api
 	Addr string // HOST:PORT or base URL
@@ -75,8 +75,8 @@ type Connection struct {
 type Link interface {
 	// Connect makes the connection unless there is one.
 	Connect(ctx context.Context) error
-	// Lose ends the connection after a request on it has failed, so that the next request
-	// makes a new one. It returns the reason why it was lost, or cause if nobody knows better.
+	// Lose ends the connection after a request on it has failed, so that the next request makes a new
+	// one. It returns the reason why the connection was lost, or cause if that is not known.
 	Lose(cause error) error
 }
 
@@ -91,8 +91,8 @@ func NewAPI(c Connection) *API {
 	}}
 }
 
-// NewSSHAPI returns the API that a relay serves on the channels that open opens: at most
-// apiChannels at a time. addr and version are those of NewAPI's Connection; link may be nil.
+// NewSSHAPI returns the API that a relay serves on channels made by open, at most apiChannels at a
+// time. addr and version are as in the Connection of NewAPI; link may be nil.
 func NewSSHAPI(version, addr string, open func() (net.Conn, error), link Link) *API {
 	return NewAPI(Connection{
 		Endpoint: Endpoint{Name: "ssh", Addr: addr}, Base: sshBase, Version: version, Link: link,
@@ -295,10 +295,10 @@ func (a *API) read(ctx context.Context, resp *http.Response) (json.RawMessage, e
 	return answer, nil
 }
 
-// answerCopies is how many times an answer is held while it is decoded and printed.
+// answerCopies is the number of copies of an answer in memory while it is decoded and printed.
 const answerCopies = 2
 
-// readAll is io.ReadAll that reserves what it reads.
+// readAll is io.ReadAll that reserves memory for the bytes it reads.
 func (a *API) readAll(r io.Reader) ([]byte, error) {
 	if a.Hold == nil {
 		return io.ReadAll(r)
@@ -326,7 +326,7 @@ func (a *API) readAll(r io.Reader) ([]byte, error) {
 	}
 }
 
-// forget gives back what is reserved for answers that are not used any more, but for held bytes.
+// forget releases the reservations for answers that are no longer used, except for held bytes.
 func (a *API) forget(held int64) {
 	if a.Hold != nil {
 		a.held = held

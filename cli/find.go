@@ -20,10 +20,10 @@ Instead of the id of an event you can give an alias, which is its newest event, 
 newest event of all your aliases, or the last characters of an id.`
 
 const (
-	// minEnd is how many characters the end of an id has at least: 200 events have one of four
-	// characters in common with a chance of 2 %.
+	// minEnd is the minimum length of the end of an id: the chance that two of 200 events share the
+	// last four characters is 2 %.
 	minEnd = 4
-	// searchedEnds is how many of the newest events are looked through for the end of an id.
+	// searchedEnds is the number of newest events that are searched for the end of an id.
 	searchedEnds = 1000
 )
 
@@ -49,8 +49,8 @@ func (f *Front) ofEvents(asked Question) Question {
 	}
 }
 
-// findEvent returns the id of the event that a name stands for: LastEvent, an alias or the end of
-// an id, in this order.
+// findEvent returns the id of the event that a name refers to: LastEvent, an alias or the end of an id,
+// in this order.
 func (a *API) findEvent(ctx context.Context, name string) (string, error) {
 	query, of := url.Values{}, ""
 	if name != LastEvent {
@@ -99,7 +99,7 @@ func (a *API) findEnd(ctx context.Context, end string) (string, error) {
 		WithHint("give more characters of the one you mean")
 }
 
-// noEvent is the error of a name that stands for no event.
+// noEvent returns the error for a name that refers to no event.
 func noEvent(name string) *Error {
 	return &Error{Exit: ExitNotFound, Code: relay.CodeNotFound, Text: name + " is no event and no alias of yours"}
 }

@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// maxKnownEvents is how many written events are remembered.
+	// maxKnownEvents is the number of written events that are remembered.
 	maxKnownEvents = 1024
-	// catchUp is how many events are listed when some may have been missed.
+	// catchUp is the number of events that are listed after some may have been missed.
 	catchUp = pageLimit
 	// notFoundPause is the least pause before a stream that ended with not-found is
 	// requested again.
 	notFoundPause = time.Second
 )
 
-// Follow passes the last n events that match a query of GET /events to emit, oldest first,
-// and then new ones. It reconnects when the connection is lost and then passes what was
-// missed. It ends with ctx, with a final refusal, with an error of emit, or when the first
-// connection cannot be made. say gets lines for people about that, not yet safe to print. What
-// emit gets is valid during the call.
+// Follow passes the last n events that match a query of GET /events to emit, oldest first, and then new
+// ones. It reconnects when the connection is lost and then passes what was missed. It ends with ctx,
+// with a final refusal, with an error of emit, or when the first connection cannot be made. say gets
+// messages about lost connections, not yet safe to print. The argument of emit is valid during the call
+// only.
 func (a *API) Follow(ctx context.Context, query url.Values, n int, say func(string), emit func(json.RawMessage) error) error {
 	f := &follower{api: a, query: query, n: n, say: say, emit: emit, known: map[string]seen{}}
 	return f.run(ctx)
@@ -69,7 +69,7 @@ func (f *follower) run(ctx context.Context) error {
 	}
 }
 
-// follower is what was written so far, over all connections.
+// follower remembers the events written so far, over all connections.
 type follower struct {
 	api   *API
 	query url.Values

@@ -86,7 +86,7 @@ func (a *API) Export(ctx context.Context, id, format string) (text []byte, name 
 	return text, name, err
 }
 
-// clockDifference is how much the clocks of the nodes of a relay may differ.
+// clockDifference is the largest difference between the clocks of nodes that is allowed for.
 const clockDifference = time.Minute
 
 // errFound ends a Wait that has its event.

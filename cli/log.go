@@ -7,7 +7,7 @@ import (
 	"relay/record"
 )
 
-// maxLogged is how many attempts a request log remembers.
+// maxLogged is the number of attempts that a request log remembers.
 const maxLogged = 512
 
 // RequestLog picks the attempts that have ended out of the items of a live stream, each once.

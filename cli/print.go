@@ -17,22 +17,21 @@ import (
 	"relay/record"
 )
 
-// Front is where commands are typed: the program relay, or a session of plain ssh.
+// Front is the program in which commands are typed: relay, or a session of plain ssh.
 type Front struct {
 	// API returns what the commands ask; they close it.
 	API func(ctx context.Context) (*API, error)
-	// Printer returns what prints data to stdout, and Say prints lines for people on stderr.
+	// Printer returns the printer of data on stdout; Say prints messages on stderr.
 	Printer func() *Printer
 	Say     func(text string)
 	// JSON reports whether JSON is asked for by something else than --json; nil = no.
 	JSON func() bool
 	// NoAlias is said when the account has no alias yet.
 	NoAlias string
-	// Quoted has the arguments that were typed in quotes, by what they are without; nil where
-	// a shell has removed the quotes.
+	// Quoted maps an argument without its quotes to the argument as typed; nil where a shell has
+	// removed the quotes.
 	Quoted map[string]string
-	// Secrets are those of this machine; nil where the commands do not run on the machine of
-	// the person who types them.
+	// Secrets reads secrets of this machine; nil where commands do not run on the user's machine.
 	Secrets *Secrets
 	// Stdin is the standard input of the person; nil = there is none.
 	Stdin io.Reader
@@ -135,7 +134,7 @@ func (w *Printer) Text(s, keep string) error {
 	return b.Flush()
 }
 
-// printedPiece is how many bytes are escaped and written at once.
+// printedPiece is the number of bytes that are escaped and written at once.
 const printedPiece = 32 << 10
 
 // JSON writes one JSON value on one line.

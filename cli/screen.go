@@ -5,7 +5,7 @@ import "relay/record"
 // Disconnect is the last of the lines that are shown when a tunnel opens.
 const Disconnect = "Press Ctrl+C to disconnect"
 
-// ConnectedLine is the first of these lines; host is that of the base URL.
+// ConnectedLine returns the first line of an opened tunnel; host is the host of the base URL.
 func ConnectedLine(host string) string { return "Connected to relay " + host }
 
 // OnlineLines are the lines about an alias of the tunnel.

@@ -23,7 +23,8 @@ type SecretFlags struct {
 	FromEnv, FromFile string
 }
 
-// Add adds the flags to a command. local says that variables and files are those of the person.
+// Add adds the flags to a command. local says that the command runs on the user's machine, so that it
+// may read its variables and files.
 func (q *SecretFlags) Add(c *cobra.Command, local bool) {
 	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender, such as stripe")
 	c.Flags().StringVar(&q.Path, "path", "", "only for requests whose path begins with `PREFIX`")

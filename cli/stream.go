@@ -13,7 +13,7 @@ import (
 const (
 	// maxLine bounds one event of a stream.
 	maxLine = 16 << 20
-	// quietStream is how long a stream may be silent; the relay sends a comment every 15 s.
+	// quietStream is the longest silence of a live stream; the relay sends a comment every 15 s.
 	quietStream = 45 * time.Second
 )
 

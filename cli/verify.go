@@ -26,7 +26,7 @@ type Secrets struct {
 	Configured func(alias, provider string) (string, error)
 }
 
-// verifyQuestion is what is asked about a signature.
+// verifyQuestion is the request body of a signature check.
 type verifyQuestion struct {
 	Provider string `json:"provider,omitempty"`
 	URL      string `json:"url,omitempty"`

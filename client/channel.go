@@ -11,11 +11,11 @@ import (
 	"relay/link"
 )
 
-// maxChannels is how many channels of one connection may be open at the same time.
+// maxChannels is the maximum number of open channels of one connection.
 const maxChannels = 256
 
-// drainAfterClose is how long a local server may take to read what was sent to it after
-// the relay has closed the channel.
+// drainAfterClose is the time that a local server has to read the rest of a request after the relay has
+// closed the channel.
 const drainAfterClose = 10 * time.Second
 
 // bufferSize is the size of one copy; x/crypto cuts packets of 32 KiB from it.
@@ -124,7 +124,7 @@ func copyResponse(ch *link.Channel, local localConn, inspector *answerInspector)
 			}
 			return
 		case err != nil:
-			// It fails when the channel or the connection has ended: nobody waits for it then.
+			// An error means that the channel or connection has ended; then the message is not needed.
 			_, _ = ch.SendRequest(relay.BrokeOffRequest, true, nil)
 			_ = ch.Close()
 			return

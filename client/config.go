@@ -45,8 +45,8 @@ func FindConfig(dir string) string {
 	}
 }
 
-// ReadConfig reads and checks a configuration file. Errors are *cli.Error that begin
-// with file, line and column; name is how the file is called in them.
+// ReadConfig reads and checks a configuration file. Errors are *cli.Error that begin with file, line
+// and column; name is the name of the file in them.
 func ReadConfig(path, name string) (*Config, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -61,8 +61,8 @@ func ReadConfig(path, name string) (*Config, error) {
 	return c, nil
 }
 
-// maxConfig bounds a configuration, in bytes: some hundred aliases. The file may come with a repository
-// of somebody else, and the YAML parser takes the square of the length of some lines.
+// maxConfig bounds a configuration, in bytes: some hundred aliases. The file may come from another
+// person's repository, and the YAML parser takes quadratic time for some long lines.
 const maxConfig = 16 << 10
 
 const wellFormed = "write key: value, with a space after the colon, indent with spaces, and close brackets and quotes"

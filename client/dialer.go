@@ -36,15 +36,15 @@ type Dialer struct {
 	StateDir string // where accepted host keys are kept
 	Agent    string // socket of the ssh-agent, or ""
 	Version  string // of this program
-	// Prompter asks the person at the terminal; nil = there is nobody.
+	// Prompter asks the user at the terminal; nil = there is no user to ask.
 	Prompter Prompter
 	// KeepNothing leaves an accepted host key unknown.
 	KeepNothing bool
-	// Say gets lines for people, not yet safe to print.
+	// Say gets messages for the user, not yet safe to print.
 	Say func(string)
 
-	// approve makes the login an enrolment: as linkUser, with the first key alone, which the
-	// relay has approved by a person who gets link and code.
+	// approve, if set, makes the login an enrolment: it logs in as linkUser with the first key alone,
+	// and passes link and code to the user who approves the key.
 	approve func(link, code string)
 	// connect replaces TCP in tests.
 	connect func(ctx context.Context, addr string) (net.Conn, error)
@@ -70,7 +70,7 @@ type Conn struct {
 	offers  atomic.Pointer[func(o *link.Offer)] // what takes the channels that the relay opens
 }
 
-// maxNotices is how many notices wait at most; the relay sends a few for each forward.
+// maxNotices is the maximum number of waiting notices; the relay sends a few for each forward.
 const maxNotices = 256
 
 // newConn makes a connection over a socket, before its login.
@@ -169,8 +169,7 @@ func (d *Dialer) Dial(ctx context.Context) (*Conn, error) {
 	}
 }
 
-// sayWaiting is how long a peer may be silent before the person at the terminal is
-// told.
+// sayWaiting is the silence of a peer after which the user is told.
 const sayWaiting = 3 * time.Second
 
 // dial makes one try. person is the Prompter of d, if d has one.
@@ -292,7 +291,7 @@ func versionToken(v string) string {
 	}, v)
 }
 
-// maxBanner bounds what is kept of the banners.
+// maxBanner bounds the stored bytes of SSH banners.
 const maxBanner = 64 << 10
 
 // addBanner is the ssh.BannerCallback. The link and the code of an enrolment are shown once
@@ -402,9 +401,9 @@ var (
 // enrolTimeout is longer than the relay waits for an approval.
 const enrolTimeout = 150 * time.Second
 
-// Enrol has the first key approved by a person who is signed in to the dashboard. It
-// logs in with that key alone, passes link and code to show, and returns when the relay
-// has accepted the key or says why not. The texts passed to show are not safe to print.
+// Enrol asks for the approval of the first key by a user who is logged in to the dashboard. It logs in
+// with that key alone, passes link and code to show, and returns when the relay has accepted the key or
+// says why not. The texts passed to show are not safe to print.
 func (d *Dialer) Enrol(ctx context.Context, show func(link, code string)) error {
 	dialer := d.copy()
 	dialer.approve = show

@@ -27,8 +27,8 @@ const (
 	skewFail = time.Minute
 )
 
-// Doctor checks the path from this machine to a relay and back to the local servers. It
-// changes nothing and prompts nobody.
+// Doctor checks the path from this machine to a relay and back to the local servers. It changes nothing
+// and asks no questions.
 type Doctor struct {
 	Dialer *Dialer
 	// API is what commands use. The doctor closes it.
@@ -36,7 +36,7 @@ type Doctor struct {
 	// APIErr is why commands cannot use any API, such as a token that would be sent over
 	// clear http; nil = they use API. It is the finding of the login check.
 	APIErr error
-	// BaseURL is where the dashboard is; "" = not known.
+	// BaseURL is the address of the dashboard; "" = not known.
 	BaseURL  string
 	Forwards []Forward // of webhooks.yaml, or as the person asks
 
@@ -101,7 +101,7 @@ func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 	return d.list
 }
 
-// greetingConn keeps the beginning of what is read, which holds the SSH identification.
+// greetingConn keeps the first bytes that are read, which hold the SSH identification.
 type greetingConn struct {
 	net.Conn
 	start []byte

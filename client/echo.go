@@ -17,7 +17,7 @@ type Echoed struct {
 	Size           int64  // of all of it
 }
 
-// EchoedBody is how much of a body an Echoed has.
+// EchoedBody is the number of bytes of a body that an Echoed has.
 const EchoedBody = 8 << 10
 
 // StartEcho starts the built-in local server of relay up --echo on a free loopback port: it

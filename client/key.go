@@ -169,7 +169,7 @@ func MakeKey(file, comment string) (key ssh.PublicKey, err error) {
 	return key, err
 }
 
-// agentTimeout is how long an ssh-agent may take to list its keys.
+// agentTimeout bounds the time in which an ssh-agent lists its keys.
 const agentTimeout = 5 * time.Second
 
 func (k *keyring) agentKeys() ([]ssh.Signer, func()) {

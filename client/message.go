@@ -59,7 +59,7 @@ func (m *Message) MarshalJSON() ([]byte, error) {
 // pass.
 func (m *Message) Transient() bool { return m.Type == relay.NoticeRefused && !cli.Permanent(m.Code) }
 
-// Superseded says for people how the alias of a superseded tunnel was lost.
+// Superseded returns a message that says how the alias of a superseded tunnel was lost.
 func (m *Message) Superseded() string {
 	if m.Message == "" || m.Message == relay.TakenOver {
 		return "alias " + m.Alias + " was " + relay.TakenOver

@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// missedEvents is how many events are looked at after a loss.
+	// missedEvents is the number of events that are checked after a lost connection.
 	missedEvents = 50
-	// missedBefore is how long before a loss a request may have come that ended after it.
+	// missedBefore is the longest time before the loss of a connection at which a request may have
+	// arrived that ended after it.
 	missedBefore = time.Minute
 )
 

@@ -15,7 +15,7 @@ import (
 	"relay/record"
 )
 
-// Site is how a relay is reached, as its base URL tells.
+// Site has the addresses of a relay, as the relay at its base URL reports them.
 type Site struct {
 	BaseURL  string          // as it was asked
 	SSHAddr  string          // HOST:PORT to dial
@@ -41,8 +41,8 @@ func CleanBase(typed string) (string, error) {
 	return u.Scheme + "://" + u.Host, nil
 }
 
-// Private reports whether nobody in between can read or change the traffic of a base
-// URL: it is https, or this machine.
+// Private reports whether traffic to a base URL is safe from eavesdroppers: it is https, or on this
+// machine.
 func Private(base string) bool {
 	u, err := url.Parse(base)
 	return err == nil && (u.Scheme == "https" || LoopbackName(u.Hostname()))

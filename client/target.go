@@ -155,7 +155,7 @@ const (
 // syscall.ECONNREFUSED is a number that no system call returns. Elsewhere no error has it.
 const wsaRefused = syscall.Errno(10061)
 
-// isRefused reports whether a dial failed because nobody listens.
+// isRefused reports whether a dial failed because no server listens.
 func isRefused(err error) bool {
 	return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, wsaRefused)
 }

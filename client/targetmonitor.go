@@ -104,7 +104,7 @@ func (m *targetMonitor) dialed(f Forward, err error) {
 	m.note(url, e)
 }
 
-// maxInspected is how much of a local answer is searched for a known error text.
+// maxInspected is the number of bytes of a local response that are searched for a known error text.
 const maxInspected = 16 << 10
 
 // answerInspector looks at the start of one answer of the local server, which it does

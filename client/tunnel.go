@@ -286,7 +286,7 @@ func (t *tunnel) followLog(ctx context.Context) {
 	}
 }
 
-// handleMessages handles messages until none come any more, and returns why.
+// handleMessages handles the messages of the relay until the connection ends, and returns the reason.
 func (t *tunnel) handleMessages(ctx context.Context) error {
 	for {
 		m := <-t.messages
@@ -348,8 +348,8 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 	if !t.readyCalled && m.Type != TypeHello && !slices.ContainsFunc(*t.up.active.Load(), waits) {
 		again := t.up.readyCalled
 		t.readyCalled, t.up.readyCalled = true, true
-		// From now on nobody is asked anything: the host is known, the keys are open, and
-		// the keyboard is used for something else.
+		// From now on the user is not asked anything: the host is known, the keys are open, and the
+		// keyboard has another use.
 		t.up.Dialer.Prompter = nil
 		t.up.Ready(again)
 	}

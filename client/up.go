@@ -14,8 +14,8 @@ import (
 	"relay/record"
 )
 
-// firstTries is how often an unreachable relay is tried before the first connection.
-// After a first connection the tries do not end.
+// firstTries is the number of tries to reach a relay for the first connection. After a first connection
+// the tries do not end.
 const firstTries = 4
 
 // Forward is one alias and where its requests go.
@@ -31,7 +31,7 @@ type Forward struct {
 type Up struct {
 	Dialer   *Dialer
 	Forwards []Forward
-	// Show gets the messages of the relay, in order, from one goroutine at a time.
+	// Show is called with each message of the relay, in order, from one goroutine at a time.
 	Show func(*Message)
 	// Ready is called when every alias of a new connection is online or finally
 	// refused; again is true for a reconnect.
@@ -112,8 +112,8 @@ func retryable(err error) bool {
 	return !ok || e.Exit == cli.ExitUnreachable
 }
 
-// connect makes one connection and keeps it until it is lost. held is how long it
-// lasted, pause how long a stopping relay asked to wait.
+// connect makes one connection and keeps it until it is lost. held is the duration of the connection,
+// pause the wait that a stopping relay asked for.
 func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error) {
 	conn, err := u.Dialer.Dial(ctx)
 	if err != nil {

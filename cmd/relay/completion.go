@@ -17,7 +17,7 @@ import (
 	"relay/record"
 )
 
-// completionLimit is how long a completion may wait for the relay.
+// completionLimit bounds the time that a completion waits for the relay.
 const completionLimit = 1500 * time.Millisecond
 
 // shells lists the supported shells, most used first.
@@ -153,9 +153,8 @@ func plainUsages(c *cobra.Command) {
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) { _, f.Usage = pflag.UnquoteUsage(f) })
 }
 
-// aliasCompletions lists alias names with a prefix: those of webhooks.yaml, else those of
-// the account. It prints nothing, prompts nobody, and returns none when the relay does
-// not answer.
+// aliasCompletions lists alias names with a prefix, from webhooks.yaml, else from the account. It
+// prints nothing, asks nothing, and returns none when the relay does not answer.
 func (p *program) aliasCompletions(ctx context.Context, typed string, taken []string) []string {
 	var names []string
 	if conf, err := p.readConfig(); err == nil {

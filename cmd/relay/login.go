@@ -121,10 +121,10 @@ func (p *program) runLogin(ctx context.Context, f loginFlags, typed string) erro
 	return p.printer().Line("Logged in to " + login.BaseURL + " as " + login.User)
 }
 
-// mayKeepUnproven returns an error if a login must not be stored because nothing says that the
-// SSH address, which could not be asked, is that of the site: a later command for the relay at
-// that address would go to the site. The host of the base URL has proven its name, and an
-// address that a person typed is theirs to know.
+// mayKeepUnproven returns an error if a login must not be stored because the SSH address could not be
+// asked whether it belongs to the site. Otherwise a later command for the relay at that address would
+// go to the site. It allows the host of the base URL, which has proven its name, and an address that
+// the user typed.
 func (p *program) mayKeepUnproven(dialer *client.Dialer, login *client.Login) error {
 	host, err := dialer.Host()
 	if err != nil {
@@ -373,7 +373,7 @@ func (p *program) runLogout(ctx context.Context, withKey bool) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	// The login is removed here whatever the relay answered.
+	// The login is removed from this machine even if the relay did not revoke the token.
 	if err := p.logins().Forget(login.Server); err != nil {
 		return err
 	}

@@ -1,8 +1,8 @@
-// Command relay is the thin client: it puts a local server behind a permanent
-// public URL (relay up), and lists, shows and replays what was sent to it.
+// Command relay is the thin client: it connects a local server to a permanent public URL (relay up),
+// and lists, shows and replays the requests sent to it.
 //
-// Data goes to stdout, talk to stderr. Exit codes are those of package cli. Lines on
-// stderr begin with the name of the program, are in lower case and have no full stop.
+// Data goes to stdout, messages to stderr. Package cli defines the exit codes. Lines on stderr begin
+// with the name of the program, are in lower case and have no full stop.
 package main
 
 import (
@@ -131,7 +131,7 @@ func (p *program) checkGlobals(command string) error {
 	return nil
 }
 
-// front is where the commands of cli are typed.
+// front returns the front of the commands of package cli.
 func (p *program) front() *cli.Front {
 	return &cli.Front{
 		API: p.api, Printer: p.printer, Say: p.say, JSON: func() bool { return p.output == outputJSON },
@@ -141,10 +141,10 @@ func (p *program) front() *cli.Front {
 	}
 }
 
-// sayPrefix begins each line for people.
+// sayPrefix begins each message on stderr.
 const sayPrefix = "relay: "
 
-// say prints lines for people on stderr, escaped for a terminal.
+// say prints a message on stderr, escaped for a terminal.
 func (p *program) say(text string) {
 	for line := range strings.Lines(text) {
 		_, _ = io.WriteString(p.err, sayPrefix+record.SafeText(strings.TrimRight(line, "\r\n"))+"\n")

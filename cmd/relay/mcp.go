@@ -46,7 +46,8 @@ itself: relay mcp config prints the lines that its settings need.`,
 	return c
 }
 
-// agentSettings are what the settings of an agent need, by its name. RELAY stands for this program.
+// agentSettings has, for each agent, the command or settings that connect it to this program. RELAY is
+// replaced by the path of this program.
 var agentSettings = []struct{ name, where, lines string }{
 	{"claude", "run this once:", "claude mcp add relay -- RELAY mcp"},
 	{"cursor", "put this into .cursor/mcp.json:", `{

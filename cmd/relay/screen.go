@@ -36,7 +36,7 @@ func newScreen(w *cli.Printer, say func(string), mode string, forwards []client.
 	return &upScreen{w: w, say: say, mode: mode, forwards: forwards, shown: map[string]bool{}, queued: map[string]int{}, refusals: map[string]string{}}
 }
 
-// line writes a line for people, which is left out with --output json.
+// line writes a line of text, unless the output is json.
 func (s *upScreen) line(text string) {
 	if s.mode != outputJSON {
 		_ = s.w.Line(text)
@@ -174,7 +174,7 @@ func (s *upScreen) connected(again bool) {
 	}{"ready", again, list})
 }
 
-// repeatAfter is how long the same reason for a lost connection is not repeated.
+// repeatAfter is the time for which the same reason for a lost connection is not repeated.
 const repeatAfter = time.Minute
 
 func (s *upScreen) lost(err error, next time.Duration) {

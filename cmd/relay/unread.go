@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Bounds of what waits for whoever reads the output of relay up.
+// Bounds of the unread output of relay up.
 const (
 	unreadTexts = 1024
 	unreadFlush = time.Second
@@ -54,7 +54,7 @@ func (u *unread) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// close has what is queued written, but waits for its reader no longer than unreadFlush.
+// close writes the queued output, and waits for its reader for at most unreadFlush.
 func (u *unread) close() {
 	close(u.over)
 	select {
@@ -67,8 +67,8 @@ func (u *unread) close() {
 // program by default.
 func survivePipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }
 
-// outlive puts a queue before stdout and stderr for the rest of the program, so that the tunnel goes
-// on whoever reads them.
+// outlive puts a queue in front of stdout and stderr for the rest of the program, so that the tunnel
+// continues when their readers stop or leave.
 func (p *program) outlive() (stdout io.Writer) {
 	survivePipes()
 	out, errs := newUnread(p.out), newUnread(p.err)

@@ -13,7 +13,7 @@ import (
 	"relay/client"
 )
 
-// maxAliases is how many aliases the relay accepts on one connection.
+// maxAliases is the maximum number of aliases that the relay accepts on one connection.
 const maxAliases = 16
 
 // upFlags are the flags of relay up.
@@ -104,8 +104,8 @@ func (f *upFlags) fixedTarget(portGiven bool, came func(client.Echoed)) (fixed *
 	return &target, stop, err
 }
 
-// keepUp runs until the end and shows what happens. At a terminal the key R delivers
-// what was queued while offline.
+// keepUp runs until the end and shows what happens. At a terminal the key R delivers the events that
+// were queued while offline.
 func (p *program) keepUp(ctx context.Context, up *client.Up, shown *atomic.Pointer[upScreen]) error {
 	printer := p.printer()
 	printer.Out = p.outlive()

@@ -67,9 +67,8 @@ func (c *program) aliasCommand() *cobra.Command {
 	return group("alias", "aliases: add, list, set, transfer, rm", add, list, c.aliasSet(), transfer, remove)
 }
 
-// explainConflict makes more of a conflict about a name, for an operator who may know: who
-// has it, or for whom it is kept and until when. Where there is no more to say, or it
-// cannot be asked for, err stays.
+// explainConflict adds to a conflict about a name which account has the name, or for which account it
+// is kept and until when. It returns err unchanged if that cannot be found out.
 func (o *operator) explainConflict(ctx context.Context, err error, name string) error {
 	if conflict, ok := errors.AsType[*relay.Error](err); !ok || conflict.Code != relay.CodeConflict {
 		return err

@@ -309,8 +309,8 @@ func (a *app) wireHTTP(registry *prometheus.Registry, base http.Handler) (err er
 	return nil
 }
 
-// isAPIPath tells whether a path begins with /api, or would without dots and double slashes, or is that
-// of agents.
+// isAPIPath reports whether a path begins with /api after removal of dots and double slashes, or is the
+// path of agents.
 func isAPIPath(p string) bool {
 	if p == api.MCPPath {
 		return true

@@ -80,8 +80,8 @@ func (s *operatorEnv) commands(site relay.Site, account, identity string) string
 		`curl -s -H "Authorization: Bearer $RELAY_TOKEN" ` + quote(site.URL("/api/v1/events?alias="+exampleAlias)) + "\n\n"
 }
 
-// upCommand returns the command of the client that opens the tunnel, with what it is for; "" if it is to be
-// typed on this machine, and there is no client beside this program.
+// upCommand returns the relay command that opens the tunnel, with a comment; "" if it is for this
+// machine and there is no relay program beside this one.
 func upCommand(site relay.Site, identity string) string {
 	client := "relay"
 	if site.Loopback {

@@ -27,11 +27,12 @@ import (
 // shown, also read from NAME_FILE), file (also read from NAME_FILE, but not secret), zero (0
 // has a meaning of its own, or a rule that refuses it). A limit that is off is 0, or -1 with zero.
 type Config struct {
-	// HTTPAddr takes callers of aliases and the base site. Off needs HTTPSAddr.
+	// HTTPAddr is the plain HTTP address of aliases and the base site. It may be off if HTTPSAddr is
+	// set.
 	HTTPAddr string `kind:"addr" flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`
 	// HTTPSAddr needs TLS other than off.
 	HTTPSAddr string `kind:"addr" flag:"https-addr" default:"off" help:"TLS listener (aliases and base site)"`
-	// SSHAddr is where tunnels come in; it cannot be off.
+	// SSHAddr is the address for SSH clients; it cannot be off.
 	SSHAddr string `kind:"addr" flag:"ssh-addr" default:"127.0.0.1:2222" help:"SSH listener"`
 	// SSHHostKey is the same on all nodes.
 	SSHHostKey string `flag:"ssh-host-key" default:"" help:"private key files of the SSH server, separated by commas; all are announced, the first of each type is in use" note:"empty = ssh_host_ed25519_key in the data dir; with Postgres one in the database that all nodes share"`
@@ -92,7 +93,7 @@ type Config struct {
 	MaxTarget int64 `kind:"size" flag:"max-target" default:"16KiB" help:"longest request target (414)"`
 	// MaxBody bounds decoded request bodies.
 	MaxBody int64 `kind:"size" flag:"max-body" default:"32MiB" help:"largest request body (413)"`
-	// MaxResponseCapture bounds what is stored, not what the caller gets.
+	// MaxResponseCapture bounds the stored bytes of a response body. The caller gets all of it.
 	MaxResponseCapture int64 `kind:"size" flag:"max-response-capture" default:"32MiB" help:"largest part of a response body to store; callers always get all of it"`
 	// MaxAliasStorage counts requests, responses and 512 bytes for each of them.
 	MaxAliasStorage int64 `kind:"size" flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared, pinned nor queued go first" note:"where none can go: 503 storage-full"`
@@ -113,11 +114,11 @@ type Config struct {
 	StallTimeout time.Duration `kind:"duration" flag:"stall-timeout" default:"30s" help:"how long a caller may send no byte of its body, or not read (408, or closed)" note:"a caller that reads 512 KiB within this time is never cut"`
 	// MinRate is an average over the time in which the relay waited for the body.
 	MinRate int64 `kind:"size" flag:"min-rate" default:"1KiB" help:"bytes a second of a caller's body, on average after min-rate-grace; slower is 408"`
-	// MinRateGrace is how long a body may come slower than MinRate.
+	// MinRateGrace is the time for which a body may be slower than MinRate.
 	MinRateGrace time.Duration `kind:"duration" flag:"min-rate-grace" default:"30s" help:"time before min-rate applies to a body" note:"off = min-rate never applies"`
 	// ResponseTimeout may be overruled by an alias.
 	ResponseTimeout time.Duration `kind:"duration" flag:"response-timeout" default:"60s" help:"how long to wait for the first byte of the local server's response (504)"`
-	// BufferLimit bounds memory for what peers sent, and what was built for them, that nobody took yet.
+	// BufferLimit bounds the memory for bytes that wait for slow readers.
 	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"bytes to hold, in total, for slow readers (503 overloaded)" note:"an account may hold a quarter; each answer that its caller takes too slowly counts 2.25 MiB, and a body under way beyond 16 KiB counts up to 256 KiB"`
 	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH
 	// connections. A source is one IPv4 address or one IPv6 /64.
@@ -180,7 +181,7 @@ func (s *setting) env() string {
 	return "RELAY_" + strings.ToUpper(strings.ReplaceAll(s.name, "-", "_"))
 }
 
-// location is how a message names a setting: by its origin where it was given.
+// location returns the name of a setting in messages: its flag, variable or line of the file.
 func (s *setting) location() string {
 	switch {
 	case s.origin == "default":

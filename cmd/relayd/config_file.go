@@ -113,7 +113,7 @@ func scalar(node ast.Node, separator string) (string, error) {
 	return "", errors.New("expected a plain value")
 }
 
-// syntaxError says where the YAML itself is wrong, and what was expected there.
+// syntaxError returns an error with the place of a YAML mistake and what was expected there.
 func syntaxError(path string, err error) error {
 	fault, ok := errors.AsType[yaml.Error](err)
 	if !ok || fault.GetToken() == nil {

@@ -22,7 +22,7 @@ import (
 	"relay/record"
 )
 
-// sources is where settings may come from, strongest first.
+// sources are the places from which settings are read, strongest first.
 type sources struct {
 	flags  map[string]string // given on the command line
 	getenv func(string) string
@@ -39,7 +39,7 @@ type sources struct {
 // command that nothing tells where the store is, if the person may read it.
 const systemConfig = "/etc/relayd/relayd.yaml"
 
-// systemCredentials are those of the packaged service.
+// systemCredentials are the paths of the credentials of the packaged service.
 var systemCredentials = []string{"/run/credentials/relayd.service/%s", "/etc/credstore/relayd.%s"}
 
 // configFile returns the path of the configuration file, "" = none.
@@ -61,7 +61,7 @@ func (src sources) configFile() string {
 	return src.system
 }
 
-// ofService tells whether the settings are those of the packaged service.
+// ofService reports whether the settings come from the packaged service.
 func (src sources) ofService() bool {
 	return src.system != "" && filepath.Clean(src.configFile()) == src.system
 }
@@ -139,8 +139,8 @@ func (s *setting) lookup(src sources, entries map[string]fileEntry) (text, origi
 	return s.def, "default", nil
 }
 
-// withoutPath returns the error of a file without its path, unless that is clearly one: it may be the
-// secret itself, which somebody has set in place of the file.
+// withoutPath returns the error of a file without its path, unless the text is clearly a path: it may
+// be the secret itself, given by mistake in place of the file.
 func withoutPath(path string, err error) error {
 	var fault *fs.PathError
 	if errors.As(err, &fault) && (looksSecret(path) || !filepath.IsAbs(path)) {
@@ -198,9 +198,9 @@ func defaultDataDir(getenv func(string) string) string {
 	return ""
 }
 
-// storeSettings are those that say which store a command works on, and how to
-// reach what it prints; the other settings are flags of every command too, so that
-// one environment and one file serve all of them, but only serve's help shows them.
+// storeSettings are the settings that choose the store of a command. The other settings are flags of
+// every command too, so that one environment and one file work for all of them, but only the help of
+// serve shows them.
 var storeSettings = map[string]bool{"data-dir": true, "database-url": true}
 
 // withSettings makes cmd a command that needs the settings.
@@ -253,8 +253,8 @@ func sentence(short string) string {
 	return strings.ToUpper(short[:1]) + short[1:] + "."
 }
 
-// rawFlag keeps what was given; load parses it, so that a bad value reads the same
-// from every source.
+// rawFlag keeps the text of a flag; load parses it, so that a bad value gives the same message from
+// every source.
 type rawFlag struct {
 	setting *setting
 	given   map[string]string

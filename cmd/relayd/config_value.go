@@ -20,7 +20,7 @@ import (
 	"relay/store/seal"
 )
 
-// off is how the absence of a limit or of a listener is written.
+// off is the value for no limit and no listener.
 const off = "off"
 
 // kind is a way in which settings are written.
@@ -50,7 +50,7 @@ var kinds = map[string]kind{
 	"rate":         {word: "rate", limit: true, parse: parseRate},
 }
 
-// set reads what a person wrote. Its errors say what was expected.
+// set parses the text of a setting. Its errors say what was expected.
 func (s *setting) set(text string) error {
 	text = strings.TrimSpace(text)
 	if !s.secret && looksSecret(text) {
@@ -84,7 +84,7 @@ func (s *setting) set(text string) error {
 	return nil
 }
 
-// String shows what was understood, without secrets.
+// String returns the parsed value as text, without secrets.
 func (s *setting) String() string {
 	if kinds[s.kind].limit && (s.field.IsZero() && !s.zero || s.field.CanInt() && s.field.Int() < 0) {
 		return off
@@ -292,7 +292,7 @@ func parseSize(s string) (any, error) {
 	return nil, fmt.Errorf("%q is not a size such as 128KiB, 32MiB, 5GiB or off", s)
 }
 
-// formatSize takes the largest unit that divides a size, binary ones first.
+// formatSize formats a size with the largest unit that divides it, binary units first.
 func formatSize(n int64) string {
 	for _, u := range sizeUnits {
 		if n >= u.bytes && n%u.bytes == 0 && u.bytes > 1 {

@@ -13,7 +13,7 @@ import (
 	"relay/store/seal"
 )
 
-// hidden stands for a secret in everything that is printed.
+// hidden replaces a secret in printed text.
 const hidden = "xxxxx"
 
 // errDatabaseURL never repeats the text, of which any part may be a piece of a password.
@@ -26,9 +26,9 @@ var (
 	parameterName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.]*$`)
 )
 
-// parseDatabaseURL reads postgres://… and returns it as it is. It refuses whatever a password that
-// is not escaped makes of it: such a URL parses all the same, with a part of the password where
-// the host, the database or a parameter stands, which are printed.
+// parseDatabaseURL checks a postgres:// URL and returns it unchanged. It refuses URLs that an unescaped
+// password has broken: these parse, but with part of the password as the host, database or a parameter,
+// which are printed.
 func parseDatabaseURL(text string) (any, error) {
 	u, err := url.Parse(text)
 	if err != nil || u.Opaque != "" || !strings.HasPrefix(text, "postgres://") && !strings.HasPrefix(text, "postgresql://") ||
@@ -60,8 +60,8 @@ func parseDatabaseURL(text string) (any, error) {
 	return text, nil
 }
 
-// parameterRule says what is done with a parameter of a database URL that the driver does not
-// know: it would send it to Postgres as a setting of the session, and Postgres refuses unknown ones.
+// parameterRule is the treatment of a URL parameter that the driver does not know. The driver would
+// send it to Postgres as a session setting, and Postgres refuses unknown ones.
 type parameterRule struct {
 	known   bool
 	refused string // why it cannot be left out silently; "" = it can
@@ -78,7 +78,7 @@ var ignored = strings.Fields(`channel_binding gssencmode gssdelegation gsslib kr
 	keepalives keepalives_idle keepalives_interval keepalives_count tcp_user_timeout replication_timeout
 	sslpassword sslkeylogfile serverVersion charset encoding reconnect targetServerType workaround schema currentSchema ssl ApplicationName`)
 
-// driverParameters are those that the driver knows, and the settings of a session that people give.
+// driverParameters are the parameters that the driver knows, and common session settings.
 var driverParameters = func() map[string]bool {
 	known := map[string]bool{}
 	for _, name := range strings.Fields(`host hostaddr port dbname user password passfile options application_name fallback_application_name
@@ -201,5 +201,5 @@ func secretsOf(cfg Config) []string {
 // information of another one, a password in the form of libpq, a private key, a key of --secret-key.
 var secretText = regexp.MustCompile(`(?is)postgres(ql)?:|://.*@|\b(pass|password|passwd|pwd)\s*=|private key|rsk1_`)
 
-// looksSecret tells whether a text may be a secret that stands in a wrong place.
+// looksSecret reports whether a text may be a secret in a wrong place.
 func looksSecret(text string) bool { return secretText.MatchString(text) }

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// checkDataDir: what is in it must be nobody else's.
+// checkDataDir checks that all files in the data dir belong to this user.
 func checkDataDir(cfg Config) relay.Finding {
 	const check, fix = "data dir", "start one with `relayd serve`, or pass --data-dir DIR"
 	info, err := os.Stat(cfg.DataDir)
@@ -53,8 +53,8 @@ func (x *examination) checkHostKeys() {
 	}
 }
 
-// checkHostKey checks the host key in a file, which nobody but the user that runs relayd may
-// read, and returns its fingerprint.
+// checkHostKey checks a host key file, which only the user that runs relayd may read, and returns the
+// fingerprint of the key.
 func checkHostKey(file string) (f relay.Finding, print string) {
 	const check = "host key"
 	info, err := os.Stat(file)

@@ -22,7 +22,7 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// checkStore checks the store and what is kept in it.
+// checkStore checks the store and its content.
 func (x *examination) checkStore(ctx context.Context) {
 	x.served = true
 	x.add(checkPostgres(ctx, x.cfg)...)
@@ -129,8 +129,8 @@ func storeFix(cfg Config, err error) string {
 	return "start relayd serve once, or pass the --data-dir or --database-url of the server"
 }
 
-// checkOwnerless reports aliases whose account was removed: they go on taking and queueing requests
-// that nobody reads.
+// checkOwnerless reports aliases whose account was removed: they continue to accept and queue requests,
+// but no user can read them.
 func checkOwnerless(ctx context.Context, s *store.Store) []relay.Finding {
 	const check = "owners"
 	list, err := s.UnownedAliases(ctx, relay.System())
@@ -251,7 +251,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 	return passed(check, "nothing waits for a tunnel")
 }
 
-// percent is how many percent of a limit are used; 0 where there is none.
+// percent returns the used percentage of a limit; 0 without a limit.
 func percent(used, limit int64) int64 {
 	if limit <= 0 {
 		return 0

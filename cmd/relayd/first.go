@@ -55,9 +55,9 @@ func (s *summary) String() string {
 	return b.String() + s.Commands
 }
 
-// firstStart creates the first admin if there is none, and returns what is printed on
-// stdout. Off loopback, and beside other accounts, it creates one from RELAY_INITIAL_ADMIN_KEYS
-// only. Readiness follows after it, so that a client that waits for /readyz finds the account.
+// firstStart creates the first admin if there is none, and returns the summary for stdout. Off
+// loopback, and beside other accounts, it creates one from RELAY_INITIAL_ADMIN_KEYS only. It runs
+// before the server is ready, so that a client that waits for /readyz finds the account.
 func (a *app) firstStart(ctx context.Context, list []*setting) (*summary, error) {
 	out := &summary{
 		Store: a.store.Describe(), HTTP: a.site.URL("/"), SSH: a.site.SSHAddr,

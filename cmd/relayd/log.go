@@ -30,9 +30,9 @@ func logHandler(cfg Config, w io.Writer, level slog.Leveler) slog.Handler {
 	return slog.NewTextHandler(w, opt)
 }
 
-// useOutputs puts a queue before stdout and stderr, so that neither a pipe that nobody reads nor
-// one whose reader has gone can hold the server up or end it. It is for serve: the other commands
-// end like any program when their output is not taken.
+// useOutputs puts a queue in front of stdout and stderr, so that a pipe without a reader cannot block
+// or end the server. Only serve uses it: the other commands end like any program when their output
+// cannot be written.
 func (c *program) useOutputs(cfg Config) {
 	survivePipes()
 	c.errs, c.out = newOutput(c.stderr), newOutput(c.stdout)
@@ -112,7 +112,7 @@ func (a *app) watchLevelSignal(ctx context.Context) {
 	}
 }
 
-// recentBytes is how much of the log a process remembers.
+// recentBytes is the number of bytes of the log that a process keeps in memory.
 const recentBytes = 256 << 10
 
 // recentLines remembers the last lines of the log.
@@ -141,8 +141,8 @@ func (r *recentLines) text() []byte {
 	return bytes.Join(r.lines, nil)
 }
 
-// withLog adds the recent lines of the log to the admin handler, at /debug/log, for people of
-// this machine: the lines name aliases and addresses.
+// withLog serves the recent log lines at /debug/log of the admin handler, to clients on this machine
+// only: the lines name aliases and addresses.
 func (a *app) withLog(admin http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", admin)

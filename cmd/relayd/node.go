@@ -80,14 +80,14 @@ node that is stopped (SIGTERM) does the same by itself.`,
 	})
 }
 
-// resumeWait is how long the command waits until a node serves again.
+// resumeWait bounds the time that the command waits for a resumed node.
 const resumeWait = 15 * time.Second
 
-// obeyedAfter is how many beats after it was told a node does so: one beat may have been under way
-// before, one reads it, and the next begins when that was obeyed.
+// obeyedAfter is the number of heartbeats after which a node has surely obeyed a command: one may have
+// begun before the command, one reads it, and the next begins after it was obeyed.
 const obeyedAfter = 3
 
-// awaitBeats waits until a node has obeyed what it was told to, so that its /readyz says so.
+// awaitBeats waits until a node has obeyed a command, so that its /readyz shows it.
 func (o *operator) awaitBeats(ctx context.Context, name string, limit time.Duration) error {
 	told := map[string]int64{} // node -> its beat when it had been told
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {

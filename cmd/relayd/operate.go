@@ -172,7 +172,7 @@ func printJSON(w io.Writer, v any) error {
 	return enc.Encode(v)
 }
 
-// when formats a time for people, "-" for the zero time.
+// when formats a time, "-" for the zero time.
 func when(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -196,7 +196,7 @@ func mapSlice[A, B any](list []A, f func(A) B) []B {
 	return out
 }
 
-// explainNotFound replaces a not-found error by a message that names what was not found.
+// explainNotFound replaces a not-found error by a message that names the missing object.
 func explainNotFound(err error, format string, args ...any) error {
 	if errors.Is(err, relay.ErrNotFound) {
 		return fmt.Errorf(format, args...)

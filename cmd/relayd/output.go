@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Bounds of what waits to be written. A reader that is only slow for a moment loses nothing.
+// Bounds of the output that waits to be written. A reader that is slow for a moment loses nothing.
 const (
 	outputBytes = 256 << 10 // and one text more, which may be larger
 	outputRetry = time.Second
@@ -100,7 +100,7 @@ func (o *output) signal() {
 	}
 }
 
-// run writes until close, and then what is left.
+// run writes queued output until close, and then the rest.
 func (o *output) run() {
 	defer close(o.ended)
 	for {
@@ -205,8 +205,8 @@ func (o *output) isIdle() bool {
 	return len(o.queue) == 0 && !o.writing
 }
 
-// close has what is queued written and ends the output. It waits for outputFlush at most, because
-// whoever reads may have stopped: the process ends all the same.
+// close writes the queued output and ends it. It waits for at most outputFlush, because the reader may
+// have stopped.
 func (o *output) close() {
 	if o == nil {
 		return

@@ -17,7 +17,7 @@ import (
 	"relay/sockets"
 )
 
-// storePlace is where a relayd keeps its data. It has no secret.
+// storePlace names the store of a relayd: a data dir or a database. It has no secret.
 type storePlace struct {
 	Engine string   `json:"engine"` // sqlite or postgres; "" = not known
 	Places []string `json:"places"` // host and database of each address of one Postgres; with SQLite the file

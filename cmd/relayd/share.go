@@ -15,7 +15,7 @@ import (
 	"relay/record"
 )
 
-// shareOf is the outward form of a share for the operator, who sees those of everybody.
+// shareOf is the outward form of a share for the operator, who sees the shares of all accounts.
 type shareOf struct {
 	record.Share
 	Event string `json:"event"`

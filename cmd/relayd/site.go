@@ -24,12 +24,12 @@ type siteFile struct {
 	SSHListener string `json:"sshListener"` // "" in the file of an earlier version
 	HTTPAddr    string `json:"httpAddr"`    // of the listener; "" = off
 
-	// Store is where the server keeps its data, without secrets, so that no command works on another
-	// store that happens to lie there.
+	// Store names the store of the server, without secrets, so that no command works on another store
+	// by mistake.
 	Store storePlace `json:"store"`
 
-	// Settings are those that came from files, as `relayd config` prints them: secrets are masked.
-	// The files may change while the server runs.
+	// Settings are the settings that came from files, as `relayd config` prints them, with secrets
+	// masked. The files may change while the server runs.
 	Settings map[string]string `json:"settings"`
 }
 

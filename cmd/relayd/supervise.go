@@ -43,8 +43,7 @@ func (a *app) openListener(name, addr string, listeners map[string]net.Listener)
 	return ln, nil
 }
 
-// sameAddress tells whether a listener is one of the address of a setting, whose port 0
-// stands for any port.
+// sameAddress reports whether a listener has the address of a setting; port 0 matches any port.
 func sameAddress(have net.Addr, addr string) bool {
 	listens, ok := have.(*net.TCPAddr)
 	want, err := net.ResolveTCPAddr("tcp", addr)
@@ -148,7 +147,7 @@ func (a *app) tell(state string) {
 	}
 }
 
-// ready returns what is degraded and why new events cannot be accepted: the store cannot
+// ready returns the degraded parts, and the reasons why new events cannot be accepted: the store cannot
 // keep them, or tunnels are not served yet.
 func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	spooling, err := a.store.Health(ctx)
@@ -176,8 +175,8 @@ func (a *app) ready(ctx context.Context) (degraded, reasons []string) {
 	return degraded, reasons
 }
 
-// connectTime is how long a new node that does not reach the others yet is not ready: it
-// would queue the requests for their tunnels.
+// connectTime is the longest time for which a new node is not ready because it does not reach the
+// others yet. Without them it would queue requests for their tunnels.
 const connectTime = 5 * time.Second
 
 // stats returns the counts of /debug/stats.

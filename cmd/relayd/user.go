@@ -164,7 +164,7 @@ func (c *program) userAdd() *cobra.Command {
 	})
 }
 
-// accountOf returns an account by name, with an error for people.
+// accountOf returns an account by name. Its error is a message for the operator.
 func (o *operator) accountOf(ctx context.Context, name string) (relay.Account, error) {
 	acc, err := o.store.AccountByName(ctx, name)
 	return acc, explainNotFound(err, noAccount, name)
