@@ -19,9 +19,9 @@ import (
 // that were handed over: they may still be sent. p is free again when Write returns.
 type Conn interface {
 	net.Conn
-	// Ready returns a channel from which something can be received once a Read would not block:
-	// bytes have come, or the end. Asking twice costs little, so a connection that nobody uses
-	// can be watched beside timers without a goroutine of its own.
+	// Ready returns a channel that can be received from once a Read would not block: bytes have
+	// arrived, or the end. Calling it again is cheap, so an idle connection can be watched beside
+	// timers without a goroutine of its own.
 	Ready() <-chan struct{}
 	// CloseWrite half-closes towards the local server; for upgraded connections only.
 	CloseWrite() error
@@ -30,7 +30,7 @@ type Conn interface {
 	End(wait time.Duration) ConnEnd
 }
 
-// ConnEnd is how a Conn has ended.
+// ConnEnd says how a Conn has ended.
 type ConnEnd struct {
 	How     ConnHow
 	Refusal *Error // with ConnRefused: why no local server was reached (local-refused, …)

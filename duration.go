@@ -46,7 +46,7 @@ func FormatDuration(d time.Duration) string {
 	return s
 }
 
-// FormatBytes formats a number of bytes for people, with one decimal.
+// FormatBytes formats a number of bytes with a unit and one decimal.
 func FormatBytes(n int64) string {
 	for _, u := range []struct {
 		name string

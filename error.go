@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// Error is the only type of error that is shown to callers and users. Code is stable and
-// documented. Detail is one sentence for people about what happened and what to do next.
-// Cause is for the log and is never sent to a client.
+// Error is the only type of error that is shown to callers and users. Code is stable and documented.
+// Detail is one sentence that says what happened and what to do next. Cause is for the log and is never
+// sent to a client.
 type Error struct {
 	Code       string
 	Detail     string
@@ -51,8 +51,8 @@ func Errorf(code, format string, args ...any) *Error {
 	return &Error{Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// Overloaded is the error of what has to wait because the relay is busy, or holds as many bytes
-// as it may.
+// Overloaded returns the error for a request that has to wait because the relay is busy, or holds its
+// maximum of bytes.
 func Overloaded(detail string) *Error {
 	return &Error{Code: CodeOverloaded, Detail: detail, RetryAfter: time.Second}
 }

@@ -87,7 +87,7 @@ type Event struct {
 	Ended *Attempt
 }
 
-// ShownAttempts is how many of its newest attempts are read with an event, besides the first.
+// ShownAttempts is the number of newest attempts that are read with an event, besides the first.
 const ShownAttempts = 20
 
 // HeldBytes returns how many bytes of heads and bodies are in memory.
@@ -137,7 +137,7 @@ type AttemptPage struct {
 	MaxBody  int  // bytes of each body; less where they are too many together
 }
 
-// MaxAttempts is how many attempts a page may have.
+// MaxAttempts is the maximum number of attempts on a page.
 const MaxAttempts = 200
 
 // Attempt returns the attempt of a number, nil if the event has none.
@@ -163,7 +163,7 @@ const (
 	OriginSend   = "send"
 )
 
-// Sent says of a new event who made and sent it here.
+// Sent describes how a new event was made: the actor, the source event and the changes.
 type Sent struct {
 	Actor    string   `json:"actor"`
 	MadeFrom string   `json:"madeFrom,omitempty"` // id of the event that it was made from
@@ -184,8 +184,8 @@ type Outgoing struct {
 	Sent           Sent
 }
 
-// Signature is what the signature of a request was worth when it arrived, by the secrets that the
-// alias had then, or by those that it had when somebody asked.
+// Signature is the verdict on the signature of a request as of its arrival, with the secrets that the
+// alias had then, or had when a user asked for a new verdict.
 type Signature struct {
 	Provider string    `json:"provider"`
 	Verdict  string    `json:"verdict"` // of package signature

@@ -41,7 +41,7 @@ type Latency struct {
 	P50, P95, P99, Max time.Duration
 }
 
-// AliasHealth is how an alias did lately, counted from its newest events.
+// AliasHealth summarises the newest events of an alias.
 type AliasHealth struct {
 	Events, Errors int
 	Parts          []AliasHealthPart // equal parts of the time, oldest first

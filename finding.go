@@ -10,8 +10,8 @@ const (
 	VerdictSkip = "skip" // could not be looked at, or there is nothing to look at
 )
 
-// Finding is the outcome of one check of relay doctor or relayd doctor, in words for people.
-// It holds no secrets, and nothing in it is safe to print.
+// Finding is the outcome of one check of relay doctor or relayd doctor, in words. It holds no secrets.
+// Escape its texts before you print them.
 type Finding struct {
 	Check   string `json:"check"`
 	Verdict string `json:"verdict"`

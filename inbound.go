@@ -30,10 +30,10 @@ type Caller interface {
 	// Presence returns the state of the connection without reading. It may be called while
 	// another goroutine writes.
 	Presence() Presence
-	// Left reports whether the caller has left without taking all that was written. A caller
-	// that closes its connection looks as one that has only closed its sending side, until the
-	// reset that answers bytes to a closed connection. Left waits a moment for that, unless
-	// more bytes of the caller have come.
+	// Left reports whether the caller has left without reading all written bytes. A caller that has
+	// closed its connection looks like one that has closed only its sending side, until bytes sent to
+	// it are answered by a reset. Left waits a moment for that, unless more bytes of the caller have
+	// arrived.
 	Left() bool
 	// ResetOnCrash makes the connection end with a reset if this process is killed. A
 	// response without a length ends with its connection: the system closes the connections

@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Accounts has the methods of the store about who may do what that both the API and the
-// dashboard need. What only the owner of an alias may do is forbidden to its members, and
-// not-found to everybody else.
+// Accounts has the methods about accounts and rights that both the API and the dashboard need. Calls
+// that only the owner of an alias may make fail with forbidden for its members, and with not-found for
+// all others.
 type Accounts interface {
 	// SessionOwner returns the actor of a dashboard session's secret; ErrNotFound.
 	SessionOwner(ctx context.Context, secret string) (Actor, error)
@@ -29,7 +29,7 @@ type Accounts interface {
 	Secrets
 
 	CreateShare(ctx context.Context, who Actor, id ID, want Share) (Share, string, error)
-	// Shares lists those of an event; forbidden for members.
+	// Shares lists the shares of an event; forbidden for members.
 	Shares(ctx context.Context, who Actor, id ID) ([]Share, error)
 	RemoveShare(ctx context.Context, who Actor, id ID, share string) error
 	// ShareActor returns the actor (kind share) of a share token; ErrNotFound for
@@ -93,9 +93,8 @@ type Events interface {
 
 // Deliverer has the methods of delivery that both the API and the dashboard need.
 type Deliverer interface {
-	// Replay asks for a new attempt and waits up to wait for its end; n is its number. e is the
-	// event as it is then, with this attempt alone and without bodies. An error means that no attempt
-	// was begun.
+	// Replay asks for a new attempt and waits up to wait for its end; n is its number. e is the event
+	// after that, with this attempt alone and without bodies. An error means that no attempt was begun.
 	Replay(ctx context.Context, who Actor, id ID, wait time.Duration) (e *Event, n int, err error)
 	// Send stores a new event, sends it through the tunnel of its alias and waits up to wait for the
 	// end. It is never queued and never sent twice. e is as for Replay, with its only attempt. An error
@@ -103,7 +102,7 @@ type Deliverer interface {
 	Send(ctx context.Context, who Actor, out Outgoing, wait time.Duration) (e *Event, err error)
 	// Release lets the inbound events go that were queued while offline.
 	Release(ctx context.Context, who Actor, alias string) (int, error)
-	// Cancel cancels what waits of an event; conflict when nothing does.
+	// Cancel cancels the queued attempts of an event; conflict when there are none.
 	Cancel(ctx context.Context, who Actor, id ID) error
 	// Status returns the status of each alias, in their order.
 	Status(ctx context.Context, aliases []Alias) ([]AliasStatus, error)

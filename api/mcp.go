@@ -72,8 +72,7 @@ func refuseBatch(r *http.Request) error {
 	return relay.Errorf(relay.CodeBadRequest, "the body has no message")
 }
 
-// mcpRefusal identifies the caller and checks method, origin and content type before the protocol
-// starts.
+// mcpRefusal checks method and origin and identifies the caller, before the protocol starts.
 func (s *server) mcpRefusal(r *http.Request, c *requestInfo) error {
 	switch {
 	case r.Method != http.MethodPost:

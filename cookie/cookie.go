@@ -9,7 +9,7 @@ import (
 	"relay"
 )
 
-// maxSessionCookies is how many session cookies of one request are looked up.
+// maxSessionCookies is the maximum number of session cookies that are looked up for a request.
 const maxSessionCookies = 4
 
 // errTwoSessions: without https a page on an alias host can add cookies to a request for the
@@ -38,11 +38,10 @@ func Secrets(s relay.Site, r *http.Request) []string {
 	return secrets
 }
 
-// Actor returns the actor of the session whose secret a request carries. Secrets of ended or
-// unknown sessions are ignored, so that a page that can add a cookie cannot log anybody out;
-// so are those that owner refuses as too many guesses, if another one is a session. The error
-// is ErrNotFound if none is a session, and has the code unauthorized if they are sessions of
-// two accounts.
+// Actor returns the actor of the session whose secret a request carries. Secrets of ended or unknown
+// sessions are ignored, so that a page that can add a cookie cannot log a user out. Secrets that owner
+// refuses as too many guesses are ignored too, if another one is a session. The error is ErrNotFound if
+// none is a session, and has the code unauthorized if they are sessions of two accounts.
 func Actor(secrets []string, owner func(secret string) (relay.Actor, error)) (who relay.Actor, err error) {
 	isFound := false
 	for _, secret := range secrets {

@@ -13,7 +13,7 @@ import (
 	"relay/wire"
 )
 
-// capacityWait is how long a request waits for older events of its alias to go.
+// capacityWait bounds the time that a request waits for older events of its alias to be deleted.
 const capacityWait = 2 * time.Second
 
 // admit says why a request is refused before a byte of it is forwarded; nil when it is not.
@@ -39,9 +39,9 @@ func (d *Delivery) checkCapacity(in *relay.Inbound, length int64, wait time.Dura
 	return e
 }
 
-// markStoreDegraded notes that the store fails, for one alias or for all. Until it works
-// again, requests are stored before anything of them is forwarded, so that what cannot
-// be kept does not reach a local server either.
+// markStoreDegraded notes that the store fails, for one alias or for all. Until it works again,
+// requests are stored before they are forwarded, so that a request that cannot be stored does not reach
+// a local server either.
 func (d *Delivery) markStoreDegraded(st *registry.Alias, err error) {
 	var e *relay.Error
 	switch {
@@ -63,8 +63,8 @@ func (d *Delivery) markStoreHealthy(st *registry.Alias) {
 	}
 }
 
-// storeFirst reads the whole request and stores it; then it goes out of what was
-// stored. ok is false when the caller is to get the outcome at once.
+// storeFirst reads and stores the whole request, which is then sent from the store. ok is false when
+// the caller gets the outcome at once.
 func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	d, q := j.d, j.q
 	q.ReadToEnd(nil)
@@ -89,7 +89,8 @@ func (j *job) storeFirst() (out relay.Outcome, ok bool) {
 	return out, true
 }
 
-// rejectsPerMinute is how many refused requests of an alias are kept as events.
+// rejectsPerMinute is the maximum number of refused requests of an alias that are stored as events in a
+// minute.
 const rejectsPerMinute = 60
 
 // Reject keeps a refused request of a known alias as an event: best effort, at most

@@ -53,8 +53,7 @@ type Options struct {
 	// except in a process that was frozen, which first has to learn which tunnels were taken
 	// over. nil = not called.
 	AwaitRenewal func()
-	// Budget bounds the bytes of answers that wait for the store or their caller; nil =
-	// no bound.
+	// Budget bounds the bytes of answers that wait for the store or the caller; nil = no bound.
 	Budget *budget.Budget
 
 	// Registry gets the metrics of this package; nil = none.

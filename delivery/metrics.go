@@ -30,8 +30,8 @@ var outcomes = []string{
 	relay.CodeStorageFull, relay.CodeStoreUnavailable, relay.CodeOverloaded, relay.CodeStopping, labelOther,
 }
 
-// counts are the metrics of docs/metrics.md, which says what they mean. Labels are resolved
-// once, so that an observation costs no lookup by several labels.
+// counts holds the metrics; docs/metrics.md explains each. Labels are resolved once, so that an
+// observation costs no lookup by several labels.
 type counts struct {
 	outcomes map[string]prometheus.Counter    // of captures
 	opened   map[string]prometheus.Counter    // channels, by way

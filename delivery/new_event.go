@@ -97,7 +97,7 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 	return j, nil
 }
 
-// storeParts stores a large body in parts; the event is sent with what was stored.
+// storeParts stores a large body in parts; the event is then sent from the store.
 func (d *Delivery) storeParts(ctx context.Context, e *relay.Event) error {
 	b := &e.Request.Body
 	if len(b.Data) <= relay.InlineBody {
@@ -121,7 +121,8 @@ func (d *Delivery) storeParts(ctx context.Context, e *relay.Event) error {
 	return nil
 }
 
-// deliverNew sends a new event. After a panic its attempt becomes interrupted, as all that nobody runs.
+// deliverNew sends a new event. After a panic its attempt becomes interrupted, like every attempt
+// without a running exchange.
 func (j *job) deliverNew() {
 	d, q := j.d, j.q
 	defer func() {

@@ -18,8 +18,8 @@ import (
 // queue is full.
 const maxChallenge = 16 << 10
 
-// offlineRetry is the Retry-After of an answer of status 500 or above: nobody knows when the tunnel
-// is back.
+// offlineRetry is the Retry-After of an offline answer with status 500 or above. It is a guess: the
+// tunnel may return at any time.
 const offlineRetry = 60 * time.Second
 
 // ownAnswer is an answer that the relay makes while an alias is offline, in place of the usual one.

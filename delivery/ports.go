@@ -50,7 +50,7 @@ type Journal interface {
 	RequeueHeld(id relay.ID, n int) *relay.Ticket
 }
 
-// Queue is what waits, and the reads that a delivery needs.
+// Queue holds queued attempts, and has the reads that a delivery needs.
 type Queue interface {
 	// BeginReplay appends a replay attempt, state delivering (claimed by this
 	// process) when deliver is set, else queued, and gives the event with its
@@ -61,8 +61,7 @@ type Queue interface {
 	// ErrFenced: the store does not know the tunnel as one of this node (yet).
 	// store-unavailable: try again in a moment.
 	Next(next relay.NextClaim) (*relay.Claim, error)
-	// MayClaim is nil while this node may begin to deliver what it has claimed. It answers
-	// from memory.
+	// MayClaim returns nil while this node may begin to deliver its claims. It answers from memory.
 	MayClaim() error
 	// Release marks the inbound events queued while offline and never delivered as
 	// released and says how many. A second call gives 0.

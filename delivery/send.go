@@ -61,7 +61,7 @@ func (j *job) releaseSlot() {
 	}
 }
 
-// sink returns who reads the answer; nil = nobody.
+// sink returns the reader of the answer; nil = none.
 func (j *job) sink() exchange.Sink {
 	if j.caller == nil {
 		return nil

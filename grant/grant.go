@@ -12,16 +12,16 @@ import (
 	"relay/record"
 )
 
-// InviteLifetime is how long an invitation is valid.
+// InviteLifetime is the time for which an invitation is valid.
 const InviteLifetime = 3 * 24 * time.Hour
 
-// MaxTokenName is how long the name of a token may be, in characters.
+// MaxTokenName is the maximum length of the name of a token, in characters.
 const MaxTokenName = 100
 
 // maxLifetime bounds how long a share or a token is valid.
 const maxLifetime = 100 * 365 * 24 * time.Hour
 
-// Limits count what is created and used. The errors are *relay.Error with code rate-limited.
+// Limits counts the creation and use of grants. The errors are *relay.Error with code rate-limited.
 type Limits interface {
 	// Create counts a login, link, share, token or key that an account creates.
 	Create(who relay.Actor) error

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// batchWriter makes fewer system calls of many small writes. An SSH connection carries
-// many channels and writes each packet by itself; with 16 requests at a time on it, a
-// batchWriter saves a tenth of the CPU of the client and a twentieth of the server's.
+// batchWriter combines many small writes into fewer system calls. An SSH connection carries many
+// channels and writes each packet by itself; with 16 requests at a time on it, a batchWriter saves a
+// tenth of the CPU of the client and a twentieth of the server's.
 //
-// Write copies and returns, and a goroutine, which lives only while there is something to
-// write, writes what has come meanwhile. So the error of a write is returned by a later
-// one, as it is by x/crypto anyway. The methods may be called concurrently.
+// Write copies its bytes and returns. A goroutine, which lives only while there are bytes to write,
+// writes them together. So the error of a write is returned by a later one, which x/crypto does anyway.
+// The methods may be called concurrently.
 type batchWriter struct {
 	w io.WriteCloser
 
@@ -26,13 +26,13 @@ type batchWriter struct {
 	failed  bool      // w has failed: what is left is dropped
 }
 
-// batchSize is how much waits at most, and as much again is being written: an SSH packet
-// has 32 KiB of data. A buffer is held only while something waits.
+// batchSize bounds the bytes that wait; as many again may be being written: an SSH packet has 32 KiB of
+// data. A buffer is held only while bytes wait.
 const batchSize = 36 << 10
 
 var batchBuffers = sync.Pool{New: func() any { return new([batchSize]byte) }}
 
-// flushTime is how long what was written before Close may take to leave.
+// flushTime bounds the time that bytes written before Close take to leave.
 const flushTime = 200 * time.Millisecond
 
 // newBatchWriter returns a batchWriter that writes to w.
@@ -89,8 +89,8 @@ func (b *batchWriter) flush() {
 	}
 }
 
-// Close closes w once what was written before has left, at the latest after flushTime. It
-// does not wait for that; Wait does.
+// Close closes w once all written bytes have left, at the latest after flushTime. It does not wait for
+// that; Wait does.
 func (b *batchWriter) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// EndTime is how long at most the end of a connection waits for its goroutines.
+// EndTime bounds the time that the end of a connection waits for its goroutines.
 const EndTime = time.Second
 
 // calls counts the goroutines of one connection that may be inside x/crypto. x/crypto never

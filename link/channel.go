@@ -42,16 +42,16 @@ type ChannelOptions struct {
 	EOF    EOFMeans
 	// Explains: where the peer ends the channel, it may say why until its CLOSE.
 	Explains bool
-	// Guarded: the peer may not send extended data (RFC 4254, section 5.2: they are for servers)
-	// nor data after EOF (section 5.3). x/crypto keeps up to 2 MiB of them on each channel, and
-	// nobody would read them, so that such a peer loses its connection.
+	// Guarded: the peer may not send extended data (RFC 4254, section 5.2: they are for servers) nor
+	// data after EOF (section 5.3). x/crypto would keep up to 2 MiB of them unread on each channel, so
+	// such a peer loses its connection.
 	Guarded bool
 	// Direct: reads and writes run in the goroutine of their caller, which saves two switches for
 	// each. They know no deadline, and Close does not end them: they end with the peer's CLOSE or
 	// with the connection. Ready is not to be used.
 	Direct bool
-	// Budget bounds what waits on channels that nobody reads, Account is whose share that is, and
-	// Cut is called before a channel is closed for which there is no space. A nil Budget bounds
+	// Budget bounds the unread bytes of channels, and Account is the account that they count for. Cut
+	// is called before a channel is closed because there is no space for its bytes. A nil Budget bounds
 	// nothing.
 	Budget  *budget.Budget
 	Account int64

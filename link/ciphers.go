@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Ciphers lists what is offered to a peer that itself offers the ciphers of peer; nil = not known.
-// The order of the client decides, and OpenSSH's own puts chacha20 and CTR before AES-GCM. Chacha20
-// halves the throughput of a CPU with AES, and CTR has each packet hashed beside: so a client that
-// knows AES-GCM is offered nothing else there. Others get CTR with encrypt-then-MAC, as paramiko needs
-// it, and chacha20, the only sound choice of dropbear.
+// Ciphers lists the ciphers to offer to a peer that offers those in peer; nil = not known. The order of
+// the client decides, and OpenSSH's own puts chacha20 and CTR before AES-GCM. Chacha20 halves the
+// throughput of a CPU with AES, and CTR has each packet hashed beside: so a client that knows AES-GCM
+// is offered nothing else there. Others get CTR with encrypt-then-MAC, as paramiko needs it, and
+// chacha20, the only sound choice of dropbear.
 func Ciphers(peer []string) []string {
 	gcm := []string{ssh.CipherAES128GCM, ssh.CipherAES256GCM}
 	others := []string{ssh.CipherAES256CTR, ssh.CipherAES128CTR}

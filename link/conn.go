@@ -16,8 +16,8 @@ import (
 type Options struct {
 	Workers *Workers
 	Log     *slog.Logger // nil = silent
-	// Stall ends a connection whose peer takes nothing of what is written for so long, and
-	// UserTimeout one whose peer's kernel acknowledges nothing. 0 = no limit.
+	// Stall is the time after which a connection ends whose peer reads nothing, UserTimeout the time
+	// after which one ends whose peer's kernel acknowledges nothing. 0 = no limit.
 	Stall, UserTimeout time.Duration
 	Keepalive          Keepalive
 	// Unbounded: the peer may leave any number of channels unanswered or open.
@@ -83,8 +83,8 @@ func (c *Conn) Use(conn ssh.Conn) {
 	c.startKeepalive()
 }
 
-// Handshaking notes the connection of a handshake that is under way, as x/crypto gives it to
-// ServerConfig.PreAuthConnCallback: what it holds is freed at its end, see drain.
+// Handshaking notes the connection of a handshake in progress, as x/crypto passes it to
+// ServerConfig.PreAuthConnCallback. Its memory is freed at its end, see drain.
 func (c *Conn) Handshaking(conn ssh.ServerPreAuthConn) { c.shaking.Store(conn) }
 
 // Context ends with the connection, at once.
@@ -100,8 +100,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// CloseSent is Close, but returns only once what was written before has left, at the latest after
-// flushTime.
+// CloseSent closes the connection like Close, but returns only once all written bytes have left, at the
+// latest after flushTime.
 func (c *Conn) CloseSent() {
 	_ = c.Sock.Close()
 	c.Sock.out.Wait()
@@ -170,7 +170,8 @@ func (c *Conn) end() {
 	}()
 }
 
-// drainAfter is when what is left of an ended connection is taken: a mux that lives has taken it.
+// drainAfter is the time after which the unread rest of an ended connection is drained; a live mux has
+// read it by then.
 const drainAfter = EndTime
 
 // drain frees what x/crypto still holds.
@@ -270,7 +271,7 @@ func (o *Offer) Conn() *Conn { return o.conn }
 // Type returns the type of the channel.
 func (o *Offer) Type() string { return o.open.ChannelType() }
 
-// Payload returns what is specific for the type.
+// Payload returns the extra data of the channel type.
 func (o *Offer) Payload() []byte { return o.open.ExtraData() }
 
 // Accept makes the channel.

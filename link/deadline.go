@@ -58,7 +58,7 @@ func (d *deadline) pass() {
 	close(d.passed)
 }
 
-// wait returns what is closed when the deadline has passed.
+// wait returns a channel that is closed when the deadline has passed.
 func (d *deadline) wait() <-chan struct{} {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -56,16 +56,15 @@ func (c *Conn) guard(ch *guardedReads, ended <-chan struct{}) {
 	}
 }
 
-// settleTime is how long the end of a channel waits for the end of the whole connection, before
-// and while ending asks whether that is ending too, at most maxSettles times: the goroutine that
-// reads the connection may not have run yet.
+// settleTime is the time that the end of a channel waits for a possible end of the whole connection, at
+// most maxSettles times: the goroutine that reads the connection may not have run yet. See ending.
 const settleTime, maxSettles = 5 * time.Millisecond, 200
 
-// ending tells, once a channel has ended, whether the connection has ended too, or is about to: a
-// connection that dies ends its channels as a peer does that closes its side, and only then says
-// so. x/crypto reads nothing after a disconnect message, and it ends the channels before it
-// closes the socket. So a connection goes on if somebody waits for its next bytes, or, on a busy
-// one, if there was another read since the channel ended.
+// ending reports, once a channel has ended, whether the connection has ended too or is about to. A
+// dying connection first ends its channels, just as a peer that closes them. x/crypto reads nothing
+// after a disconnect message, and ends the channels before it closes the socket. So the connection is
+// alive if a goroutine waits for its next bytes, or, on a busy one, if there was another read since the
+// channel ended.
 func (c *Conn) ending() bool {
 	wait := func() {
 		select {

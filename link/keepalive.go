@@ -67,7 +67,7 @@ func (c *Conn) noteByte() {
 	}
 }
 
-// keepalive does what is due.
+// keepalive sends a ping or ends the connection, when either is due.
 func (c *Conn) keepalive() {
 	o, p := &c.o.Keepalive, &c.pulse
 	p.mu.Lock()
@@ -102,7 +102,7 @@ func (c *Conn) keepalive() {
 	c.resetKeepalive(c.keepalivePause(now, last))
 }
 
-// keepalivePause is how long keepalive has nothing to do; mu is held.
+// keepalivePause returns the time until keepalive has work to do; mu is held.
 func (c *Conn) keepalivePause(now, last time.Duration) time.Duration {
 	o, p := &c.o.Keepalive, &c.pulse
 	next := time.Hour

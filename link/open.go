@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// maxUnanswered is how many opens without an answer a connection may have. Each keeps a
-	// goroutine until the peer answers, and, if it was too late, closes what it opened.
+	// maxUnanswered is the maximum number of unanswered opens of a connection. Each keeps a goroutine
+	// until the peer answers, and, if it was too late, closes what it opened.
 	maxUnanswered = 2048
-	// maxUnclosed is how many channels that are closed here a peer may leave open when it closes
-	// none of them for unclosedTime: many requests that end at once leave more to a slow client.
-	// The next open finds it out. maxAlive bounds those of a slow client too.
+	// maxUnclosed is the maximum number of channels that are closed on this side and still open on the
+	// peer's, if the peer closes none of them for unclosedTime: many requests that end at once leave
+	// more to a slow client. The next open checks it. maxAlive bounds those of a slow client too.
 	maxUnclosed  = 1024
 	unclosedTime = 10 * time.Second
 	maxAlive     = 8192
@@ -74,8 +74,7 @@ func (n *channels) closed() {
 	n.change(func() { n.alive, n.closedAt = n.alive-1, time.Now() })
 }
 
-// InUse returns how many channels that this side has opened are in use, or will be: those that
-// somebody waits for count.
+// InUse returns the number of channels that this side has opened or is opening.
 func (c *Conn) InUse() int {
 	n := &c.channels
 	n.mu.Lock()
@@ -83,7 +82,7 @@ func (c *Conn) InUse() int {
 	return n.inUse + n.opening
 }
 
-// Drain lets no channel be opened any more, and returns what is closed when none is in use.
+// Drain stops the opening of channels, and returns a channel that is closed when none is in use.
 func (c *Conn) Drain() <-chan struct{} {
 	n := &c.channels
 	n.change(func() {

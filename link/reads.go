@@ -14,8 +14,7 @@ const (
 	// PauseAfter is the time without a Read after which a channel counts as paused. What a peer
 	// can send within it is not counted.
 	PauseAfter = 100 * time.Millisecond
-	// askedPause is the same after a Ready: whoever asked is about to read, as soon as the machine
-	// has time for that.
+	// askedPause is the same after a Ready: its caller is about to read.
 	askedPause = time.Second
 	// PausedBytes is what a paused channel may hold: x/crypto's window, which is a constant, and
 	// what the exchange keeps back.
@@ -31,12 +30,12 @@ var (
 )
 
 // reads serves the reads of a channel. x/crypto gives no way to interrupt one, so each runs in a
-// goroutine and into a buffer of its own, at most one at a time, and whoever waits for it can
-// leave: what it brings is taken by the next Read.
+// goroutine and into a buffer of its own, at most one at a time. A caller that waits for it can leave:
+// the next Read returns its bytes.
 //
-// x/crypto goes on taking what the peer sends between two Reads, up to its window. So a channel
-// without a Read for a while reads one piece ahead; when something came, the bytes that may
-// follow are reserved in the budget until the next Read. An idle peer reserves nothing.
+// x/crypto goes on taking what the peer sends between two Reads, up to its window. So a channel without
+// a Read for a while reads one piece ahead. When bytes arrive, the bytes that may follow are reserved
+// in the budget until the next Read. An idle peer reserves nothing.
 type reads struct {
 	work     *Workers
 	from     io.Reader         // the channel

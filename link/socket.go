@@ -88,12 +88,12 @@ func (s *Socket) Heard() int64 { return s.heard.Load() }
 // LoggedIn lets the peer send as much as it wants.
 func (s *Socket) LoggedIn() { s.loggedIn.Store(true) }
 
-// Linger makes the end of the connection wait a moment for the peer to take what was written last.
+// Linger makes the end of the connection wait a moment until the peer has read the last bytes.
 func (s *Socket) Linger() { s.linger.Store(true) }
 
-// ExchangeVersions sends our version and looks at the peer's before x/crypto does, because
-// what x/crypto offers is settled before it knows the peer. It gives what there is
-// when the peer says no more; x/crypto finds out itself what is wrong then.
+// ExchangeVersions sends our version and looks at the peer's before x/crypto does, because x/crypto
+// settles its offer before it knows the peer. If the peer stops sending, it returns the bytes so far;
+// x/crypto then finds the mistake itself.
 func (s *Socket) ExchangeVersions(own string) (peer string) {
 	s.said = []byte(own + "\r\n")
 	if _, err := s.Conn.Write(s.said); err != nil {
@@ -175,10 +175,9 @@ const (
 	LingerBytes = 64 << 10
 )
 
-// Close closes the connection below the socket. A close with unread bytes would reset the
-// connection (RFC 1122, section 4.2.2.13), and a session would lose what was written last: it
-// is told the end first, and what it still sends is dropped. A peer that does not close its
-// end is reset after lingerTime.
+// Close closes the connection below the socket. A close with unread bytes would reset the connection
+// (RFC 1122, section 4.2.2.13), and a session would lose the last written bytes. So the end is sent
+// first, and later input is dropped. A peer that does not close its end is reset after lingerTime.
 func (s sender) Close() error {
 	if !s.linger.Load() || sockets.HalfClose(s.Conn) != nil {
 		return s.Conn.Close()
@@ -215,8 +214,7 @@ func (s sender) Write(p []byte) (written int, err error) {
 // deadlines away.
 func (s *Socket) SetDeadline(time.Time) error { return nil }
 
-// Close closes the connection, which is over at once for those who read. Only the first
-// call does something.
+// Close closes the connection; pending reads end at once. Only the first call has an effect.
 func (s *Socket) Close() error {
 	if s.state.Swap(socketClosed) == socketClosed {
 		return nil

@@ -7,15 +7,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unsentLimit is how many bytes that are not yet sent the kernel takes. What is written next,
-// such as a new request or a keepalive, waits behind them: without a limit, behind megabytes
-// on the way to a slow client.
+// unsentLimit bounds the unsent bytes in the kernel. The next write, such as a new request or a
+// keepalive, waits behind them: without a limit, behind megabytes for a slow client.
 const unsentLimit = 64 << 10
 
-// tune sets the kernel's own limit for unacknowledged data, which backs up ours,
-// and gives what asks for an immediate acknowledgement: the kernel forgets that
-// wish, so it is repeated after each read. Without it OpenSSH waits 40 ms within
-// the handshake. unread tells whether bytes of the peer have come that nobody has read.
+// tune sets the kernel's own limit for unacknowledged data, which backs up ours, and returns ack, which
+// asks for immediate acknowledgements. The kernel forgets that setting, so it is repeated after each
+// read. Without it OpenSSH waits 40 ms within the handshake. unread reports whether there are unread
+// bytes of the peer.
 func tune(c net.Conn, userTimeout time.Duration) (ack func(), unread func() bool) {
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {

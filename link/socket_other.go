@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// tune does nothing where there is no TCP_QUICKACK; what is unread is not known.
+// tune does nothing on systems without TCP_QUICKACK, where unread bytes are not known.
 func tune(net.Conn, time.Duration) (ack func(), unread func() bool) { return nil, nil }

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// writePiece is how much one write of x/crypto gets: one packet.
+// writePiece is the size of one write of x/crypto: one packet.
 const writePiece = 32 << 10
 
 var writePieces = sync.Pool{New: func() any { return new([writePiece]byte) }}

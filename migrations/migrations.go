@@ -1,12 +1,11 @@
-// Package migrations holds the schema of the store as embedded SQL for goose, one
-// folder an engine with equal version numbers. Migrations only go forward, and a
-// released file is never changed: old and new servers may meet the same database.
+// Package migrations holds the schema of the store as embedded SQL for goose, one folder an engine with
+// equal version numbers. Migrations only go forward, and a released file is never changed: old and new
+// servers may meet the same database.
 //
-// Shared conventions: times are microseconds since 1970 as integers, 0 = none;
-// flags are 0 or 1; event ids are the 16 bytes of a UUIDv7; what came over the wire
-// is bytes, never text. Codes of states: 0 queued, 1 delivering, 2 delivered,
-// 3 failed, 4 interrupted, 5 canceled, 6 rejected, 7 incomplete, 8 answered. Codes of attempt
-// kinds: 0 original, 1 replay.
+// Shared conventions: times are microseconds since 1970 as integers, 0 = none; flags are 0 or 1; event
+// ids are the 16 bytes of a UUIDv7; data from the wire is bytes, never text. Codes of states: 0 queued,
+// 1 delivering, 2 delivered, 3 failed, 4 interrupted, 5 canceled, 6 rejected, 7 incomplete, 8 answered.
+// Codes of attempt kinds: 0 original, 1 replay.
 package migrations
 
 import (

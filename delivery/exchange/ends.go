@@ -117,7 +117,7 @@ func (x *run) failed() Result {
 	return x.made(x.fault, true)
 }
 
-// endStoredSender ends the sender of a stored request, whose connection is closed.
+// endStoredSender stops the goroutine that sends a stored request after its connection was closed.
 func (x *run) endStoredSender() {
 	if x.sending && x.q.stored {
 		x.send.signalProceed(false)
@@ -224,7 +224,8 @@ func (o *Options) logPanic(q *Request, v any, stack []byte) {
 }
 
 // panicked ends an exchange whose goroutine has panicked: the caller is reset, and the attempt is
-// interrupted. What fails here too is left to the store, which ends claims that nobody runs.
+// interrupted. If that fails too, the store ends the attempt, as it does for every claim without a
+// running exchange.
 func (x *run) panicked(v any, stack []byte) Result {
 	x.q.o.logPanic(x.q, v, stack)
 	defer func() { _ = recover() }()

@@ -1,10 +1,9 @@
-// Package exchange sends one request to a local server, passes the answer on and records both.
-// It does not know which alias or queue the request belongs to, nor where the connection comes
-// from, and an answer that nobody waits for is treated as one that a caller reads: so a replay is
-// recorded as its original would be.
+// Package exchange sends one request to a local server, passes the answer on and records both. It does
+// not know the alias or queue of the request, nor the origin of the connection. It treats an answer
+// without a caller like one with a caller, so that a replay is recorded as its original was.
 //
-// One goroutine runs the exchange and reads the answer. A second one sends the part of the request
-// that the connection does not take at once. The struct signals holds the state that both use.
+// One goroutine runs the exchange and reads the answer. A second one sends the part of the request that
+// the connection does not take at once. The struct signals holds the state that both use.
 package exchange
 
 import (
@@ -18,8 +17,8 @@ import (
 	"relay/budget"
 )
 
-// Journal is where an exchange is recorded: a part of the write path of the store. Its methods
-// return at once; package delivery says what they promise.
+// Journal records exchanges: it is a part of the write path of the store. Its methods return at once;
+// package delivery says what they promise.
 type Journal interface {
 	Accept(e *relay.Event) *relay.Ticket
 	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
@@ -30,7 +29,8 @@ type Journal interface {
 
 // Bodies reads the bodies of stored requests.
 type Bodies interface {
-	// BodyPart reads part i of a stored body in one short query: n = 0 is the request.
+	// BodyPart reads part i of a stored body in one short query. n is the number of the attempt whose
+	// response it is, 0 = the request.
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 	// CheckParts is nil when all parts of a stored body can be read now.
 	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
@@ -46,8 +46,8 @@ type Conn interface {
 	Slow()
 	// Upgraded is called when the connection serves no requests any more.
 	Upgraded()
-	// Keep gives the connection back after an answer that leaves it usable for another request
-	// within limit. body tells that the request had a body.
+	// Keep releases the connection for another request within limit, after an answer that leaves it
+	// usable. body says that the request had a body.
 	Keep(limit time.Duration, body bool)
 }
 
@@ -105,7 +105,7 @@ const (
 	maxFramingBytes = 4 << 20 // chunk lines kept of one message
 )
 
-// seed is that of the hashes by which the bytes that came and those that were sent are compared.
+// seed is the seed of the hashes that compare received and sent bytes.
 var seed = maphash.MakeSeed()
 
 // pieces are buffers of pieceSize.

@@ -10,17 +10,16 @@ import (
 )
 
 const (
-	// checkCallerEvery is how often an exchange asks whether its caller is still there, from the
-	// first byte of the final answer on. Answers that end sooner never ask.
+	// checkCallerEvery is the interval at which an exchange checks that its caller is still connected,
+	// from the first byte of the final answer on.
 	checkCallerEvery = time.Second
-	// streamCutWait is how long a stream may be silent after its caller has closed its sending
-	// side, which is all that is seen of one that has left. One that still reads gets on with each
-	// byte.
+	// streamCutWait is the longest silence of a stream after its caller has closed its sending side,
+	// which may mean that the caller has left. Each byte that the caller reads starts it anew.
 	streamCutWait = 800 * time.Millisecond
-	// lastCutWait is how long the end of a stream may still come once its reader has left: what was
-	// on its way then may be all of it.
+	// lastCutWait is the time in which the end of a stream may still arrive after its reader has left.
 	lastCutWait = 100 * time.Millisecond
-	// lastReads is how much more is read of an answer that is to be cut, in pieces: only what has come.
+	// lastReads is the number of pieces that are still read of an answer before it is cut, if they have
+	// arrived.
 	lastReads = 8
 )
 
@@ -54,7 +53,7 @@ const (
 	readerCut               // it has not received all bytes that were written to it
 )
 
-// reads reports whether somebody takes the answer.
+// reads reports whether a reader takes the answer.
 func (o *output) reads() bool { return o.sink != nil && o.reader < readerLeft }
 
 // leave notes that the reader takes no more.
@@ -82,8 +81,8 @@ func (o *output) begin(h *wire.Head, timeout time.Duration) {
 	}
 }
 
-// isStream reports whether the answer may go on for as long as somebody takes it: nothing of it is
-// worth waiting for once its reader has left.
+// isStream reports whether the answer may be endless, so that it is not worth waiting for its end once
+// its reader has left.
 func isStream(h *wire.Head, leftBefore bool) bool {
 	if h.Framing == relay.FramingNone {
 		return false
@@ -100,7 +99,7 @@ func isStream(h *wire.Head, leftBefore bool) bool {
 	return false
 }
 
-// limit sets a time limit for an answer that nobody reads.
+// limit sets a time limit for an answer without a reader.
 func (o *output) limit() {
 	if !o.final || !o.cutAt.IsZero() {
 		return
@@ -135,8 +134,8 @@ func (o *output) flush() {
 	o.space.release()
 }
 
-// write writes bytes to the reader. It returns false when there is none or it has left. That does
-// not end the exchange: the answer is still recorded.
+// write writes bytes to the caller. It returns false when there is no caller, or it has left. The
+// exchange continues then, and the answer is recorded.
 func (o *output) write(p []byte) bool {
 	if !o.reads() || len(p) == 0 {
 		return false

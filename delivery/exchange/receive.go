@@ -26,11 +26,11 @@ type answer struct {
 	early       bool   // it began before the whole request was written
 }
 
-// maxRefusedShown is how much of the head of a refused answer the record shows.
+// maxRefusedShown bounds the recorded part of the head of a refused answer.
 const maxRefusedShown = 1 << 10
 
-// head parses the next head, together with what came of it before. It returns nil when more bytes
-// are needed, else the bytes behind the head.
+// head parses the next head from p and the bytes of it that arrived before. It returns nil when more
+// bytes are needed, else the bytes behind the head.
 func (a *answer) head(p []byte) (h *wire.Head, rest []byte, err *relay.Error) {
 	limits := wire.Limits{Head: int(a.maxHead), Seen: len(a.partial)}
 	if len(a.partial) > 0 {

@@ -38,7 +38,7 @@ type recording struct {
 	failed    error // a part cannot be stored, or data finds no buffer space
 }
 
-// freeHeld is how many bytes may be held without a reservation.
+// freeHeld is the number of bytes that may be held without a reservation.
 const freeHeld = 16 << 10
 
 // reservation is buffer space of the budget for bytes that wait for a peer or the store.

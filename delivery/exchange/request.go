@@ -127,8 +127,8 @@ func (q *Request) freePiece() {
 	}
 }
 
-// Whole reports whether the request came whole so far as it was read, and what is wrong if it
-// cannot become whole any more.
+// Whole reports whether the request has been read to its end, and returns an error if it can no longer
+// be complete.
 func (q *Request) Whole() (whole bool, why *relay.Error) { return q.end.how == endWhole, q.end.err }
 
 // Ref names the attempt.
@@ -142,8 +142,8 @@ func (q *Request) SetHead(head []byte) {
 	q.sentHead = head
 }
 
-// Gather collects the bytes of the first write: the head as it is sent, and the bytes of the body that
-// have come already, up to maxFirstWrite in all.
+// Gather collects the bytes of the first write: the head as sent, and the bytes of the body that have
+// already arrived, up to maxFirstWrite in total.
 func (q *Request) Gather() {
 	q.first = q.sentHead
 	switch {
@@ -346,7 +346,7 @@ func (q *Request) ReadToEnd(grow func(size int64) bool) {
 	}
 }
 
-// SendStored makes a request that was read whole and stored go out of what was stored.
+// SendStored makes the exchange send the request from the store instead of from the caller.
 func (q *Request) SendStored() {
 	q.stored, q.end = true, requestEnd{}
 	q.raw.Reset()

@@ -8,14 +8,14 @@ import (
 	"relay"
 )
 
-// Result is how an exchange has ended.
+// Result says how an exchange has ended.
 type Result struct {
 	// Untaken says that no byte of the request reached the local server and that nothing was stored
 	// of this attempt: it may be sent in another way, or be queued. The connection is still the
 	// caller's. Err says why, if there is a reason.
 	Untaken bool
-	// Err is the error that the caller of the request gets; nil = none: the answer went out, or
-	// nobody is there to get it.
+	// Err is the error for the caller of the request; nil = none, because the answer was sent or the
+	// caller has left.
 	Err    *relay.Error
 	Stored relay.ID // the event, if it is stored; else zero
 	// StoreErr is why a step of the store has failed; nil = none has. Recorded says that all steps
@@ -148,9 +148,9 @@ func (x *run) callerLeft() bool {
 	return x.out.reader >= readerLeft || x.end.how == endLeft || x.out.sink.Presence() == relay.CallerReset
 }
 
-// noteGone stores that the caller has left if that is seen only after the end of the attempt was
-// given to the journal: the last bytes of an answer go out after that. Only one goroutine may look at what
-// was read from the caller.
+// noteGone stores that the caller has left, if that is noticed only after the end of the attempt was
+// passed to the journal: the last bytes of an answer are sent after that. Only one goroutine may check
+// the caller.
 func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return
@@ -161,7 +161,7 @@ func (x *run) noteGone() {
 	}
 }
 
-// timing returns how long each phase of the attempt took. What has not happened took no time.
+// timing returns the duration of each phase of the attempt, 0 for phases that did not happen.
 func (x *run) timing() relay.Timing {
 	or := func(t, otherwise time.Time) time.Time {
 		if t.IsZero() {

@@ -35,7 +35,7 @@ type run struct {
 	due   deadlines
 }
 
-// steps are the steps that were given to the journal.
+// steps are the steps that were passed to the journal.
 type steps struct {
 	accept, finish *relay.Ticket // accept is nil again once it has resolved
 	storeBy        time.Time     // when the event has to be stored, from the final head on
@@ -64,10 +64,9 @@ var (
 	errNotWhole = errors.New("the request did not come whole")
 )
 
-// Run sends a request through conn, passes the answer to sink and records both. A nil sink means
-// that nobody reads. The end of ctx means that the tunnel is lost. When Run returns, all that
-// was to be recorded is stored or has failed, and conn was given back, unless the result says that
-// nothing was taken.
+// Run sends a request through conn, passes the answer to sink and records both. A nil sink means that
+// there is no caller. The end of ctx means that the tunnel is lost. When Run returns, every step of the
+// record is stored or has failed, and conn is released, unless the result says that conn was not used.
 func Run(ctx context.Context, q *Request, conn Conn, journal Journal, sink Sink) (res Result) {
 	x := newRun(ctx, q, conn, journal, sink)
 	defer x.release()
@@ -417,7 +416,7 @@ func (x *run) tunnelLost() error {
 	return x.fail(x.broken("the tunnel went away"))
 }
 
-// broken is the error of an exchange that could not go on because of what has happened.
+// broken returns the error of an exchange that could not continue; what names the event.
 func (x *run) broken(what string) *relay.Error {
 	if x.answer.final != nil {
 		return relay.Errorf(relay.CodeTunnelLost, "%s inside the local server's answer; it has run, but its answer is not whole", what)
@@ -425,7 +424,7 @@ func (x *run) broken(what string) *relay.Error {
 	return relay.Errorf(relay.CodeTunnelLost, "%s before the local server had answered; it is not known what became of the request", what)
 }
 
-// sent takes the result of the sender, and decides what it means before the end of the answer.
+// sent handles the result of the sender if it arrives before the end of the answer.
 func (x *run) sent(u sent) error {
 	x.join(u)
 	switch {

@@ -40,8 +40,8 @@ type sent struct {
 	at time.Time
 }
 
-// sendFirst writes the first piece as far as the connection takes it within firstWait. It returns
-// what is left, and false if the connection has failed without taking a byte.
+// sendFirst writes as much of the first piece as the connection takes within firstWait. It returns the
+// rest, and false if the connection failed before it took a byte.
 func (s *sender) sendFirst() (rest []byte, ok bool) {
 	s.written.SetSeed(seed)
 	_ = s.conn.SetWriteDeadline(time.Now().Add(firstWait))
@@ -180,7 +180,7 @@ func (s *sender) sendStored() requestEnd {
 	return requestEnd{how: endWhole}
 }
 
-// pieceWriter collects what is sent into pieces of a fixed size.
+// pieceWriter collects written bytes into pieces of a fixed size.
 type pieceWriter struct {
 	s     *sender
 	piece []byte
@@ -212,7 +212,8 @@ func (s *signals) signalProceed(yes bool) {
 	}
 }
 
-// blocked is how long the running write has waited for the local server; 0 = none runs.
+// blocked returns the time that the running write has waited for the local server; 0 = no write is
+// running.
 func (s *signals) blocked(q *Request, now time.Time) time.Duration {
 	began := s.writing.Load()
 	if began == 0 {

@@ -112,8 +112,8 @@ func (x *run) onTime(now time.Time) error {
 	return nil
 }
 
-// cutAnswer ends an answer that nobody reads and that has reached its time limit. What has come of it
-// by then is recorded, and may be its end.
+// cutAnswer ends an answer without a reader that has reached its time limit. The bytes that have
+// arrived are recorded; they may include its end.
 func (x *run) cutAnswer() error {
 	for range lastReads {
 		if !closed(x.conn.Ready()) {
@@ -140,9 +140,9 @@ func (x *run) becomeSlow() {
 	}
 }
 
-// writeTimeout is how long a piece of the request may wait for the local server to take it: as long
-// as the answer to all of it may, but, after the first piece, not so short that a slow line would be
-// taken for a server that hangs.
+// writeTimeout returns the time in which the local server must take a piece of the request: the
+// response timeout, but, after the first piece, not so short that a slow line looks like a server that
+// hangs.
 func (x *run) writeTimeout() time.Duration {
 	if x.send.onFirst.Load() {
 		return x.q.ResponseTimeout

@@ -1,6 +1,6 @@
-// Package feed tells viewers live what happened, after it was committed: the SSE stream, the
-// dashboard, the log of relay up. A viewer subscribes, reads what it shows, and follows; when it may
-// have missed something it gets a resync item, and reads again.
+// Package feed sends committed changes to live viewers: the SSE stream, the dashboard, the log of relay
+// up. A viewer subscribes, reads its data, and follows changes. When it may have missed changes it gets
+// a resync item, and reads its data again.
 package feed
 
 import (
@@ -40,7 +40,7 @@ type Store interface {
 	// QueuePositions returns the positions, from 1 on, of attempts in the queue of their
 	// alias. Those that do not wait are left out; others of the same events may be there, too.
 	QueuePositions(ctx context.Context, alias int64, refs []relay.AttemptRef) (map[relay.AttemptRef]int, error)
-	// Aliases lists those that an actor may see.
+	// Aliases lists the aliases that an actor may see.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	// AccountsOf returns the accounts that may see each of some aliases; those that are gone
 	// are left out.
@@ -60,9 +60,9 @@ type Options struct {
 	Status func(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
 }
 
-// Feed tells viewers what happened. Each change is read and encoded once, and only while somebody may
-// see it, in a goroutine of its alias, so that an alias with large items delays no other. Each viewer
-// reads by itself what it may see. The methods are safe for concurrent use.
+// Feed sends changes to viewers. Each change is read and encoded once, and only if a viewer may see it,
+// in a goroutine of its alias, so that an alias with large items delays no other. Each viewer reads its
+// own rights. The methods are safe for concurrent use.
 type Feed struct {
 	Options
 	boot string // starts every id, so that those of another run are known as foreign
@@ -148,7 +148,7 @@ func (f *Feed) Put(changes ...relay.Change) {
 	}
 }
 
-// put makes a change wait, unless nobody sees its alias. The caller holds mu.
+// put queues a change if a viewer sees its alias. The caller holds mu.
 func (f *Feed) put(c relay.Change) {
 	q, rights := f.waiting[c.Alias], c.Kind == relay.ChangeAlias
 	if q == nil {
@@ -292,7 +292,8 @@ func (f *Feed) round(ctx context.Context, alias int64, q *queue) {
 	}
 }
 
-// checkRights makes viewers read again what they may see, where that does not fit who sees an alias.
+// checkRights makes viewers read their rights again if these do not agree with the accounts that may
+// see an alias.
 func (f *Feed) checkRights(ctx context.Context, alias int64) {
 	seenBy, err := f.Store.AccountsOf(ctx, []int64{alias})
 	f.mu.Lock()
@@ -305,7 +306,7 @@ func (f *Feed) checkRights(ctx context.Context, alias int64) {
 }
 
 // deliver numbers items of one alias and passes them to the viewers that see it. It returns false when
-// there was none that took them, so that more would be for nobody.
+// no viewer took them.
 func (f *Feed) deliver(alias int64, items []relay.FeedItem) (taken bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -334,7 +335,7 @@ func (f *Feed) miss(who func(v *viewer) bool) {
 // MissAll makes all viewers read their data again, because it is not known what changed.
 func (f *Feed) MissAll() { f.miss(func(*viewer) bool { return true }) }
 
-// id is that of the last item. The caller holds mu.
+// id returns the id of the last item. The caller holds mu.
 func (f *Feed) id() string { return f.boot + "-" + strconv.FormatUint(f.seq, 10) }
 
 // LastID returns the id of the last item.

@@ -76,8 +76,8 @@ func (f *Feed) items(ctx context.Context, alias int64, changes []change) (items 
 	return items, nil
 }
 
-// summarise returns what is shown of the events that have changed: each as its last change left it, for
-// an earlier one may have a snapshot from before that.
+// summarise returns the summaries of changed events, each after its last change: the snapshot of an
+// earlier change may be outdated.
 func summarise(changes []change, site relay.Site) map[relay.ID]*record.Summary {
 	summaries := map[relay.ID]*record.Summary{}
 	for _, c := range slices.Backward(changes) {

@@ -55,7 +55,7 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 	return v, nil
 }
 
-// add adds a viewer, which gets what comes from now on.
+// add adds a viewer, which gets all changes from now on.
 func (f *Feed) add(v *viewer) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -125,8 +125,8 @@ func (v *viewer) learn(ctx context.Context) error {
 	return nil
 }
 
-// sees reports whether the viewer shows the alias. While its rights are outdated, it may be any; Next
-// leaves out what it does not show then.
+// sees reports whether the viewer may see the alias. While its rights are outdated it returns true;
+// Next then leaves out items that the viewer may not see.
 func (v *viewer) sees(alias int64) bool {
 	return (v.alias == 0 || v.alias == alias) && (v.may[alias] || v.who.Kind == relay.ActorSystem || v.changed != v.learnt)
 }

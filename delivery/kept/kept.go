@@ -12,7 +12,7 @@ import (
 	"relay"
 )
 
-// Counts are those of the pools of all tunnels.
+// Counts holds the counters of the pools of all tunnels.
 type Counts struct {
 	Open *atomic.Int64 // channels that are open, idle ones included
 	Kept *atomic.Int64 // of these, those that were kept at some time
@@ -38,10 +38,9 @@ type Pool struct {
 	maxIdle    int       // see Reduce
 	reducedAt  time.Time
 	concurrent bool // proven was 2 or more at some time
-	// proven is how many connections the local server is known to handle at once: it has
-	// answered a request while all other channels of that number stayed open that had an
-	// answer before. It is 0 again when none of those is open any more, because another
-	// program may listen there now.
+	// proven is the number of connections that the local server is known to handle at once: it answered
+	// a request while the other channels, each with an answer before, stayed open. It is reset to 0
+	// when none of these is open, because another program may listen now.
 	proven atomic.Int64
 	kept   atomic.Int64 // open channels that Park has kept at some time
 	ended  atomic.Int64 // those that were closed since

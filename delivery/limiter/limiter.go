@@ -55,7 +55,7 @@ func (s *Limiter) Slot(owner, all *semaphore.Weighted) Slot {
 // Bounds of requests in flight, and of those beyond soft.
 const (
 	MaxInUse = 64 // of one tunnel at once, before some have waited
-	// RetryAfter is when a caller may try again after a refusal for want of slots.
+	// RetryAfter is the time after which a caller may retry a request that got no slot.
 	RetryAfter = 5 * time.Second
 
 	manyRequests       = 2000                   // for one alias, above which the wait for a slot ends after slotWait

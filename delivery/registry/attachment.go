@@ -45,7 +45,7 @@ const (
 	openTimeout = 1900 * time.Millisecond // for the answer to a channel open: a request for a silent tunnel is queued and stored after at most 2 s
 	closeTime   = 50 * time.Millisecond   // given to the peer to close channels before another one is opened
 
-	// RetryAfter is when a caller may try again after a refusal for want of slots.
+	// RetryAfter is the time after which a caller may retry a request that got no slot.
 	RetryAfter = limiter.RetryAfter
 )
 

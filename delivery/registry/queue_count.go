@@ -2,9 +2,8 @@ package registry
 
 import "sync"
 
-// QueueCount counts the queued attempts of one alias in memory, so that the limits are
-// exact without a query: attempts that are queued in the store, and reserved room for
-// attempts that are about to be.
+// QueueCount counts the queued attempts of one alias in memory, so that the limits are exact without a
+// query: attempts that are queued in the store, and reservations for attempts that will be queued.
 type QueueCount struct {
 	mu       sync.Mutex
 	n        int

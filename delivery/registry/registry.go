@@ -158,8 +158,8 @@ type owner struct {
 	upgraded *semaphore.Weighted // connections that are upgraded, or may be
 }
 
-// maxUpgraded is how many connections to the aliases of one account may be upgraded at once: they
-// use no slot, and have no time limit.
+// maxUpgraded is the maximum number of upgraded connections to the aliases of one account: these use no
+// slot, and have no time limit.
 const maxUpgraded = 1000
 
 // AcquireUpgrade takes a place for a connection that may be upgraded, and returns what gives it back;
@@ -322,7 +322,7 @@ func (r *Registry) KeepAliases() {
 	}
 }
 
-// reloadAll reads all aliases and applies what has changed.
+// reloadAll reads all aliases and applies changed settings.
 func (r *Registry) reloadAll() {
 	ctx, cancel := context.WithTimeout(r.Base, storeWait)
 	defer cancel()
@@ -350,7 +350,7 @@ func (r *Registry) reloadAll() {
 	})
 }
 
-// reload reads an alias and applies what has changed; 0 = all aliases.
+// reload reads an alias and applies changed settings; 0 = all aliases.
 func (r *Registry) reload(id int64) {
 	if id == 0 {
 		r.reloadAll()

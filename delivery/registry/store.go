@@ -7,8 +7,8 @@ import (
 	"relay"
 )
 
-// Store is where the registry reads aliases and counts queues, and where all nodes learn
-// which node has the tunnel of an alias. Its methods are safe for concurrent use.
+// Store reads aliases, counts queues, and tells all nodes which node has the tunnel of an alias. Its
+// methods are safe for concurrent use.
 type Store interface {
 	// AllAliases reads every alias; used at the start.
 	AllAliases(ctx context.Context) ([]relay.Alias, error)
@@ -20,11 +20,9 @@ type Store interface {
 	// NoteTakeover keeps in the audit log that a tunnel took an alias from another one.
 	// It never blocks.
 	NoteTakeover(alias *relay.Alias, from, by relay.TunnelInfo)
-	// QueueStats counts what waits at the aliases given; every one of them is in the
-	// result.
+	// QueueStats counts the queued attempts of the given aliases. Each of them is in the result.
 	QueueStats(ctx context.Context, aliases []int64) (map[int64]relay.QueueStats, error)
-	// AllQueueStats counts what waits at every alias; one at which nothing waits may be
-	// left out.
+	// AllQueueStats counts the queued attempts of every alias; an alias without any may be left out.
 	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
 	// LastEvents gives the first arrival of the newest event of each alias; an alias
 	// without events is left out.

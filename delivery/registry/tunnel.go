@@ -136,8 +136,8 @@ func (r *Registry) storeTunnels(ctx context.Context) {
 	}
 }
 
-// storeRequests stores the numbers of requests. They are for display, so that what cannot
-// be stored is dropped.
+// storeRequests stores request counts. They are for display only, so counts that cannot be stored are
+// dropped.
 func (r *Registry) storeRequests(ctx context.Context) {
 	counts := map[string]int64{}
 	r.Each(func(st *Alias) {
@@ -364,8 +364,8 @@ func (r *Registry) WakeQueue(alias int64) {
 	}
 }
 
-// Count counts the tunnels of this node by state, and what waits, over all aliases. A paused
-// alias counts by what its tunnel is.
+// Count counts the tunnels of this node by state, and the queued attempts of all aliases. A paused
+// alias counts by the state of its tunnel.
 func (r *Registry) Count() (byState map[relay.TunnelState]int, queued int) {
 	byState = map[relay.TunnelState]int{}
 	r.Each(func(st *Alias) {
