@@ -10,7 +10,7 @@ import (
 // MaxSecrets is how many secrets of senders an alias may have.
 const MaxSecrets = 20
 
-// SenderSecret is what is told of a secret by which a sender signs: everything but its value.
+// SenderSecret describes a secret by which a sender signs, without its value.
 type SenderSecret struct {
 	ID          string // sec_…
 	Provider    string
@@ -71,7 +71,7 @@ func (list OpenSecrets) For(provider, target string) OpenSecrets {
 // Secrets has the methods of the store about the secrets of senders that the API and the
 // dashboard need.
 type Secrets interface {
-	// Secrets lists those of an alias, for its owner and members.
+	// Secrets lists the secrets of an alias, for its owner and members.
 	Secrets(ctx context.Context, who Actor, alias string) ([]SenderSecret, error)
 	// AddSecret seals a secret; of s it takes Provider, Custom, Path and Sign. For the owner only.
 	// Errors: validation-failed, conflict, secret-unavailable.
@@ -80,7 +80,7 @@ type Secrets interface {
 	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right: only for
 	// events and aliases that the actor was let in to.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
-	// StoreSignature replaces what is kept of the signature of an event that the actor may read.
+	// StoreSignature replaces the stored verdict on the signature of an event that the actor may read.
 	StoreSignature(ctx context.Context, who Actor, id ID, judged *Signature) error
 }
 

@@ -16,8 +16,8 @@ const (
 	TunnelOnline  TunnelState = "online"
 	TunnelStale   TunnelState = "stale" // silent peer, connection kept
 	TunnelOffline TunnelState = "offline"
-	// TunnelClosing is the state of a TunnelRecord of which somebody has asked for the end.
-	// The node of the tunnel closes it.
+	// TunnelClosing is the state of a TunnelRecord whose end was requested. The node of the tunnel
+	// closes it.
 	TunnelClosing TunnelState = "closing"
 )
 

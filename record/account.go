@@ -11,7 +11,7 @@ import (
 // ViaHeader is the line of a request to the API that says by what the actor acts, such as "mcp claude-code 2.1".
 const ViaHeader = "Relay-Via"
 
-// Me says who is asking and what the credential allows.
+// Me describes the caller: its account and what its credential allows.
 type Me struct {
 	User   string   `json:"user"`
 	Admin  bool     `json:"admin"`
@@ -99,9 +99,8 @@ func OfSecret(s relay.SenderSecret) SenderSecret {
 	}
 }
 
-// NameFault says what is wrong with a name that a person gives to a token or key, as
-// the predicate of a sentence for people; "" = nothing is. Names stand in lists, logs
-// and audit rows, where nobody should have to read around an escape.
+// NameFault says what is wrong with the name of a token or key, as the predicate of a sentence; "" =
+// nothing. Names appear in lists, logs and audit rows, so they must not need escapes.
 func NameFault(name string) string {
 	if IsSafeText(name) {
 		return ""
@@ -139,7 +138,7 @@ type Session struct {
 	Current    bool   `json:"current" doc:"the one that asks"`
 }
 
-// OfSession gives the outward form of a session; current tells that who came by it.
+// OfSession returns the outward form of a session, marked as current if who is logged in by it.
 func OfSession(s relay.Session, who relay.Actor) Session {
 	agent, _ := lossy([]byte(s.UserAgent))
 	return Session{
@@ -185,7 +184,7 @@ func OfInvite(secret string, expires time.Time, site relay.Site) *Invite {
 	return &Invite{URL: site.URL("/invite/" + secret), ExpiresAt: Time{expires}}
 }
 
-// AuditEntry says who did what when.
+// AuditEntry is one entry of the audit log: actor, action, target and time.
 type AuditEntry struct {
 	ID     int64   `json:"id"`
 	At     Time    `json:"at" format:"date-time"`

@@ -200,7 +200,7 @@ func setAnswers(to *[]relay.OfflineAnswer, value any) error {
 // ExampleAnswers is a value of the setting answers.
 const ExampleAnswers = `[{"method":"POST","pathPrefix":"/","status":200,"headers":[["Content-Type","text/plain"]],"body":{"encoding":"utf8","data":"ok"}}]`
 
-// completeAnswer fills what may be left out: any method, every path, 200, no lines, no body.
+// completeAnswer sets the defaults of optional keys: any method, every path, 200, no lines, no body.
 func completeAnswer(a *relay.OfflineAnswer) {
 	if a.PathPrefix == "" {
 		a.PathPrefix = "/"
@@ -216,7 +216,7 @@ func completeAnswer(a *relay.OfflineAnswer) {
 	}
 }
 
-// AnswersText returns answers as JSON for people, one on each line; "" for none.
+// AnswersText returns answers as JSON for editing, one on each line; "" for none.
 func AnswersText(list []relay.OfflineAnswer) string {
 	if len(list) == 0 {
 		return ""
@@ -261,6 +261,6 @@ func HandedSecret(e *relay.Event) (sender string, secret relay.SecretText) {
 	return sender, relay.NewSecretText(value)
 }
 
-// ConfirmationLink returns the link by which Amazon SNS asks that somebody confirms the URL; "" for other
-// requests. Nothing here opens it.
+// ConfirmationLink returns the link that confirms the URL to Amazon SNS; "" for other requests. Nothing
+// here opens it.
 func ConfirmationLink(e *relay.Event) string { return handshake.ConfirmationLink(challengeOf(e)) }

@@ -6,8 +6,8 @@ import (
 	"relay"
 )
 
-// Timing is where the time of an attempt went, in milliseconds and the terms of
-// HAR. Total is Blocked and the four others, which are the latency.
+// Timing has the phases of an attempt in milliseconds, with the names of HAR. The latency is the sum of
+// the phases other than Blocked; Total includes Blocked.
 type Timing struct {
 	Blocked float64 `json:"blocked"`
 	Connect float64 `json:"connect"`
@@ -85,7 +85,7 @@ func OfAttempt(a *relay.Attempt, bodies bool) *Attempt {
 	return out
 }
 
-// actorOf names who made an attempt: the relay where it has answered itself.
+// actorOf names the actor of an attempt: the relay, if it answered itself.
 func actorOf(a *relay.Attempt) string {
 	if a.State == relay.StateAnswered {
 		return "relay"

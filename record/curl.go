@@ -82,9 +82,9 @@ func (c *curl) pipe(p []byte) {
 	c.b.WriteString("; } | ")
 }
 
-// method tells whether curl is to send a body, be it an empty one, and frame it. It
-// does not for HEAD, but when it takes that for a word like any other: then it waits
-// in vain for the body of the answer.
+// method adds the method and reports whether curl sends a body, even an empty one, with its framing.
+// For HEAD with a body it takes -X HEAD: curl then waits in vain for the body of the answer, for at
+// most 10 s.
 func (c *curl) method(e *relay.Event) (bodied bool) {
 	body, framing := e.Request.Body.Size > 0, e.Request.Framing
 	switch {
@@ -99,8 +99,8 @@ func (c *curl) method(e *relay.Event) (bodied bool) {
 	return false
 }
 
-// target gives the request-target as it was sent. In a URL curl codes what is not
-// ASCII, and leaves out what comes behind a #.
+// target adds the request target exactly as sent. In a URL, curl would encode bytes that are not ASCII,
+// and drop everything after a #.
 func (c *curl) target(e *relay.Event, site relay.Site) {
 	target := sentTarget(e)
 	if plainTarget(target) {

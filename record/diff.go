@@ -82,9 +82,9 @@ type BodyDiff struct {
 	Changes []BodyChange `json:"changes" nullable:"false" doc:"of JSON: a patch (RFC 6902) that makes the right body of the left one; of text: lines"`
 }
 
-// BodyChange is one change of a body. Of JSON it is an operation of RFC 6902 with the old
-// value besides; of text it is a line, where the op same is an unchanged line around a
-// change and skip stands for unchanged lines that are left out.
+// BodyChange is one change of a body. For JSON it is an operation of RFC 6902 with the old value added.
+// For text it is a line: the op same is an unchanged line around a change, and skip replaces unchanged
+// lines that are left out.
 type BodyChange struct {
 	Op    string          `json:"op" enum:"add,remove,replace,move,same,skip"`
 	Path  *string         `json:"path,omitempty" doc:"JSON pointer"`
@@ -145,10 +145,9 @@ func ReadCompared(ctx context.Context, from EventSource, who relay.Actor, ref st
 	return c, err
 }
 
-// ReadDiff reads the bodies of the requests of two events, or of the responses of two
-// attempts, and compares them; without a part, those of DiffPart. Without a number, the
-// response of an event is that of its last attempt that got one. The error is
-// relay.ErrNotFound where there is no such attempt or response.
+// ReadDiff reads the bodies of the requests of two events, or of the responses of two attempts, and
+// compares them. The default part is DiffPart; the default attempt is the last one with a response. The
+// error is relay.ErrNotFound where there is no such attempt or response.
 func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part string) (*Diff, error) {
 	if part == "" {
 		part = DiffPart(left, right)
@@ -306,7 +305,8 @@ func (d *Diff) finish(was, is *diffSide) {
 	d.Headline = strings.Join(parts, ", ")
 }
 
-// unlisted names what differs and is in no list of changes: it stands in the headline alone.
+// unlisted names the differences that appear only in the headline: version, reason, interim responses,
+// trailers.
 func (d *Diff) unlisted(was, is *diffSide) (names []string) {
 	differ := func(name string, yes bool) {
 		if yes {
@@ -351,7 +351,7 @@ func (b *BodyDiff) headline() string {
 	return "different body"
 }
 
-// MillisText formats milliseconds for people.
+// MillisText formats milliseconds for display.
 func MillisText(ms float64) string {
 	switch {
 	case ms > 0 && ms < .05:

@@ -305,10 +305,9 @@ func (d *jsonDiffer) move(from, to, left int, n *jsonNode) {
 	d.at(indexStep(left), func() { c.Field = validText(fieldPath(d.path)) })
 }
 
-// pairElements returns for each left element the index of its partner on the right, -1 for
-// none, and which of the paired elements stay in their order. Partners are, in this order:
-// equal values, objects of the same id, and what stands at the same place between
-// elements that stay.
+// pairElements returns for each left element the index of its partner on the right, -1 for none, and
+// which of the paired elements stay in their order. Partners are, in this order: equal values, objects
+// of the same id, and elements at the same place between elements that stay.
 func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	partner, kept = make([]int, len(was)), make([]bool, len(was))
 	taken := make([]bool, len(is))
@@ -341,8 +340,7 @@ func pairElements(was, is []*jsonNode) (partner []int, kept []bool) {
 	return partner, kept
 }
 
-// pairGaps pairs what is left between two elements that stay, in its order, where the
-// kinds agree.
+// pairGaps pairs the remaining elements between two elements that stay, in order, if their kinds agree.
 func pairGaps(was, is []*jsonNode, partner []int, kept, taken []bool) {
 	var left []int // without a partner, since the last element that stays
 	j := 0
@@ -420,7 +418,7 @@ func pointer(path []string) string {
 
 var escapePointer = strings.NewReplacer("~", "~0", "/", "~1")
 
-// fieldPath writes a path for people, and so that a filter by a JSON field reads it.
+// fieldPath formats a path in the form that the filter by a JSON field reads.
 func fieldPath(path []string) string {
 	var b strings.Builder
 	for _, step := range path {

@@ -122,7 +122,7 @@ func (m *lineMarker) line(text string) bool {
 	return m.rest(pointer, len(text)-len(bare)+2)
 }
 
-// place is where the value of a line is, and the value as it stands in it.
+// place returns the pointer to the value of a line, and the value as written in the line.
 func (m *lineMarker) place(bare string) (pointer, value string) {
 	if len(m.open) == 0 {
 		return "", bare

@@ -23,7 +23,7 @@ type Problem struct {
 	Errors    []ProblemError `json:"errors" nullable:"false"`
 }
 
-// ProblemError says what is wrong with one field of an input.
+// ProblemError describes the mistake in one field of an input.
 type ProblemError struct {
 	Location string `json:"location"`
 	Message  string `json:"message"`

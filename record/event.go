@@ -51,7 +51,7 @@ type Summary struct {
 	*Sent
 }
 
-// Sent says who made and sent an event. It is part of the record of those events alone.
+// Sent describes how a new event was made. Only events that were made here have it.
 type Sent struct {
 	Actor    string   `json:"actor" doc:"who sent it, as user:NAME, token:NAME or ssh:NAME; only where origin is send, as the next three"`
 	MadeFrom *string  `json:"madeFrom" doc:"id of the event that it was made from, or null"`
@@ -59,8 +59,7 @@ type Sent struct {
 	SignedBy *string  `json:"signedBy" doc:"id of the secret of the alias that signed it; client: it came signed; null: nobody"`
 }
 
-// Event is the whole record of an event. Response and Timing are those of the last
-// attempt that ended.
+// Event is the whole record of an event. Response and Timing belong to the last attempt that ended.
 type Event struct {
 	Summary
 	Request  *Message  `json:"request" nullable:"false"`
@@ -358,8 +357,7 @@ func HostRefusedBy(status int, body []byte) string {
 	return ""
 }
 
-// HostRefusedHint says what to do about a Host header that the local server of an alias
-// refuses.
+// HostRefusedHint says what to do when the local server of an alias refuses the Host header.
 func HostRefusedHint(alias string) string {
 	return fmt.Sprintf("run relay up with --host-header rewrite, or relayd alias set %s hostHeader=rewrite, or make the server accept the host", alias)
 }

@@ -63,9 +63,8 @@ func (p *program) fill(e *relay.Event) ([]byte, error) {
 	).Replace(p.source)), nil
 }
 
-// literals are bytes as string literals, one a line, that mean the same in Go,
-// JavaScript and Python. Only printable ASCII stands for itself, so nothing that a
-// stranger sent can end a literal or be read as anything else.
+// literals returns bytes as string literals, one a line, that mean the same in Go, JavaScript and
+// Python. All but printable ASCII is escaped, so received bytes cannot end a literal.
 func literals(raw []byte, indent, prefix string) string {
 	var b strings.Builder
 	for len(raw) > 0 {

@@ -83,8 +83,8 @@ func hasField(r *reading.Reading, path []string, want string) bool {
 	return findIn(r.Text, path, want)
 }
 
-// below returns what is left of a path below the field of a form, which may be written as
-// card[number]; named is false where the path does not begin with it.
+// below returns the rest of a path below a form field, which may be written as card[number]. named is
+// false if the path does not begin with the field.
 func below(name string, path []string) (rest []string, named bool) {
 	if name == path[0] {
 		return path[1:], true

@@ -71,10 +71,9 @@ func findFilter(name string) *FilterName {
 	return nil
 }
 
-// ParseFilter reads a filter from the values of its names, as in the query of an address
-// or from flags. Names in others are ignored; every other unknown name is an error. Errors
-// are *relay.Error with code validation-failed; their field names the filter and suggests
-// what was meant.
+// ParseFilter reads a filter from the values of its names, as in the query of an address or from flags.
+// Names in others are ignored; every other unknown name is an error. Errors are *relay.Error with code
+// validation-failed; their field names the filter and suggests a correction.
 func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 	var f relay.Filter
 	for _, name := range slices.Sorted(maps.Keys(values)) { // of several faults always the same one is reported
@@ -105,9 +104,9 @@ func ParseFilter(values url.Values, others ...string) (relay.Filter, error) {
 }
 
 // ParseFilterWords reads a filter as it is typed: words such as status:5xx, type:invoice.*,
-// data.object.id=pi_1 for a field of the body, and text, in double quotes to respect
-// letter case. Values may be in double quotes too, to contain spaces. A backslash before a
-// double quote, a backslash or, outside double quotes, a space stands for that character.
+// data.object.id=pi_1 for a field of the body, and text, in double quotes to respect letter case.
+// Values may be in double quotes too, to contain spaces. A backslash escapes a double quote, a
+// backslash and, outside double quotes, a space.
 func ParseFilterWords(text string) (relay.Filter, error) {
 	words, err := splitFilterWords(text)
 	if err != nil {
@@ -206,7 +205,7 @@ func splitFilterWords(text string) ([]filterWord, error) {
 
 func isFilterSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
 
-// filter returns the name and the value of the filter that a word stands for.
+// filter returns the name and the value of the filter in a word.
 func (w *filterWord) filter() (name, value string, err error) {
 	if w.mark <= 0 {
 		return "q", w.text, nil
@@ -230,7 +229,7 @@ func (w *filterWord) filter() (name, value string, err error) {
 	return "", "", e
 }
 
-// unknownFilter reports a name that no filter has, with the one that was meant.
+// unknownFilter returns the error for an unknown filter name, with the most similar known one.
 func unknownFilter(name string, others []string) *relay.Error {
 	known := slices.Clone(others)
 	for i := range filters {
@@ -351,8 +350,8 @@ var pathStep = regexp.MustCompile(`(?s)^(?:\[("(?:[^"\\]|\\.)*")\]|\[([^\]]+)\]|
 // SplitPath splits a path as the filter json has it into its steps; ok is false if it is none.
 func SplitPath(path string) (steps []string, ok bool) { return splitPath(path) }
 
-// splitPath splits data.items[0]["a.b"] into its steps; a $ before the first dot or bracket
-// stands for the whole body and is left out. In $ref it is a part of the name.
+// splitPath splits data.items[0]["a.b"] into its steps; a $ before the first dot or bracket means the
+// whole body and is dropped. In $ref it is a part of the name.
 func splitPath(path string) (steps []string, ok bool) {
 	rest := path
 	if strings.HasPrefix(path, "$.") || strings.HasPrefix(path, "$[") {

@@ -59,8 +59,8 @@ func AttemptName(number int, kind string) string {
 	return "attempt " + strconv.Itoa(number) + " (" + SafeText(kind) + ")"
 }
 
-// ZonedTime is a time for people in the zone of this machine, which stands in it: so it means the same
-// wherever it is read, and filters such as since take it as it is shown.
+// ZonedTime formats a time in the zone of this machine, with the zone: so it is unambiguous, and
+// filters such as since accept it.
 func ZonedTime(t time.Time) string { return t.Local().Format(time.RFC3339) }
 
 // Arrived is when an event arrived, also after it was replayed: lists are in this order.
@@ -206,7 +206,8 @@ func AttemptText(a *Attempt) string {
 	return b.String()
 }
 
-// SentText says by whom and from what an event was made, and what was changed. It is safe to print.
+// SentText returns a line with the actor, the source and the changes of a new event. It is safe to
+// print.
 func SentText(s *Sent) string {
 	_, name, named := strings.Cut(s.Actor, ":")
 	if !named {
@@ -251,8 +252,8 @@ func writeMessage(b *strings.Builder, mark string, headers []Header, body *Body)
 	writeBody(b, headers, body)
 }
 
-// writeBody writes a body as a person reads it: without content coding, forms and parts by their
-// fields. What could not be read, and what is left out, is said behind it.
+// writeBody writes a body for reading: without content coding, forms and parts by their fields. A note
+// after it names unreadable and omitted parts.
 func writeBody(b *strings.Builder, headers []Header, body *Body) {
 	r, err := body.Read(headers)
 	if err != nil || r.Form == reading.Binary {

@@ -18,10 +18,10 @@ import (
 	"relay/signature"
 )
 
-// Mask hides in the record of an event what is secret, as the page of a share does: values with the
-// name of a secret, and each of these values wherever else it stands in the event. A body becomes the
-// text that it is read as, and loses its SHA-256 where that differs from its bytes. Mask waits for a turn
-// before it reads large bodies, as body.Turn does; the error is that of the context.
+// Mask hides the secrets in the record of an event, as the page of a share does: values with the name
+// of a secret, and each of these values elsewhere in the event. A body becomes decoded text, and loses
+// its SHA-256 if that differs from its bytes. Mask waits for a turn before it reads large bodies, see
+// body.Turn; its error is the error of ctx.
 func Mask(ctx context.Context, e *Event) error {
 	size := textSize(e)
 	for i := range e.Attempts {

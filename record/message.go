@@ -56,7 +56,7 @@ type Body struct {
 	State     string `json:"state" enum:"complete,receiving,aborted,not_sent,over_limit"`
 }
 
-// Bytes gives the bytes that Data stands for.
+// Bytes decodes Data.
 func (b *Body) Bytes() ([]byte, error) {
 	if b.Encoding == EncodingBase64 {
 		return base64.StdEncoding.DecodeString(b.Data)
@@ -187,8 +187,8 @@ func headerValue(headers []Header, name string) string {
 	return ""
 }
 
-// bodyOf shows what is at hand of a body: the encoding is chosen by that alone, so
-// that a large body need not be read to its end.
+// bodyOf returns the loaded part of a body. The encoding depends on that part alone, so that a large
+// body need not be read to its end.
 func bodyOf(b *relay.Body) *Body {
 	data := b.Data
 	if len(data) > MaxBody {

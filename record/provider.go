@@ -12,7 +12,7 @@ import (
 	"relay/wire"
 )
 
-// Provider is what is recognised about the sender.
+// Provider is the recognised sender with its event type and delivery id.
 type Provider struct {
 	Name             string   `json:"name"`
 	EventType        *string  `json:"eventType"`
@@ -32,13 +32,13 @@ func providerOf(p relay.Provider) *Provider {
 	return out
 }
 
-// maxLabel bounds what is kept of an event type or delivery id, in bytes.
+// maxLabel bounds the stored event type and delivery id, in bytes.
 const maxLabel = 200
 
-// Recognise tells who sent a request, by its header lines and, where the provider
-// keeps type and id in a body of JSON or in a form, by the first 64 KiB of that. It proves nothing:
-// anyone can send such lines. The zero value means not recognised. It runs for each request, so
-// it decodes no content coding and no charset.
+// Recognise returns the sender of a request, by its header lines and, where the provider puts type and
+// id into a JSON body or a form, by its first 64 KiB. It proves nothing: anyone can send such lines.
+// The zero value means not recognised. It runs for each request, so it decodes no content coding and no
+// charset.
 func Recognise(head, bodyStart []byte) relay.Provider {
 	fields := wire.Fields(head)
 	if s := senderOf(fields, bodyStart); s != nil {

@@ -51,7 +51,7 @@ func MatchSummary(f *relay.Filter, s *Summary) Verdict {
 		return Miss
 	}
 	if !f.Since.IsZero() || !f.Until.IsZero() {
-		// The id carries the first arrival; receivedAt is that of the last attempt.
+		// The id contains the time of the first arrival; receivedAt is the time of the last attempt.
 		id, err := relay.ParseID(s.ID)
 		if err != nil || id.Time().Before(f.Since) || !f.Until.IsZero() && !id.Time().Before(f.Until) {
 			return Miss

@@ -13,9 +13,9 @@ import (
 	reading "relay/record/body"
 )
 
-// TextSearch looks for the texts of a filter in one event: first with Look in what is in
-// memory, then with Body in bodies. It remembers what was found; Reset begins with the
-// next event. It is not safe for concurrent use.
+// TextSearch looks for the texts of a filter in one event: first with Look in the parts in memory, then
+// with Body in bodies. It remembers the texts found so far; Reset starts with the next event. It is not
+// safe for concurrent use.
 type TextSearch struct {
 	needles []needle
 	missing int
@@ -48,7 +48,7 @@ func NewTextSearch(texts []relay.TextFilter) *TextSearch {
 	return s
 }
 
-// Reset forgets what was found.
+// Reset forgets the texts found so far.
 func (s *TextSearch) Reset() {
 	s.missing = len(s.needles)
 	for i := range s.needles {
@@ -100,9 +100,9 @@ const searchPiece = 64 << 10
 // because each has a coding or a charset of its own. What follows is searched as it was sent.
 const searchParts = 8 << 20
 
-// Body searches a body with its content coding and charset undone, as it is, with the escapes of JSON
-// resolved, and a form and the parts of a multipart body decoded. It returns Found. An error of src
-// ends the search; most bounds what is searched, in decoded bytes.
+// Body searches a body after decoding its content coding and charset: as it is, with JSON escapes
+// resolved, and with forms and multipart parts decoded. It returns Found. An error of src ends the
+// search; most bounds the search, in decoded bytes.
 func (s *TextSearch) Body(l reading.Label, src io.Reader, most int64) (bool, error) {
 	text, start := reading.Open(l, src, most)
 	isForm := l.IsForm() || l.IsVague() && reading.LooksLikeForm(start)
@@ -294,8 +294,8 @@ func (u *unescaper) resolve(p []byte) []byte {
 
 func isSurrogate(r rune) bool { return r >= 0xd800 && r < 0xe000 }
 
-// appendEscape appends what the escape at the start of p stands for, and returns how many
-// bytes it has.
+// appendEscape appends the character of the escape at the start of p, and returns the length of the
+// escape.
 func appendEscape(dst, p []byte) ([]byte, int) {
 	if len(p) >= 2 {
 		if i := strings.IndexByte(`"\/bfnrt`, p[1]); i >= 0 {

@@ -61,8 +61,8 @@ var settings = []setting{
 	{"paused", func(s *relay.Settings) any { return &s.Paused }, 0},
 }
 
-// SettingTexts returns the settings as texts by their keys: on or off, and "" for the
-// server's own and for what is not shown.
+// SettingTexts returns the settings as texts by their keys: on or off, and "" for the server's default
+// and for values that are not shown.
 func SettingTexts(s *relay.Settings) map[string]string {
 	texts := map[string]string{}
 	for _, x := range settings {
@@ -89,7 +89,7 @@ func SettingTexts(s *relay.Settings) map[string]string {
 	return texts
 }
 
-// ChangedSettings says for people what differs between two settings; "" when nothing does.
+// ChangedSettings lists the differences between two settings as text; "" when there are none.
 func ChangedSettings(was, is *relay.Settings) string {
 	var out []string
 	left, right := SettingTexts(was), SettingTexts(is)

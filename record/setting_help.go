@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// SettingHelp describes a setting of an alias to the people who choose its value.
+// SettingHelp describes a setting of an alias for help texts.
 type SettingHelp struct {
 	Key     string
 	Default string // as it is written; "the server's" where the server's own setting holds

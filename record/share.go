@@ -46,8 +46,8 @@ func ReadShared(ctx context.Context, from EventSource, who relay.Actor, id relay
 	return e, nil
 }
 
-// OfShared gives what a share shows of its event, which ReadShared has read. Before it reads large bodies it
-// waits for a turn, as body.Turn does; the error is that of the context.
+// OfShared returns the parts of an event that its share shows. ReadShared has read the event. Before it
+// reads large bodies it waits for a turn, see body.Turn; its error is the error of ctx.
 func OfShared(ctx context.Context, e *relay.Event, s relay.Share, online bool) (*SharedEvent, error) {
 	full := Of(e, relay.Site{}, time.Time{})
 	done, err := body.Turn(ctx, textSize(full))
@@ -199,7 +199,7 @@ type SharedReplay struct {
 	Attempt SharedReplayAttempt `json:"attempt"`
 }
 
-// SharedReplayEvent is how the event stands after a replay by share token.
+// SharedReplayEvent is the state of the event after a replay by share token.
 type SharedReplayEvent struct {
 	State      string `json:"state"`
 	ReceivedAt Time   `json:"receivedAt" format:"date-time"`

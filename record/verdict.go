@@ -201,7 +201,7 @@ func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
 	return r
 }
 
-// JudgeEvent is JudgeArrival of an event, whose body is in memory up to 256 KiB.
+// JudgeEvent judges the signature of an event like JudgeArrival. Bodies of up to 256 KiB are in memory.
 func JudgeEvent(e *relay.Event, site relay.Site, secrets relay.OpenSecrets) *relay.Signature {
 	target := targetOf(e)
 	return JudgeArrival(SignedRequestOf(e, site.AliasURL(e.Alias)+target), e.Provider.Name, target, secrets)

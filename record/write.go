@@ -128,8 +128,8 @@ func weightOf(headers, trailers []Header, b *Body) (n int64) {
 	return n
 }
 
-// WriteEvent writes the JSON of a record in pieces, so that it does not stand in memory a
-// second time. It is that of encoding/json without the escapes for HTML.
+// WriteEvent writes the JSON of a record in pieces, so that it is not in memory a second time. The
+// output is that of encoding/json without the escapes for HTML.
 func WriteEvent(w io.Writer, e *Event) error {
 	out := &pieceWriter{w: w}
 	out.begin(e.Summary)

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// FreeAddr gives a loopback address where nobody listens, for a program that has to be
-// told its address. See ReserveAddr; the address is reserved for the test.
+// FreeAddr returns an unused loopback address, for a program that needs its address in advance. See
+// ReserveAddr; the address is reserved for the test.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
 	addr, release, err := ReserveAddr()
@@ -25,11 +25,11 @@ func FreeAddr(t testing.TB) string {
 	return addr
 }
 
-// ReserveAddr gives a loopback address where nobody listens. It is below the ports that the
-// system gives to outgoing connections and to listeners that ask for any port: one of those
-// could take it before the program does, or while the program starts anew. No other call gives
-// it until release, also not in another test process: a UDP socket at another loopback address
-// keeps the number, where the system has that address.
+// ReserveAddr returns an unused loopback address. It is below the ports that the system gives to
+// outgoing connections and to listeners that ask for any port: one of those could take it before the
+// program does, or while the program starts anew. No other call gives it until release, also not in
+// another test process: a UDP socket at another loopback address keeps the number, where the system has
+// that address.
 func ReserveAddr() (addr string, release func(), err error) {
 	for range 1000 {
 		port := 10_000 + (int64(os.Getpid())*199+ports.Add(1))%20_000
@@ -133,7 +133,7 @@ func (l *Line) Hold() {
 	}
 }
 
-// Release ends Hold.
+// Release lets held traffic pass again.
 func (l *Line) Release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -18,7 +18,7 @@ type Worst struct {
 	Close            string // repeats as often as Unit, behind it
 }
 
-// Bytes returns about n bytes of the shape. A unit may contain %d, which stands for its number.
+// Bytes returns about n bytes of the shape. A unit may contain %d, which is replaced by its number.
 func (w Worst) Bytes(n int) []byte {
 	times := max(1, (n-len(w.Begin)-len(w.End))/max(1, len(w.Unit)+len(w.Close)))
 	if strings.Contains(w.Unit, "%d") {

@@ -135,12 +135,11 @@ func (e evictable) Evicted(reason string) {
 	_ = e.Close()
 }
 
-// start has a connection served in a goroutine of its own, at whose end it is closed unless
-// net/http owns it then. false means that the server is closed, and the connection with it.
+// start serves a connection in a goroutine, and closes it at the end unless net/http owns it then.
+// false means that the server, and so the connection, is closed.
 //
-// A panic ends only this connection: one request must not take down the tunnels and requests
-// of everybody else. The connection is reset, so that its caller cannot take what it has
-// received for the whole.
+// A panic ends only this connection: one request must not end all other tunnels and requests. The
+// connection is reset, so that its caller cannot mistake a partial response for a whole one.
 func (s *Server) start(c *conn, serve func(*conn)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

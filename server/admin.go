@@ -28,7 +28,7 @@ type AdminOptions struct {
 	// loopback Host are answered, so that no web page can reach it through a DNS name
 	// that resolves to loopback.
 	Loopback bool
-	// Health answers /healthz and /readyz, for probes that send no PROXY header; nil = nobody.
+	// Health answers /healthz and /readyz, for probes that send no PROXY header; nil = not served.
 	Health http.Handler
 	// Pprof adds /debug/pprof/, without its cmdline page: the arguments of the process
 	// may hold a database password.

@@ -16,8 +16,8 @@ import (
 // retryDefault is the Retry-After of a 503 whose error names none.
 const retryDefault = 5 * time.Second
 
-// offlineRetry is the Retry-After of an offline answer that is an error status:
-// nobody knows when the tunnel is back.
+// offlineRetry is the Retry-After of an offline answer with an error status. It is a guess: the tunnel
+// may return at any time.
 const offlineRetry = 60 * time.Second
 
 // allowed is the Allow line of a 405. An alias accepts any other method too, except

@@ -118,8 +118,8 @@ func (s *Server) serveBase(w http.ResponseWriter, r *http.Request) {
 		w = a
 	}
 	if stall := s.opt.StallTimeout; stall > 0 && r.ProtoMajor == 1 && r.ContentLength != 0 {
-		// net/http reads what is left of a body before it sends an answer, or closes: for ever
-		// without a deadline.
+		// net/http reads the rest of a body before it sends an answer, or closes: forever without a
+		// deadline.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(stall))
 	}
 	to, health := s.hosts.find(r.Host), isHealth(r.URL.Path)
@@ -286,11 +286,11 @@ func (h *handoff) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener; nobody asks for it.
+// Addr implements net.Listener; its value is not used.
 func (h *handoff) Addr() net.Addr { return &net.TCPAddr{} }
 
-// hsts makes browsers use https for half a year. It leaves out subdomains, because they
-// may be aliases, whose owners decide for themselves, or hosts of somebody else.
+// hsts makes browsers use https for half a year. It leaves out subdomains, because they may be aliases,
+// whose owners decide for themselves, or unrelated hosts.
 const hsts = "max-age=15552000"
 
 // setSecurityHeaders sets the security headers of every response of the base site. A

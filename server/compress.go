@@ -17,14 +17,15 @@ var compressed = []string{
 	"text/html", "text/css", "text/javascript", "application/javascript", "application/json", "application/problem+json", "application/yaml", "image/svg+xml",
 }
 
-// Compress compresses the answers of the base site for clients that take gzip: pages and JSON to a fifth.
+// Compress compresses the answers of the base site for clients that take gzip: pages and JSON to a
+// fifth.
 //
-// Answers to forms and other changes are left as they are, because a secret that was just made is in
-// some of them. Others can leak nothing by their size (BREACH): the cookies are SameSite, so no page of
-// another site can have one made with what it wants to know beside what it chose.
+// Answers to forms and other changes are left as they are, because some of them contain a new secret.
+// Other answers leak nothing by their size (BREACH): cookies are SameSite, so a page of another site
+// cannot request an answer that contains both a secret and text of its choice.
 //
-// Nothing of the compressor is kept between two writes, so that a client who does not read holds
-// only the bytes of its answer.
+// Nothing of the compressor is kept between two writes, so that a client who does not read holds only
+// the bytes of its answer.
 func Compress(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet || r.Header.Get("Range") != "" || !takesGzip(r.Header.Values("Accept-Encoding")) {
@@ -37,7 +38,7 @@ func Compress(next http.Handler) http.Handler {
 	})
 }
 
-// takesGzip reads Accept-Encoding.
+// takesGzip reports whether Accept-Encoding accepts gzip.
 func takesGzip(lines []string) bool {
 	for _, line := range lines {
 		for coding := range strings.SplitSeq(line, ",") {
@@ -94,7 +95,7 @@ func (c *compressor) suits() bool {
 		slices.Contains(compressed, kind) && h.Get("Content-Encoding") == "" && h.Get("Content-Disposition") == ""
 }
 
-// decide sends the head and what was held back.
+// decide sends the head and the held bytes.
 func (c *compressor) decide(gz bool) error {
 	c.decided = true
 	h := c.Header()
@@ -121,7 +122,8 @@ func (c *compressor) decide(gz bool) error {
 	return err
 }
 
-// FlushError implements what http.ResponseController looks for: what is flushed early is a stream.
+// FlushError implements the interface that http.ResponseController uses: an answer that is flushed
+// early is a stream.
 func (c *compressor) FlushError() error {
 	if !c.decided {
 		if err := c.decide(false); err != nil {

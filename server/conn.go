@@ -64,8 +64,8 @@ type bodyMeter struct {
 	waited time.Duration // spent in reads; time in which nobody reads is not the caller's
 }
 
-// errCallerGone means that nobody is left to answer: the caller has closed the connection,
-// or sent no byte of another request within the idle timeout.
+// errCallerGone means that there is no caller to answer: it has closed the connection, or sent no byte
+// of another request within the idle timeout.
 var errCallerGone = errors.New("caller gone")
 
 // rewind makes smallBuf the buffer. Nothing may be buffered.
@@ -306,8 +306,8 @@ func (c *conn) CloseWrite() error {
 	return c.sock.CloseWrite()
 }
 
-// Abort resets the connection: RST instead of close_notify and FIN, so that the caller
-// cannot take what it has received for the whole.
+// Abort resets the connection: RST instead of close_notify and FIN, so that the caller cannot mistake a
+// partial response for a whole one.
 func (c *conn) Abort() {
 	if !c.aborted.Swap(true) {
 		sockets.SetLinger(c.sock.Conn, 0)
@@ -324,8 +324,8 @@ const (
 	lingerMaxHead = 256 << 10 // bytes of a refused head, if heads have no limit
 )
 
-// closeOrderly closes our side and then discards what the caller still sends, for a
-// while. Meanwhile the connection may be evicted.
+// closeOrderly closes our side and then discards further bytes of the caller for a while. During that
+// time the connection may be evicted.
 func (c *conn) closeOrderly() {
 	if c.aborted.Load() || c.CloseWrite() != nil {
 		return

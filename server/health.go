@@ -12,8 +12,7 @@ import (
 // isHealth tells whether a path is one of the health checks.
 func isHealth(path string) bool { return path == "/healthz" || path == "/readyz" }
 
-// An answer of /readyz is at most readyMaxAge + readyTimeout old, and nobody waits for
-// it longer than readyTimeout.
+// An answer of /readyz is at most readyMaxAge + readyTimeout old, and takes at most readyTimeout.
 const (
 	readyMaxAge  = time.Second
 	readyTimeout = 4 * time.Second
@@ -105,8 +104,8 @@ func (s *Server) serveHealth(w http.ResponseWriter, r *http.Request) {
 // maxNonce is the longest nonce that /healthz repeats.
 const maxNonce = 64
 
-// alive is the answer of /healthz. A request with a nonce gets it back with the name of this relay,
-// so that whoever follows its addresses from outside learns whether they lead here.
+// alive returns the answer of /healthz. For a request with a nonce it has the nonce and the name of
+// this relay, so that a check from outside learns whether an address leads here.
 func (s *Server) alive(r *http.Request) map[string]string {
 	answer := map[string]string{"status": "ok"}
 	if nonce := r.URL.Query().Get("nonce"); nonce != "" && len(nonce) <= maxNonce {

@@ -8,7 +8,7 @@ import (
 	"relay/wire"
 )
 
-// routeKind says who answers for a host.
+// routeKind says which handler answers for a host.
 type routeKind uint8
 
 const (

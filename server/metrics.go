@@ -10,8 +10,8 @@ import (
 	"relay/admission"
 )
 
-// codeQueued stands for the offline answer and codeAnswered for that to a registration challenge,
-// which are no errors and have no code; codeOther for a code that is in neither list.
+// codeQueued is the label of the offline answer and codeAnswered that of an answered registration
+// challenge, which are no errors and have no code. codeOther is the label of unlisted codes.
 const (
 	codeQueued   = "queued"
 	codeAnswered = "answered"

@@ -66,7 +66,7 @@ type Proxies struct {
 	log *logLimiter
 }
 
-// NewProxies makes Proxies; Listener applies them.
+// NewProxies returns Proxies with the given options; Listener applies them to a listener.
 func NewProxies(o ProxyOptions) *Proxies {
 	o.Log = cmp.Or(o.Log, slog.New(slog.DiscardHandler))
 	if o.Timeout <= 0 {

@@ -76,8 +76,8 @@ type Options struct {
 	// Admission counts the connections together with those of other protocols. nil = there are none.
 	Admission *admission.Limiter
 
-	// Access is told of each request to an alias host when it has ended, also of those that the
-	// server refuses. It must not block. nil = nobody is told.
+	// Access is called at the end of each request to an alias host, also of refused ones. It must not
+	// block. nil = no calls.
 	Access func(Access)
 
 	// Registry gets the metrics of docs/metrics.md; nil = none.
@@ -293,9 +293,9 @@ func (s *Server) beginStop() {
 	}
 }
 
-// closeRemaining closes the connections that are left. Unfinished heads and lingering
-// closes get lingerGrace first, unless requests were cut. A capture that has not
-// returned is aborted, so that its caller cannot take what it has for the whole.
+// closeRemaining closes the connections that are left. Unfinished heads and lingering closes get
+// lingerGrace first, unless requests were cut. A capture that has not returned is aborted, so that its
+// caller cannot mistake a partial response for a whole one.
 func (s *Server) closeRemaining(cut bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -37,7 +37,7 @@ func KernelConn(c net.Conn) net.Conn {
 	}
 }
 
-// HalfClose ends what is sent on a connection, and leaves open what is received.
+// HalfClose closes the sending side of a connection; the receiving side stays open.
 func HalfClose(c net.Conn) error {
 	if half, ok := KernelConn(c).(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -55,10 +55,10 @@ func SetLinger(c net.Conn, seconds int) {
 // discardPiece is how much Discard reads under one deadline.
 const discardPiece = 16 << 10
 
-// Discard reads and drops what still comes on a connection that was half-closed and is to be
-// closed. A close with unread bytes would reset it (RFC 1122, section 4.2.2.13), and its peer
-// would lose what was written last. Discard returns nil when the peer has closed its end, or
-// after most bytes, and an error at the deadline, which depends on the bytes read so far.
+// Discard reads and drops the remaining input of a half-closed connection before it is closed. A close
+// with unread bytes would reset it (RFC 1122, section 4.2.2.13), and its peer would lose the last
+// written bytes. Discard returns nil when the peer has closed its end, or after most bytes, and an
+// error at the deadline, which depends on the bytes read so far.
 func Discard(c net.Conn, most int64, deadline func(read int64) time.Time) error {
 	for read := int64(0); read < most; {
 		_ = c.SetReadDeadline(deadline(read))

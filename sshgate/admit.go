@@ -63,9 +63,9 @@ func (srv *Server) admit(ctx gliderlabs.Context, tcp net.Conn) net.Conn {
 // kexInitWait is how long a client that does not say which ciphers it knows is waited for.
 const kexInitWait = 500 * time.Millisecond
 
-// takeSlot takes the place of a new connection among the clients, or, where there is none, one
-// of those kept for other nodes until the connection has said what it is; full is then why. It
-// is not ok where the connection gets neither, and was told.
+// takeSlot reserves a slot for a new connection among the clients or, if these are taken, one of the
+// slots for other nodes until the connection has said whether it is a node; full is then the limit that
+// was reached. ok is false if there is no slot; the connection was told then.
 func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	srv.mu.Lock()
 	if srv.stopping {
@@ -189,7 +189,7 @@ func disconnectPacket(text string) []byte {
 	return append(packet, make([]byte, padding)...)
 }
 
-// shared tells whether an address stands for many people or for the machine itself.
+// shared reports whether many clients share an address, or it is this machine's own.
 func (srv *Server) shared(a netip.Addr) bool {
 	return !a.IsValid() || a.IsLoopback() || sockets.ContainsAddr(srv.o.Trusted, a)
 }

@@ -43,7 +43,7 @@ func (a *announced) follows() bool {
 	return a.moves
 }
 
-// hello is the bundled client saying what it can do.
+// hello handles the message of relay up that says what it supports.
 func (c *conn) hello(payload []byte) bool {
 	var h relay.Hello
 	if link.Unmarshal(payload, &h) != nil || h.Protocol != 1 {
@@ -59,7 +59,7 @@ func (c *conn) hello(payload []byte) bool {
 	return !first || c.Go("notices", func() { c.sendNotices(q) })
 }
 
-// target is the bundled client saying what it will dial.
+// target handles the message of relay up that names its local server.
 func (c *conn) target(payload []byte) bool {
 	var t relay.Target
 	if link.Unmarshal(payload, &t) != nil || len(t.Bind) > maxBindLength || len(t.URL) > 2048 || len(t.HostHeader) > 512 {

@@ -11,10 +11,10 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Everything that ends the connection of a client stands in this file, but for what package link
-// finds itself: a socket that fails, a write that makes no progress, a silent peer, a handshake that
-// takes too long. Each of them closes the socket, and link then calls closed, detachAll and
-// Server.forget, in this order. The connections that are refused before that are those of admit.go.
+// Everything that ends the connection of a client is in this file, except what package link detects
+// itself: a socket that fails, a write that makes no progress, a silent peer, a handshake that takes
+// too long. Each of them closes the socket, and link then calls closed, detachAll and Server.forget, in
+// this order. The connections that are refused before that are those of admit.go.
 
 // closeReason says why a connection is drained and closed.
 type closeReason struct {
@@ -88,7 +88,7 @@ func (c *conn) detachAll() {
 	}
 }
 
-// closeIdle closes a connection that nobody uses for anything.
+// closeIdle closes a connection without forwards and sessions.
 func (c *conn) closeIdle() {
 	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be under way
 	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {
@@ -105,7 +105,7 @@ func (c *conn) Evicted(reason string) {
 	_ = c.Close()
 }
 
-// closeFlooded closes a connection whose peer asks for more than it takes the answers of.
+// closeFlooded closes a connection whose peer sends many messages without reading the answers.
 func (c *conn) closeFlooded(unanswered string) {
 	c.Log().Warn("too many unanswered ssh messages", "kind", unanswered)
 	_ = c.Close()

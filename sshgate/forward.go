@@ -117,9 +117,8 @@ func (c *conn) forward(f *forward) (ok bool, reply []byte, then func()) {
 var errCommand = relay.Errorf(relay.CodeConflict,
 	"a connection that runs a command serves no forward; leave the command away, or use another ssh with -N for the tunnel")
 
-// allowForward says why a connection does not serve a forward, whatever its alias is. A
-// forward with a name that comes after the command, such as one of ssh -O forward, was asked
-// for by somebody who knows of both.
+// allowForward returns an error if a connection must not serve a forward, independent of its alias. A
+// named forward after a command, such as one of ssh -O forward, is allowed: its user knows of both.
 func (c *conn) allowForward(ctx context.Context, f *forward) *relay.Error {
 	if f.begun == 0 && !c.sessions.IsTunnel(ctx, func() bool { return c.notices.toClient() != nil }) {
 		return errCommand
@@ -329,5 +328,5 @@ func (c *conn) refuse(f *forward, why *relay.Error) {
 	c.srv.o.Accounts.NoteRefusedForward(c.who.Account, relay.RefusedForward{Bind: bind, Code: why.Code, Message: message, Remote: c.remote})
 }
 
-// shownBind is a bind string for people.
+// shownBind returns a bind address that is safe to print.
 func shownBind(bind string) string { return record.SafeTextMax(bind, 80) }

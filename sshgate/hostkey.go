@@ -19,9 +19,9 @@ import (
 // nodes of a store share.
 const HostKeyFile = "ssh_host_ed25519_key"
 
-// LoadHostKey reads the host key from dir, and makes one (ed25519, mode 0600)
-// where there is none yet. A key that is there but cannot be read is an error: a
-// new one would look like an attack to everybody who knows the old one.
+// LoadHostKey reads the host key from dir, and makes one (ed25519, mode 0600) where there is none yet.
+// An existing key that cannot be read is an error: a new one would look like an attack to every client
+// that knows the old one.
 func LoadHostKey(dir string) (ssh.Signer, error) {
 	path := filepath.Join(dir, HostKeyFile)
 	text, err := os.ReadFile(path)
@@ -86,8 +86,8 @@ const (
 // maxProofs is how many keys a client may want proven at once.
 const maxProofs = 8
 
-// announceHostKeys tells the client all host keys. One that keeps them learns the
-// next one, and forgets what is not among them any more.
+// announceHostKeys sends all host keys to the client. A client that stores them learns the next key,
+// and forgets old ones.
 func (c *conn) announceHostKeys() {
 	_, _, _ = c.SendRequest(c.Context(), hostKeys, false, c.srv.hostKeyList())
 }

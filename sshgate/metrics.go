@@ -29,7 +29,7 @@ type Stats struct {
 // loginOK is the result of a login that succeeded, for the figures.
 const loginOK = "ok"
 
-// forwardCodes are why forwards are refused; otherCode stands for what was not foreseen.
+// forwardCodes are the known reasons why forwards are refused; otherCode is for all others.
 var forwardCodes = []string{
 	relay.CodeNotFound, relay.CodeValidationFailed, relay.CodeConflict, relay.CodeOverloaded, relay.CodeStopping,
 	relay.CodeStoreUnavailable, relay.CodeInternal, otherCode,
@@ -42,7 +42,7 @@ var dropReasons = []string{
 	admission.ReasonPenalty, admission.ReasonTotal, admission.ReasonSource, admission.ReasonUnauthenticated, admission.ReasonFiles,
 }
 
-// metrics are the figures of the gate; docs/metrics.md says what they mean.
+// metrics holds the metrics of the gate; docs/metrics.md explains them.
 type metrics struct {
 	channelsCut                      prometheus.Counter
 	drops, logins, refusals, enrolls *prometheus.CounterVec
@@ -68,7 +68,7 @@ func newMetrics(srv *Server, reg prometheus.Registerer) *metrics {
 	return m
 }
 
-// counted makes the figures that are counted when somebody looks.
+// counted registers the metrics that are computed at each scrape.
 func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	gauge := func(name, help string, labels prometheus.Labels, count func() int) {
 		o := prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}

@@ -13,7 +13,7 @@ import (
 // maxRefused is how many refusals are kept for a session that comes later.
 const maxRefused = 32
 
-// notices are what is told to the sessions of a connection and to the bundled client.
+// notices are the messages for the sessions of a connection and for relay up.
 type notices struct {
 	mu        sync.Mutex
 	refusals  []shell.Notice

@@ -15,10 +15,9 @@ import (
 // recheckAgain is how long after a failed question to the store it is asked again.
 const recheckAgain = time.Second
 
-// revalidator checks again who may stay when a change was published that may take a right
-// away: a key, an account, an alias or a membership may be gone. One goroutine, which lives
-// while there is something to check, asks the store about those connections only that the
-// changes name.
+// revalidator checks the rights of connections again after a published change that may have revoked
+// one: of a key, an account, an alias or a membership. One goroutine, which lives while there are
+// checks to do, asks the store only about the connections that the changes concern.
 type revalidator struct {
 	srv     *Server
 	ctx     context.Context
@@ -44,8 +43,7 @@ type subject struct {
 // scope is a set of subjects.
 type scope map[subject]bool
 
-// Publish takes the store's changes, and makes what was revoked take effect at once. It
-// never blocks.
+// Publish takes the store's changes, and applies revocations at once. It never blocks.
 func (srv *Server) Publish(changes []relay.Change) {
 	due := scope{}
 	for _, c := range changes {
@@ -111,7 +109,7 @@ func (a *revalidator) recheckIfChanged(c *conn, asOf int64) {
 	}
 }
 
-// run checks what is due, until nothing is. It closes ended then.
+// run makes the due checks until there are none. It then closes ended.
 func (a *revalidator) run(ended chan struct{}) {
 	defer close(ended)
 	for {
@@ -137,9 +135,9 @@ func (a *revalidator) run(ended chan struct{}) {
 	}
 }
 
-// revalidate asks the store, in one question, which rights of the connections do not stand
-// any more, and takes back what goes by them. false means that the store did not answer:
-// it is to be asked again, and nobody is cut off meanwhile.
+// revalidate asks the store, in one query, which rights of the connections were revoked, and ends what
+// depends on them. false means that the store did not respond: the caller tries again, and no client is
+// cut off until then.
 func (a *revalidator) revalidate(due scope) bool {
 	uses := map[relay.Right][]func(){}
 	use := func(r relay.Right, end func()) { uses[r] = append(uses[r], end) }

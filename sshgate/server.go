@@ -85,13 +85,12 @@ type Options struct {
 	MaxUnauthenticated, MaxPrompts int
 	// Admission counts the connections together with those of other protocols. nil = there are none.
 	Admission *admission.Limiter
-	// Budget bounds the bytes that tunnel channels hold for what nobody took yet; nil =
-	// no bound.
+	// Budget bounds the unread bytes of tunnel channels; nil = no bound.
 	Budget *budget.Budget
 	// Trusted are proxies: many people come from their addresses, so that no limit per
 	// source and no penalty holds there.
 	Trusted []netip.Prefix
-	// NoClaim says that Accounts lets nobody claim a free name by forwarding it.
+	// NoClaim says that a forward of a free name does not create the alias.
 	NoClaim bool
 	// NoPenalties lets sources in however many logins of theirs failed.
 	NoPenalties bool
@@ -405,7 +404,7 @@ func (c *conn) offered(sc *ssh.ServerConn, open *link.Offer) {
 	}
 }
 
-// Attacher is where tunnels are announced. delivery satisfies it.
+// Attacher registers tunnels for delivery. Package delivery implements it.
 type Attacher interface {
 	shell.Tunnels
 	// Attach makes t the tunnel of the alias at once. A tunnel that had it before
@@ -413,7 +412,7 @@ type Attacher interface {
 	Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment
 }
 
-// Accounts is who may come in and what they own. store satisfies it.
+// Accounts finds accounts and their aliases. Package store implements it.
 type Accounts interface {
 	shell.Accounts
 	login.Accounts
@@ -430,8 +429,8 @@ type Accounts interface {
 	Revoked(ctx context.Context, rights []relay.Right) ([]relay.Right, error)
 }
 
-// soonAfter returns a context that ends so long after ctx. It is for the waits of a stop that
-// have to end although what they wait for does not.
+// soonAfter returns a context that ends at the time d after the end of ctx. It bounds the waits of a
+// stop.
 func soonAfter(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	late, cancel := context.WithCancel(context.Background())
 	stop := context.AfterFunc(ctx, func() { time.AfterFunc(d, cancel) })

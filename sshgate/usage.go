@@ -24,7 +24,7 @@ func (u *usage) begin(after time.Duration, unused func()) {
 	}
 }
 
-// add notes that so many uses have come, or have gone where n is negative.
+// add adds n to the number of uses; n may be negative.
 func (u *usage) add(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -60,13 +60,14 @@ func FormValue(p []byte, name string) []byte {
 	return nil
 }
 
-// Start is where the text of a body begins: behind its byte order mark and white space.
+// Start returns the index at which the text of a body begins, after its byte order mark and white
+// space.
 func Start(p []byte) []byte {
 	return bytes.TrimLeft(bytes.TrimPrefix(p, []byte(marks[0].bytes)), " \t\r\n")
 }
 
-// readForm reads the fields of a form in their order. charset is that of the bytes that the
-// escapes stand for, "" = UTF-8.
+// readForm reads the fields of a form in their order. charset is the charset of the unescaped bytes, ""
+// = UTF-8.
 func readForm(p []byte, charset string) (list []Field, faults []Fault) {
 	malformed, foreign, left := 0, 0, 0
 	text := func(raw []byte) string {

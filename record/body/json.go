@@ -53,7 +53,7 @@ func placeOf(p []byte, at int) (line, column int) {
 	return 1 + bytes.Count(before, []byte("\n")), len(before) - bytes.LastIndexByte(before, '\n')
 }
 
-// notUTF8 returns where the first byte stands that is no UTF-8, -1 = there is none.
+// notUTF8 returns the index of the first byte that is not valid UTF-8, -1 = all are.
 func notUTF8(p []byte) int {
 	if utf8.Valid(p) {
 		return -1
@@ -77,7 +77,7 @@ func isDocument(p []byte) bool {
 	return StartsJSON(p) && (end[len(end)-1] == '}' || end[len(end)-1] == ']') && json.Valid(p) && utf8.Valid(p)
 }
 
-// recordSeparator stands before each value of a JSON text sequence (RFC 7464).
+// recordSeparator begins each value of a JSON text sequence (RFC 7464).
 const recordSeparator = 0x1e
 
 // jsonLines divides a text into JSON values that follow each other, however many lines each has. Where one

@@ -23,7 +23,7 @@ type Part struct {
 	*Reading          // of its content; its faults include those of the header of the part
 }
 
-// delimiter is where a boundary stands in a body.
+// delimiter is the place of a boundary in a body.
 type delimiter struct {
 	before, after int // the end of the content before it, the start of what follows
 	closes        bool
@@ -159,8 +159,8 @@ func (r *reader) part(p []byte, cut bool, depth int) Part {
 // maxPartLine bounds a header line of a part with the lines that continue it.
 const maxPartLine = 8 << 10
 
-// partHead divides a part at its first blank line. One without that is all content, unless it begins
-// as a header does.
+// partHead splits a part at its first blank line. A part without one is all content, unless it begins
+// like a header.
 func partHead(p []byte, faults *Reading) (head, content []byte) {
 	if bytes.HasPrefix(p, []byte("\n")) || bytes.HasPrefix(p, []byte("\r\n")) {
 		return nil, p[1+bytes.IndexByte(p, '\n'):]

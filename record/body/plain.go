@@ -6,9 +6,8 @@ import (
 	"strings"
 )
 
-// Plain is the text that is shown of the body, whole: JSON indented, the fields of a form and the
-// parts of a multipart body one after the other, everything else as it is. ok is false for what is
-// no text, where there is nothing to show but bytes.
+// Plain returns the whole body as text: JSON indented, the fields of a form and the parts of a
+// multipart body one after the other, other text unchanged. ok is false for binary bodies.
 func (r *Reading) Plain() (text []byte, ok bool) {
 	switch r.Form {
 	case JSON:

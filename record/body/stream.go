@@ -14,8 +14,8 @@ const Large = 256 << 10
 // turns holds an entry for each large reading in progress: one may use some hundred MiB.
 var turns = make(chan struct{}, 2)
 
-// Turn waits until a reading of n bytes may begin. A reading of at most Large bytes never waits. done gives
-// the turn back. The error is that of the context.
+// Turn waits until a reading of n bytes may begin. A reading of at most Large bytes never waits. done
+// ends the turn. The error is the error of ctx.
 func Turn(ctx context.Context, n int) (done func(), err error) {
 	if n <= Large {
 		return func() {}, nil

@@ -117,7 +117,7 @@ func stringEnd(s []byte, i int) (to int, ended bool) {
 	return len(s), false
 }
 
-// secretValue reports whether the value that begins now is that of a secret field.
+// secretValue reports whether the next value belongs to a secret field.
 func (j *jsonScan) secretValue() bool {
 	t := j.top()
 	return t != nil && t.object && j.m.secretField(unquoted(t.name))

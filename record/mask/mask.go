@@ -45,8 +45,8 @@ func (m *Masker) secretField(name []byte) bool {
 	return secret
 }
 
-// New returns a Masker that learns. host is the host of the request, which is hidden because it could tell
-// who the owner is; "" = not known.
+// New returns a Masker that learns. host is the host of the request, which is hidden because it could
+// identify the owner; "" = not known.
 func New(host string) *Masker {
 	m := &Masker{learning: true, secrets: map[string]bool{}, patterns: newFinder(), fields: map[string]bool{}}
 	if strings.Contains(host, ".") {
@@ -158,8 +158,8 @@ func (m *Masker) Target(target string) string {
 	return string(masked)
 }
 
-// Header returns the value of a header line without its secrets; changed is false if it has none. The value
-// is hidden whole if it contains host, which could tell who the owner is.
+// Header returns the value of a header line without its secrets; changed is false if it has none. The
+// whole value is hidden if it contains host, which could identify the owner.
 func (m *Masker) Header(name, value, host string) (masked string, changed bool) {
 	switch {
 	case secretHeader(name):

@@ -41,10 +41,10 @@ var secretHeaders = []string{
 	"host", "xforwardedhost", "xoriginalhost", "forwarded", "origin", "referer", "xtrellowebhook", "plaidverification",
 }
 
-// ownerHeaders are those among them that name the host of the owner.
+// ownerHeaders are the secretHeaders that name the host of the owner.
 var ownerHeaders = secretHeaders[:6]
 
-// addressWords are words in names of fields whose value is an address that is itself a secret: everybody
+// addressWords are words in names of fields whose value is an address that is itself a secret: anyone
 // who has it may confirm, answer or write.
 var addressWords = []string{
 	"subscribe", "unsubscribe", "validation", "validate", "confirm", "confirmation", "verify", "verification", "response", "reset", "invite",
@@ -70,7 +70,7 @@ func plainName(name []byte, to *[maxName]byte) []byte {
 	return out
 }
 
-// words divides a name at what is no letter and no digit, and where a capital begins a word.
+// words splits a name at characters other than letters and digits, and where a capital begins a word.
 func words(name []byte) []string {
 	var list []string
 	name = name[:min(len(name), maxName)]

@@ -85,8 +85,8 @@ func hexDigit(c byte) int {
 	return -1
 }
 
-// escape reads an escape of JSON, also of JSON that stands in a string of JSON, where each backslash is
-// two. r is -1 where only backslashes were read.
+// escape reads an escape of JSON, also in JSON inside a JSON string, where each backslash is doubled. r
+// is -1 where only backslashes were read.
 func escape(s []byte, i int) (r rune, end int) {
 	for i < len(s) && s[i] == '\\' {
 		i++
@@ -148,5 +148,5 @@ func entity(s []byte, i int) (v byte, end int, ok bool) {
 	}
 }
 
-// piece returns the range of the text that a range of bytes of the normal form stands for.
+// piece returns the range of the text for a range of its normal form.
 func (n *normal) piece(from, to int) (start, end int) { return int(n.at[from]), int(n.at[to]) }

@@ -38,7 +38,7 @@ func (m *Masker) text(out *edits, s []byte, base int) {
 	}
 }
 
-// textScan looks for names and what they name in the normal form of a text.
+// textScan finds names and their values in the normal form of a text.
 type textScan struct {
 	m      *Masker
 	n      *normal
@@ -84,7 +84,7 @@ func (t *textScan) separator(i int) int {
 	return max(i+1, t.secret(from, to))
 }
 
-// nameBefore returns the name before a separator, and whether it stands in quotes.
+// nameBefore returns the name before a separator, and whether it is quoted.
 func nameBefore(p []byte, i int) (name []byte, quoted bool) {
 	for spaces := 0; i > 0 && (p[i-1] == ' ' || p[i-1] == '\t') && spaces < 8; spaces++ {
 		i--
@@ -147,8 +147,8 @@ func closing(p []byte, from int) int {
 	return len(p)
 }
 
-// isCode reports whether the value of a field that is called code is one to log in with: it looks so, or
-// stands among fields of OAuth, or in the address of a function.
+// isCode reports whether the value of a field called code is a login code: it looks like one, or is
+// among fields of OAuth, or in the address of a function.
 func (t *textScan) isCode(name []byte, from int) bool {
 	if !strings.EqualFold(string(name), "code") {
 		return false
@@ -171,7 +171,7 @@ func (t *textScan) isCode(name []byte, from int) bool {
 }
 
 // keptHosts are services whose addresses are secrets, by the end of the host and the start of the path:
-// everybody who has one may write there.
+// anyone who has one may write there.
 var keptHosts = []struct{ host, path string }{
 	{"hooks.slack.com", "/"},
 	{"discord.com", "/api/webhooks/"},

@@ -30,8 +30,8 @@ import (
 // ACMEOptions configure an ACME.
 type ACMEOptions struct {
 	Site relay.Site
-	// Alias tells whether a label may have a certificate, and who owns it. It is called
-	// in every handshake of an alias, and so must read memory only.
+	// Alias reports whether a label may have a certificate, and its owner. It is called in every
+	// handshake of an alias, and so must read memory only.
 	Alias func(label string) (owner int64, ok bool)
 
 	Dir   string         // where accounts, keys and certificates are kept, mode 0700
@@ -184,7 +184,7 @@ func hostPort(addr string) (host string, port int) {
 // nonInteractiveIssuer never asks for the terms of the CA on standard input.
 type nonInteractiveIssuer struct{ *certmagic.ACMEIssuer }
 
-// PreCheck is that of certmagic, not interactive.
+// PreCheck calls the PreCheck of certmagic, without questions to a user.
 func (i nonInteractiveIssuer) PreCheck(ctx context.Context, names []string, _ bool) error {
 	return i.ACMEIssuer.PreCheck(ctx, names, false)
 }

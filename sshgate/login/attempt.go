@@ -41,7 +41,7 @@ type attempt struct {
 	tokenActor  *relay.Actor  // whose token was good: the key proven next is registered for it
 }
 
-// actorKey is where the verified identity lies in the permissions.
+// actorKey is the key of the verified identity in the permissions.
 type actorKey struct{}
 
 var (
@@ -147,8 +147,8 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 	}
 	if method != "none" {
 		l.noteTry(meta.User(), err)
-		// A proven key that nobody approved, a store that does not answer and a reached limit
-		// cost the source nothing.
+		// A proven but unapproved key, a store that does not respond and a reached limit give the
+		// source no penalty.
 		result := ResultRefused
 		switch {
 		case l.unavailable:
@@ -188,8 +188,8 @@ func (l *attempt) owner(key ssh.PublicKey) (relay.Actor, error) {
 	return who, err
 }
 
-// refuse notes what is wrong with a key. It is said only when no further try is
-// allowed, or likely: the next key of the same agent may be the right one.
+// refuse notes the reason why a key is refused. The client is told only when no further try is allowed
+// or likely: the next key of the same agent may be the right one.
 func (l *attempt) refuse(key ssh.PublicKey, what string) error {
 	fingerprint := ssh.FingerprintSHA256(key)
 	l.noteKey(fingerprint)
@@ -233,12 +233,12 @@ func (l *attempt) hangUp() error {
 	return errRefused
 }
 
-// refuseWith refuses with a line for people.
+// refuseWith refuses the login with a message for the user.
 func (l *attempt) refuseWith(text string) error {
 	return &ssh.BannerError{Err: errRefused, Message: "relay: " + text + "\r\n"}
 }
 
-// explainRefusal tells once why nobody came in, and what to do.
+// explainRefusal tells the user once why the login failed, and what to do.
 func (l *attempt) explainRefusal() error {
 	l.explained = true
 	site, lines := &l.o.Site, slices.Clone(l.refused)
@@ -283,9 +283,8 @@ func checkKey(key ssh.PublicKey) error {
 // maxAuthTries lets an agent with many keys reach the right one.
 const maxAuthTries = 20
 
-// Config makes the configuration of the connection. It is never shared: gliderlabs
-// adds to it, and the callbacks are those of this connection. It must not wait for
-// anything: gliderlabs holds a lock meanwhile.
+// Config makes the configuration of the connection. It is never shared: gliderlabs adds to it, and the
+// callbacks are those of this connection. It must not block: gliderlabs holds a lock during the call.
 func (g *Login) Config() *ssh.ServerConfig {
 	l := &attempt{Login: g}
 	return &ssh.ServerConfig{

@@ -44,9 +44,8 @@ func authorizedKey(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
 
-// enrol makes a proven but unknown key wait until somebody who is signed in lets it
-// in. It gives the owner then. It runs within the handshake, so that what is told
-// reaches clients without a session too.
+// enrol waits until a logged-in user approves a proven but unknown key, and returns its owner. It runs
+// within the handshake, so that its messages reach clients without a session too.
 func (l *attempt) enrol(meta ssh.ConnMetadata, key ssh.PublicKey, show func(string) error) (relay.Actor, error) {
 	if l.explained { // one key of a connection waits, not each of an agent's
 		return relay.Actor{}, errRefused
@@ -138,8 +137,8 @@ func (l *attempt) await(w *enrolment) (relay.Actor, error) {
 	return relay.Actor{}, errRefused
 }
 
-// endEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it ended.
-// If the store does not answer, that is how, or it is asked again in a second.
+// endEnrolment ends an enrolment, unless how is "" or it has ended, and returns how it ended. If the
+// store does not respond, it ends with that result, or asks again after a second.
 func (l *attempt) endEnrolment(w *enrolment, how string) string {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(l.conn.Context()), lookupTime)
 	defer cancel()

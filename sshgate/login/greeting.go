@@ -12,8 +12,8 @@ import (
 	"relay/record"
 )
 
-// greeting is what everybody reads at login, with -N too: account, aliases, what
-// waits, and refusals that can be foretold.
+// greeting returns the text shown at every login, also with -N: the account, its aliases, queued
+// events, and refusals that relayd can predict.
 func (g *Login) greeting(who relay.Actor, user string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "relay %s: hello %s\r\n", g.o.Site.Base.Hostname(), record.SafeText(who.AccountName))
@@ -138,9 +138,9 @@ func greetState(a *relay.Alias, st *relay.AliasStatus) []string {
 	return words
 }
 
-// warnings warns of what would be refused, as far as key and user name tell, and
-// says what to do. Whether the forward that follows names its alias cannot be known
-// yet, and a name that is somebody else's is not told from one that nobody has.
+// warnings returns warnings about refusals that key and user name already show, with what to do. The
+// forward that follows is not known yet. A name of another account gets the same words as a name that
+// does not exist.
 func (g *Login) warnings(who relay.Actor, user string, aliases []relay.Alias) string {
 	if len(aliases) == 0 && g.o.NoClaim {
 		return "  -R would be refused: no alias yet; make one in the dashboard, or have an\r\n    admin run: relayd alias add\r\n"

@@ -21,19 +21,19 @@ import (
 	"relay/link"
 )
 
-// Accounts is who may come in. store satisfies it.
+// Accounts finds the accounts of keys and tokens. Package store implements it.
 type Accounts interface {
 	// Aliases gives those that the actor may use.
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	// KeyOwner returns the actor (kind ssh) of a registered key; ErrNotFound.
 	KeyOwner(ctx context.Context, fingerprint string) (relay.Actor, error)
-	// NoteLogin keeps in the audit log that somebody came in by a proven key from the
-	// address remote. It never blocks.
+	// NoteLogin records a login with a proven key from the address remote in the audit log. It never
+	// blocks.
 	NoteLogin(who relay.Actor, remote string)
 	// NoteRefusedLogin keeps in the audit log that keys, by their fingerprints, were refused.
 	// It never blocks.
 	NoteRefusedLogin(keys, detail string)
-	// StillValid is nil while the actor's credential stands.
+	// StillValid returns nil while the actor's credential is valid.
 	StillValid(ctx context.Context, who relay.Actor) error
 	// AddKey registers a public key, one authorized_keys line, for the account user
 	// ("" = the actor's own); conflict when anybody has it.
@@ -72,7 +72,7 @@ type Logins struct {
 	failures *failures
 }
 
-// New makes Logins.
+// New returns Logins with the given options.
 func New(o Options) *Logins {
 	return &Logins{o: o, lookups: semaphore.NewWeighted(maxLookups), failures: newFailures()}
 }
@@ -200,7 +200,7 @@ func (g *Login) SetResult(r Result) {
 	}
 }
 
-// Succeed ends the time of the login: somebody is in.
+// Succeed notes that the login succeeded, and stops its time limit.
 func (g *Login) Succeed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -259,8 +259,8 @@ func (g *Login) Nudge(fingerprint string) {
 	}
 }
 
-// Identity returns who has logged in, and for a connection that is only there to have a key
-// registered, what is to be said of that. It is not ok where no signature was verified.
+// Identity returns the actor that has logged in. For a connection that only registers a key, enrolled
+// has the messages about it. ok is false if no signature was verified.
 func Identity(p *ssh.Permissions) (who relay.Actor, enrolled []string, ok bool) {
 	if p == nil {
 		return who, nil, false
@@ -297,7 +297,8 @@ var results = [...]struct {
 	ResultTimeout:     {"timeout", admission.PenaltySlow},
 }
 
-// Name returns the name of the result in the figures, and Penalty what it adds to the source.
+// Name returns the label of the result in metrics; Penalty returns the penalty that it adds to the
+// source.
 func (r Result) Name() string { return results[r].name }
 
 // Penalty returns the time that the result adds to the penalty of the source.

@@ -28,7 +28,7 @@ const (
 	notedKeys      = 3  // of one connection
 )
 
-// failures bounds what is told about logins that fail.
+// failures limits the log lines about failed logins.
 type failures struct {
 	lines, entries *rate.Limiter
 	suppressed     atomic.Int64 // lines, since the last one
@@ -76,8 +76,7 @@ func (g *Login) noteTry(user string, err error) {
 	g.tried.user, g.tried.err = record.SafeTextMax(user, 64), record.SafeTextMax(err.Error(), 300)
 }
 
-// tell tells the operator, once a connection has ended, that nobody came in by it, from where and
-// with which keys.
+// tell logs a connection that ended without a login, with its address and keys.
 func (g *Login) tell(tried refusal) {
 	keys := strings.Join(tried.keys, " ")
 	args := []any{"remote", g.remote.String(), "user", tried.user, "client", ClientName([]byte(g.version))}
@@ -92,8 +91,8 @@ func (g *Login) tell(tried refusal) {
 	}
 }
 
-// HandshakeFailed tells the operator of clients that have no algorithm in common with this server:
-// nobody else can see why they never get as far as a login.
+// HandshakeFailed logs clients that have no algorithm in common with this server: the client itself
+// does not learn why.
 func (l *Logins) HandshakeFailed(tcp net.Conn, err error) {
 	text := record.SafeTextMax(err.Error(), 600)
 	if none, ok := errors.AsType[*ssh.AlgorithmNegotiationError](err); ok {

@@ -56,10 +56,10 @@ func (b *bridge) request(_ *link.Channel, req *link.Request) {
 	}
 }
 
-// passRest is called when the other node has closed its channel. The client gets what came
-// before that, as it does at one node, where a write has reached it once it returns: a caller
-// may have ended a connection right behind its last bytes, and a local server may answer before
-// it reads. The request has no slot any more; a client that takes nothing is given up.
+// passRest is called when the other node has closed its channel. The client gets all bytes from before
+// that, as it does with one node, where a write has reached it once it returns: a caller may have ended
+// a connection right behind its last bytes, and a local server may answer before it reads. The request
+// no longer has a slot; a client that does not read is dropped.
 func (b *bridge) passRest() {
 	b.mu.Lock()
 	b.ended = math.MaxUint64

@@ -82,7 +82,7 @@ func (l *nodeLink) run() {
 	}
 }
 
-// hold pings the other node, and tells it what waits to be told, until the connection ends.
+// hold pings the other node, and sends it the waiting messages, until the connection ends.
 func (l *nodeLink) hold(pc *link.Conn) error {
 	defer pc.Close()
 	pc.Go("notes", func() { // a write waits where the socket is stuck

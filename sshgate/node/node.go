@@ -20,7 +20,7 @@ import (
 	"relay/link"
 )
 
-// Nodes is what is known of the nodes of the store. store satisfies it.
+// Nodes lists the nodes of the store. Package store implements it.
 type Nodes interface {
 	// NodeID returns the id of this node. It is another one after a rejoin.
 	NodeID() string
@@ -151,7 +151,7 @@ type Links struct {
 	served  map[*link.Conn]servedNode // connections of other nodes
 }
 
-// servedNode is where a connection of another node comes from.
+// servedNode identifies the node at the other end of a connection.
 type servedNode struct {
 	id   string
 	addr netip.Addr

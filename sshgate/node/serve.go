@@ -20,8 +20,8 @@ const (
 	openWait  = 1800 * time.Millisecond // for the client's answer to a channel open: less than the other node waits
 	idleFor   = 2500 * time.Millisecond // a client that is silent for longer gets no request on an unused channel
 	firstWait = time.Second             // for the client to say why it could not dial
-	// For the other nodes to learn that a tunnel has gone and to close the channels that they do
-	// not use: what is closed here may have a request on its way.
+	// Time for the other nodes to learn that a tunnel has ended and to close their unused channels: a
+	// channel that is closed here earlier may have a request on its way.
 	learnTime = 2 * time.Second
 )
 

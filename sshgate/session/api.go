@@ -42,8 +42,8 @@ func (s *session) serveAPI() int {
 	}
 }
 
-// startAPI serves the API at the other end of the connection that it returns, until either end
-// closes it or the session is to end. served is closed when no handler runs any more.
+// startAPI serves the API on one end of a pipe and returns the other end, until either end closes it or
+// the session ends. served is closed when no handler is running.
 func (s *session) startAPI() (theirs net.Conn, srv *http.Server, served <-chan struct{}) {
 	ours, theirs := net.Pipe()
 	srv = s.of.API(s.who)
@@ -164,5 +164,5 @@ func (l *oneConnListener) Accept() (net.Conn, error) {
 // Close implements net.Listener.
 func (l *oneConnListener) Close() error { return nil }
 
-// Addr implements net.Listener; nobody asks for it.
+// Addr implements net.Listener; its value is not used.
 func (l *oneConnListener) Addr() net.Addr { return &net.TCPAddr{} }

@@ -13,10 +13,10 @@ import (
 
 // Times of the wait for what a connection is for.
 const (
-	// purposeWait is for a client that answers nothing: it counts as a tunnel then.
+	// purposeWait is the time after which a client that does not answer counts as a tunnel.
 	purposeWait = 2 * time.Second
-	// purposeSettle is for a library whose caller has the command ready but has not sent it
-	// yet, and for the goroutines that read here what came before an answer.
+	// purposeSettle is the time for a library to send a command that its caller has ready, and for our
+	// goroutines to read the messages before an answer.
 	purposeSettle = 50 * time.Millisecond
 )
 
@@ -29,7 +29,7 @@ type purpose struct {
 	tunnel  bool          // it serves the forwards that were asked for before any session began
 }
 
-// begins notes what was asked for in the session.
+// begins notes whether the session runs a command.
 func (l *Sessions) begins(s *session, command bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -109,9 +109,9 @@ func (s *session) request(req *link.Request) (start func() int, ok bool) {
 // Clients ask for it before they send anything, but another goroutine reads what they ask.
 const inputWait = 250 * time.Millisecond
 
-// readInput waits for the first byte of the peer and has the consumer that the start of the
-// session names read all. Input of a peer that asks for nothing is read too, because x/crypto
-// would keep 2 MiB of it; what is asked for later gets no input then.
+// readInput waits for the first byte of the peer and passes all input to the consumer that the start of
+// the session names. Input of a peer that starts nothing is read too, because x/crypto would keep 2 MiB
+// of it; a later start gets no input then.
 func (s *session) readInput() {
 	in := bufio.NewReader(s.ch)
 	_, _ = in.Peek(1)

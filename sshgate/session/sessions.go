@@ -55,8 +55,8 @@ func New(o Options) *Sessions {
 	return &Sessions{Options: o, all: map[*session]struct{}{}, purpose: purpose{first: make(chan struct{})}}
 }
 
-// Serve runs one session channel to its end, for the one who has logged in. enrolled is nil, or
-// what a session says on a connection that is only there to have its key registered.
+// Serve runs one session channel to its end, for the logged-in actor. enrolled is nil, or the text of a
+// session on a connection that only registers a key.
 func (l *Sessions) Serve(open *link.Offer, who relay.Actor, enrolled []string) {
 	s := &session{
 		of: l, who: who, enrolled: enrolled,

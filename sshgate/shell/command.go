@@ -110,7 +110,7 @@ func (s *Config) nameExamples(c *cobra.Command) {
 	}
 }
 
-// dial is how people reach this relay.
+// dial returns the ssh command that reaches this relay.
 func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
 
 // answer is the question of a command that this session answers itself.
@@ -143,7 +143,7 @@ type loginLink struct {
 	ExpiresAt record.Time `json:"expiresAt"`
 }
 
-// login makes a link for the one who holds the key of this connection.
+// login prints a dashboard link for the account of this connection.
 func (s *Shell) login(f *cli.Front) *cobra.Command {
 	c := &cobra.Command{Use: "login", Short: "make a one-time link to the dashboard", Example: "  relay login", Args: cli.Takes("", 0, 0)}
 	return cli.Ask(f, c, answer(func(ctx context.Context, _ *cli.API) (any, error) {
@@ -265,8 +265,7 @@ type word struct {
 	raw  string // as it was typed, with quotes
 }
 
-// forSearch returns a word as it is typed in a search: what was in quotes stays text in its
-// letter case.
+// forSearch returns a word as it is typed in a search: quoted text stays exact text.
 func (w word) forSearch() string {
 	if !strings.Contains(w.raw, "'") {
 		return w.raw

@@ -24,11 +24,11 @@ const (
 	FeedRetry = 5 * time.Second
 )
 
-// requestsMissed stands for what is not shown.
+// requestsMissed replaces omitted lines of the request log.
 const requestsMissed = "… some requests are not shown"
 
-// live is a session without a command. It prints for people: the five lines of relay up,
-// then a line for each request.
+// live is a session without a command. It prints the five lines of relay up, then a line for each
+// request.
 type live struct {
 	*Shell
 	out        *Queue[string] // lines that wait for a peer that may not read
@@ -82,8 +82,8 @@ func (v *live) run() int {
 // line adds a line to the output and never blocks.
 func (v *live) line(text string) { v.out.Put(text, len(text)) }
 
-// print writes the lines to stdout until what it gives is called, which waits a moment for a
-// peer that does not read.
+// print writes the lines to stdout until end is called, which waits a moment for a peer that does not
+// read.
 func (v *live) print() (end func()) {
 	written := make(chan struct{})
 	v.Session.Go("session output", func() {
@@ -206,7 +206,7 @@ func (v *live) show(items []relay.FeedItem) {
 	}
 }
 
-// release delivers what was queued while the aliases of this connection were offline.
+// release delivers the events that were queued while the aliases of this connection were offline.
 func (v *live) release() {
 	api := v.api()
 	defer api.Close()
@@ -223,7 +223,8 @@ func (v *live) release() {
 	}
 }
 
-// online prints an alias once.
+// online prints the lines of an alias, once for each alias. It returns false if they were printed
+// before.
 func (v *live) online(n Notice) bool {
 	if v.shown[n.Alias] {
 		return false

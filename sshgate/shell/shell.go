@@ -73,8 +73,8 @@ type Session interface {
 type Conn interface {
 	// RequestsPending reports whether a global request of the connection waits or runs.
 	RequestsPending() bool
-	// SubscribeNotices returns what was said before, which is what is online and what was
-	// refused, and gets what is said from now on, until ctx ends.
+	// SubscribeNotices returns the earlier notices, about aliases that are online and refused forwards,
+	// and a channel of further ones, until ctx ends.
 	SubscribeNotices(ctx context.Context) (online, refused []Notice, further *Queue[Notice])
 	// Attached returns the names of the aliases that the connection has attached.
 	Attached() []string

@@ -16,7 +16,8 @@ import (
 	"time"
 )
 
-// patience is how long the tests of one mutant may take. Tests that hang have noticed it.
+// patience bounds the time of the tests of one mutant. Tests that hang count as having noticed the
+// mutant.
 const patience = 5 * time.Minute
 
 func main() {
