@@ -1,9 +1,9 @@
-// Package dashboard serves the HTML pages, rendered on the server with templ. Every
-// page works without a script; the script adds live rows, replays without leaving the
-// page, keyboard shortcuts and copying.
+// Package dashboard serves the HTML pages, rendered on the server with templ. Every page works without
+// a script; the script adds live rows, replays without leaving the page, keyboard shortcuts and
+// copying.
 //
-// Its inner packages have the pages: alias those of aliases and their lists, event those of one
-// event, people those of accounts. page has what they share, and body what is shown of a message.
+// Its inner packages have the pages: alias for aliases and lists of events, event for one event, people
+// for accounts. page has their shared parts, and body shows messages.
 package dashboard
 
 import (

@@ -20,8 +20,7 @@ const (
 	maxTried = 40
 )
 
-// Report is a verdict with its reason looked for: what was tried, and what a reader of the
-// request should look at.
+// Report is a verdict with a searched reason: the tries, and the parts of the request to look at.
 type Report struct {
 	Verdict
 	Signature SignatureLine `json:"signature"`
@@ -50,10 +49,10 @@ type Check struct {
 	Detail string `json:"detail"`
 }
 
-// Explain judges a request as Verify does. Where no secret fits it tries the mistakes that
-// people make, at most maxTried digests: the secret read in another way, a secret of
-// another sender, a body that somebody has rewritten, another URL, another scheme. Others
-// are all secrets that could have been confused with the right ones.
+// Explain judges a request as Verify does. Where no secret fits it tries common mistakes, at most
+// maxTried digests: the secret read in another way, a secret of another sender, a rewritten body,
+// another URL, another scheme. Others are all secrets that could have been confused with the right
+// ones.
 func Explain(p *Sender, secrets, others []Secret, r *Request, at time.Time) Report {
 	s := p.SchemeOf(r)
 	if s == nil {
@@ -79,7 +78,7 @@ func Explain(p *Sender, secrets, others []Secret, r *Request, at time.Time) Repo
 	return out
 }
 
-// template says what is signed.
+// template describes the signed text.
 func (s *Scheme) template() string {
 	if s.own != nil {
 		return s.own.describe
@@ -256,7 +255,7 @@ func (t *trial) bodies(secrets []Secret) bool {
 	return false
 }
 
-// bodyForms are forms that a body often had before somebody rewrote it. compact is the body as compact
+// bodyForms are forms that a body often had before a program rewrote it. compact is the body as compact
 // JSON, empty if it is no JSON. of returns nothing if the body has no such form.
 var bodyForms = []struct {
 	name string

@@ -26,8 +26,8 @@ type key struct {
 	ecdsa   *ecdsa.PublicKey
 }
 
-// read reads a secret in the form that its scheme wants. The error says what is wrong and
-// never holds a part of the secret.
+// read reads a secret in the form that its scheme wants. The error describes the mistake and never
+// holds a part of the secret.
 func (k Key) read(secret string) (key, error) {
 	out := key{secret: secret}
 	if secret == "" {

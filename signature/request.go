@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Request is what is judged or signed.
+// Request is a request to judge or to sign.
 type Request struct {
 	Method string
 	URL    string // as its sender knows it: scheme, host and the path as sent

@@ -22,8 +22,8 @@ var notSecrets = []struct{ prefix, what string }{
 // apiKeys begin the keys of the Stripe API, which do not sign webhooks.
 var apiKeys = []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_"}
 
-// CheckSecret says what is wrong with a secret for a sender before it is kept. No error holds a
-// part of the secret. The sender has to be known.
+// CheckSecret returns an error if a secret does not suit its sender. It is called before the secret is
+// stored. No error holds a part of the secret. The sender has to be known.
 func CheckSecret(sender, secret string) error {
 	switch {
 	case secret == "":

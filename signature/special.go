@@ -51,7 +51,7 @@ var twilio = &special{
 	},
 }
 
-// mandrill signs as Twilio does, but takes each value of a name as it stands.
+// mandrill signs as Twilio does, but takes each value of a name unchanged.
 var mandrill = &special{
 	describe: "HMAC-SHA1 in base64 over {url} and the form's names and values in order",
 	canSign:  SignURL,

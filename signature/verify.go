@@ -116,7 +116,7 @@ func (s *Scheme) judge(got *reading, secrets []Secret, r *Request, at time.Time)
 	return v
 }
 
-// place names where the signature stands.
+// place names the header line or the part of the body that has the signature.
 func (s *Scheme) place() string {
 	if s.Header == "" {
 		return "signature in its body"

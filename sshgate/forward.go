@@ -316,7 +316,7 @@ func (c *conn) Attached() (names []string) {
 	return names
 }
 
-// refuse tells everybody concerned that a forward is not let in, and why.
+// refuse logs a refused forward with its reason, tells the client, and stores it for the dashboard.
 func (c *conn) refuse(f *forward, why *relay.Error) {
 	bind := shownBind(f.asked.Bind)
 	c.Log().Info("forward refused", "bind", bind, "code", why.Code, "err", why)

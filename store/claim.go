@@ -45,7 +45,7 @@ func (s *Store) Next(next relay.NextClaim) (*relay.Claim, error) {
 		if err := s.caughtUp(); err != nil {
 			return nil, err
 		}
-		// The id is that of no event, and tells the claims of aliases apart.
+		// The id belongs to no event; it distinguishes the claims of aliases.
 		st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{NextClaim: next}}
 		binary.BigEndian.PutUint64(st.ID[8:], uint64(next.Alias))
 		ticket := s.enqueueStep(st)

@@ -21,10 +21,9 @@ const (
 	spaceWait  = 2 * time.Second // for space in the queue
 )
 
-// Bounds of what waits for the database, in bytes. Parts of bodies have a quota of their
-// own, so that large bodies of one alias do not cause requests of others to be refused.
-// They may wait longer: the sender of a large body is only slowed down, because nothing
-// more is read from its socket.
+// Bounds of the steps that wait for the database, in bytes. Parts of bodies have a quota of their own,
+// so that large bodies of one alias do not cause requests of others to be refused. They may wait
+// longer: the sender of a large body is only slowed down, because nothing more is read from its socket.
 const (
 	queueBytes = 64 << 20
 	partBytes  = queueBytes / 4
@@ -41,7 +40,7 @@ type lane struct {
 	in, out int64         // cost of the steps that came so far, and of those that left
 }
 
-// hasSpace reports whether a step in the lane has space, given what came before it and is left.
+// hasSpace reports whether a step fits into the lane beside the waiting steps before it.
 func (l *lane) hasSpace(st *step) bool {
 	before := st.ahead - l.out
 	return before <= 0 || before+l.cost(st) <= l.limit

@@ -40,7 +40,7 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 	return convert.Run(ctx, o)
 }
 
-// errUnfinished refuses to serve what has only a part of the events.
+// errUnfinished is the error of a database that has only a part of the events.
 var errUnfinished = errors.New("this database has a part of a SQLite store: the copy into it has not ended; run the same `relayd migrate-store` again, which goes on where it stopped, or drop the database")
 
 // Migrate brings the schema up and says from where to where: the same when there was

@@ -130,8 +130,7 @@ func (w *writer) explainMissedFinish(st *step) error {
 	return nil
 }
 
-// storeEnds stores the bytes of ended attempts, whose rows are those of their events, and copies
-// their outcome to the events.
+// storeEnds stores the bytes of ended attempts, and copies their outcome to the rows of their events.
 func (w *writer) storeEnds(steps []*step, rows map[relay.ID]*events.AttemptRow) error {
 	var payloads, ends, refused, redirected, gone, handshakes [][]any
 	for _, st := range steps {

@@ -11,8 +11,8 @@ import (
 // An event must not be deleted early by more than that, so it is less where events are kept for less.
 const mostStopped = time.Hour
 
-// judgeClock judges the clock before the first loop that deletes what is too old: a machine may
-// start with a wrong one, and that of a Postgres that took over may differ from the one before.
+// judgeClock judges the clock before the first loop that deletes old events: a machine may start with a
+// wrong clock, and the clock of a Postgres that took over may differ from the one before.
 func (s *Store) judgeClock(ctx context.Context) error {
 	var seen, shortest int64
 	if err := s.db.View(ctx, "read when the store was used last", func(q db.Query) error {

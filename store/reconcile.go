@@ -37,10 +37,9 @@ func (s *Store) dropClaim(st *step) {
 	}
 }
 
-// reconcile compares the claims of this node with the attempts that it runs, and ends those that
-// it claimed before a time and that nobody runs: they were left by a step whose outcome could not
-// be stored, or by an answer of the database that was lost. It does nothing while steps wait in
-// the spool, which may be their ends.
+// reconcile compares the claims of this node with the attempts that it runs, and ends those that it
+// claimed before a time and does not run: a step whose outcome could not be stored has left them, or a
+// lost answer of the database. It does nothing while steps wait in the spool, which may end them.
 func (s *Store) reconcile(ctx context.Context, before time.Time) error {
 	if s.underWay == nil || s.spool.Active.Load() || s.committer.whyAway() != nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 // found is something that the palette leads to.
 type found struct{ Kind, Text, Link string }
 
-// foundMost bounds what is found of a kind.
+// foundMost bounds the results of one kind.
 const foundMost = 8
 
 // find answers the palette: the event with an id, aliases whose names have the text, and event types

@@ -1,5 +1,5 @@
-// Package body shows the body of a message, and what differs between two messages: views,
-// bounds and the escaping of what came from outside. It does not depend on the pages.
+// Package body shows the body of a message, and the differences between two messages: views, bounds and
+// the escaping of received bytes. It does not depend on the pages.
 package body
 
 import (
@@ -18,7 +18,7 @@ import (
 	reading "relay/record/body"
 )
 
-// Bounds of what is shown.
+// Bounds of the shown bytes and lines.
 const (
 	Shown      = 256 << 10 // bytes of one body
 	ShownLines = 300       // header lines, query and form fields of one table
@@ -45,7 +45,7 @@ const (
 	viewImage  = "image"
 )
 
-// Source is a body and where its page is.
+// Source is a body with the address of its page.
 type Source struct {
 	ID, What        string // for addresses within the page, for screen readers
 	Body            *relay.Body
@@ -118,7 +118,7 @@ func Show(s Source) View {
 	return v
 }
 
-// bodyStates say what is missing of a body.
+// bodyStates has the text for a body that is not complete, by its state.
 var bodyStates = map[string]string{
 	relay.BodyReceiving: "It is still being received.",
 	relay.BodyAborted:   "The caller went away before its end.",
@@ -236,7 +236,7 @@ func Visible(p []byte) string {
 // hexDump is offset, bytes and letters, 16 bytes a line.
 func hexDump(p []byte) string { return strings.TrimSuffix(hex.Dump(p), "\n") }
 
-// SizeText is a size for people, in units of 1024.
+// SizeText formats a size in units of 1024.
 func SizeText(n int64) string {
 	switch {
 	case n < 1<<10:

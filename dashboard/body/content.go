@@ -8,7 +8,7 @@ import (
 	reading "relay/record/body"
 )
 
-// content is what is at hand of a body and what it says.
+// content is the loaded part of a body, and its reading.
 type content struct {
 	*reading.Reading
 	raw  []byte // as stored, perhaps only its start
@@ -21,7 +21,7 @@ func contentOf(head []byte, b *relay.Body) *content {
 	return &content{reading.Read(reading.LabelOf(head), raw, int64(len(raw)) < b.Size, Shown), raw, b.Size}
 }
 
-// views are those that make sense, the best one first.
+// views lists the views that suit the content, the best one first.
 func (c *content) views() []string {
 	switch {
 	case ImageKind(c.raw) != "" && strings.HasPrefix(c.Label.Kind, "image/"):

@@ -25,7 +25,7 @@ type Diff struct {
 	Faded   bool          // some of the fields always differ
 }
 
-// diffRow is a line of a body with its mark, or stands for equal lines that are left out.
+// diffRow is a line of a body with its mark, or a gap of equal lines that are left out.
 type diffRow struct {
 	record.DiffLine
 	Skipped int

@@ -33,8 +33,8 @@ func (p *Pages) TunnelCommand(user, alias string) string {
 	return "ssh -N -R " + alias + ":80:localhost:3000 " + p.sshTargetFor(user)
 }
 
-// CurlCommand sends a first request. Only localhost and what is below it resolves
-// everywhere without DNS, so another domain on loopback is pinned.
+// CurlCommand returns a command that sends a first request. Only localhost and its subdomains resolve
+// everywhere without DNS, so another domain on loopback is pinned to an address.
 func (p *Pages) CurlCommand(alias string) string {
 	command := `curl -d '{"hello":"relay"}' `
 	domain := p.Site.AliasDomain

@@ -38,8 +38,8 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// Form is what a form shows again when something in it was wrong: what was typed,
-// and by field what is the matter. The zero form but for its name is an empty one.
+// Form is the content of a form that is shown again after a mistake: the typed values, and the mistakes
+// by field. A Form with only a name is empty.
 type Form struct {
 	Name   string // tells the forms of a page apart
 	Values url.Values
@@ -69,7 +69,7 @@ func (f Form) Has(field, value string) bool { return slices.Contains(f.Values[fi
 // Failed tells whether anything is wrong.
 func (f Form) Failed() bool { return len(f.Errors) > 0 }
 
-// Attributes point from an input to its hint and to what is wrong with it.
+// Attributes returns the attributes that connect an input to its hint and its error.
 func (f Form) Attributes(field, hint string) templ.Attributes {
 	at := templ.Attributes{}
 	var by []string
@@ -93,8 +93,8 @@ func WasField(field string) string { return "was." + field }
 // plainText is a value without the spaces around it and with the line ends that the server uses.
 func plainText(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
-// Change is what a form asks of one field. A form that does not say what the field was asks for
-// what it holds.
+// Change returns the change of one field that a form asks for. A form without the former value of the
+// field asks for the posted one.
 func (f Form) Change(field, now string) (typed string, want, stale bool) {
 	values := f.Values[field]
 	if len(values) == 0 {
@@ -108,8 +108,8 @@ func (f Form) Change(field, now string) (typed string, want, stale bool) {
 	return typed, typed != was, typed != was && now != was && now != typed
 }
 
-// Shown is the value of a field where its form is shown again: what was typed, or what it is now
-// where nothing else was typed.
+// Shown returns the value of a field when its form is shown again: the typed value, or the current one
+// if the user typed none.
 func (f Form) Shown(field, now string) string {
 	if typed, want, _ := f.Change(field, now); want {
 		return typed
@@ -117,8 +117,8 @@ func (f Form) Shown(field, now string) string {
 	return now
 }
 
-// StaleText says that a field was changed after the page was made; by is who did it, "" where
-// nobody knows.
+// StaleText says that a field was changed after the page was made; by is the account that changed it,
+// "" if unknown.
 func StaleText(now, by string) string {
 	if now == "" {
 		now = "nothing"
@@ -131,8 +131,8 @@ func StaleText(now, by string) string {
 	return "changed to " + now + by + " after this page was loaded; nothing was saved. Save again to replace it"
 }
 
-// LastChange tells who made the newest change of a target whose detail holds a word, and when; ""
-// where the audit log does not say so.
+// LastChange returns the actor and time of the newest change of a target whose detail contains a word;
+// "" if the audit log has none.
 func (p *Pages) LastChange(r *http.Request, who relay.Actor, action, target, word string) string {
 	entries, err := p.Accounts.Audit(r.Context(), who, lastChanges)
 	if err != nil {
@@ -179,7 +179,7 @@ func (f Form) AddError(err error, field string) error {
 // brings along.
 func Field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 
-// FormPage renders a page with a form, which is empty or what was posted last.
+// FormPage renders a page with a form, which is empty or has the values posted last.
 type FormPage func(r *http.Request, who relay.Actor, f Form) (templ.Component, error)
 
 // Empty shows the page with all of its forms empty.
@@ -187,8 +187,7 @@ func (render FormPage) Empty(_ http.ResponseWriter, r *http.Request, who relay.A
 	return render(r, who, Form{})
 }
 
-// Finish goes on to path after form f, or shows its page again with what was wrong in the
-// form: err is noted beside the field.
+// Finish redirects to path after form f succeeded, or shows its page again with err beside the field.
 func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.Actor, f Form, err error, field, path string) (templ.Component, error) {
 	if err = f.AddError(err, field); err != nil {
 		return nil, err
@@ -200,8 +199,8 @@ func (render FormPage) Finish(w http.ResponseWriter, r *http.Request, who relay.
 	return WithStatus{page, http.StatusUnprocessableEntity}, err
 }
 
-// successTexts are what a page says after a form went through; the key stands in its
-// address, so that nothing but these texts can be shown.
+// successTexts has the messages after a form succeeded. The key is in the address of the page, so that
+// no other text can be shown.
 var successTexts = map[string]string{
 	"saved":          "The settings were saved.",
 	"member-added":   "The member was added.",

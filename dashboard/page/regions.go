@@ -16,8 +16,8 @@ const regionsHeader = "X-Regions"
 // Partial tells whether the script asks for parts of a page only.
 func Partial(r *http.Request) bool { return r.Header.Get(regionsHeader) != "" }
 
-// Regions is a page of parts, each an element with an id, which can be sent alone: the script puts
-// what comes into the place of the element with the same id.
+// Regions is a page of parts, each an element with an id, which can be sent alone: the script replaces
+// the element with the same id.
 type Regions struct {
 	Title, Class, Alias string // see Shell
 	Status              int    // of the answer, which Show may set; 0 = 200
@@ -85,8 +85,8 @@ func wantedOf(ctx context.Context) map[string]string {
 	return wanted
 }
 
-// Acted answers a form about the page at path that ended with err. The script is told what was
-// done, and which regions to read again, by the ids of elements in them.
+// Acted answers a form about the page at path that ended with err. The answer tells the script the
+// result, and which regions to read again, by ids of elements in them.
 func Acted(w http.ResponseWriter, r *http.Request, err error, said, reread, path string) (templ.Component, error) {
 	if err == nil && Partial(r) {
 		return notice(said, reread), nil

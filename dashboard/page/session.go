@@ -26,7 +26,7 @@ func (p *Pages) loginRequired(w http.ResponseWriter, r *http.Request) (templ.Com
 	return WithStatus{loginHelpPage(p.LoginCommand()), status}, nil
 }
 
-// RememberPage notes where somebody wanted to go before logging in: a page, and no address that a
+// RememberPage notes the page that a visitor asked for before logging in. It ignores addresses that a
 // page reads by itself.
 func (p *Pages) RememberPage(w http.ResponseWriter, r *http.Request) {
 	mode := r.Header.Get("Sec-Fetch-Mode") // not every client sends it
@@ -43,7 +43,7 @@ func referer(r *http.Request) string {
 	return "/"
 }
 
-// PageOf is an address of this site if it is that of a page, or else that of the page above.
+// PageOf returns an address of this site if it is a page, else the address of the page above.
 func (p *Pages) PageOf(address string) string {
 	if u, err := url.Parse(address); err == nil && !p.isPage(p.pattern(http.MethodGet, u.Path)) {
 		return p.pageAbove(u.Path)
@@ -105,7 +105,7 @@ func (p *Pages) Sweep(w http.ResponseWriter, r *http.Request) {
 
 const nextAge = 15 * 60 // seconds, as long as a login link is good for
 
-// NextCookie remembers the page that somebody wanted before logging in.
+// NextCookie remembers the page that a visitor asked for before logging in.
 func (p *Pages) NextCookie(path string, age int) *http.Cookie {
 	c := p.Cookie(url.QueryEscape(path), age)
 	c.Name = strings.TrimSuffix(c.Name, "session") + "next"

@@ -31,7 +31,7 @@ func ProviderName(word string) string {
 	return strings.ToUpper(word[:1]) + word[1:]
 }
 
-// Pill is how something ended: the status, or the state while there is none.
+// Pill shows the result of an event or attempt: its status, or its state without one.
 type Pill struct{ Outcome, Class string }
 
 // PillOf shows the status, or the state where there is none.
@@ -58,7 +58,7 @@ func OptionalMillis(ms *float64) string {
 	return record.MillisText(*ms)
 }
 
-// sentence ends the text of an error for people, which in the API has no full stop.
+// sentence adds a full stop to the text of an error, which has none in the API.
 func sentence(text string) string {
 	if text == "" || strings.HasSuffix(text, ".") {
 		return text

@@ -12,7 +12,7 @@ import (
 	"relay/dashboard/page"
 )
 
-// auditView is who did what when.
+// auditView is the page of the audit log.
 type auditView struct {
 	Title, Path string
 	Everything  bool // all accounts, for admins
@@ -24,7 +24,7 @@ type auditView struct {
 	More        string // address of a longer list, "" = there is none
 }
 
-// auditFilter picks entries: who did it, what was done, and on what.
+// auditFilter selects entries by actor, action and target.
 type auditFilter struct{ Who, What, On string }
 
 // Lengths of the audit log's two lists.
@@ -33,8 +33,8 @@ const (
 	auditLong  = 1000
 )
 
-// audit is the page of the log: for admins of all accounts, else of what was done by an
-// account and to it.
+// audit returns the page of the log: of all accounts for admins, else of the actions by and on one
+// account.
 func (p pages) audit(everything bool) page.SignedInHandler {
 	return func(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		v := auditView{Title: "Audit log", Path: "/admin/audit", Everything: everything}

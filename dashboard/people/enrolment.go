@@ -26,8 +26,8 @@ func (p pages) enrolment(r *http.Request, who relay.Actor, code page.Form) (temp
 	return enrolmentPage(who.AccountName, e, code.Named("link")), nil
 }
 
-// approve lets the key in when the code is the one that its holder sees: the link
-// alone, which somebody else may have sent, approves nothing.
+// approve registers the key if the code is the one that its holder sees. The link alone approves
+// nothing, because another person may have sent it.
 func (p pages) approve(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	if err := p.Limits.Create(who); err != nil {
 		return nil, err

@@ -14,12 +14,12 @@ import (
 	"relay/store/people"
 )
 
-// Options say how the node is called and what it has to know of the rest of the store.
+// Options has the name of the node and its links to the rest of the store.
 type Options struct {
 	Log *slog.Logger
 	// DataDir holds the lock of a process; "" = none.
 	DataDir string
-	// NodeName is the label of this node; "" = the host name. Version is that of the program.
+	// NodeName is the label of this node; "" = the host name. Version is the version of the program.
 	NodeName, Version string
 	// CorrectClock corrects the clock by that of Postgres.
 	CorrectClock bool

@@ -14,7 +14,7 @@ import (
 	"relay/store/people"
 )
 
-// nodeRow is a row of nodes, with what was read beside it.
+// nodeRow is a row of nodes, with values that were read together with it.
 type nodeRow struct {
 	relay.Node
 	cut      string    // see membership.cut
@@ -194,7 +194,7 @@ func (m *membership) countConnections() string {
 	return strings.Join(entries, ",")
 }
 
-// ParseCounts reads numbers by id, such as "12:3,15:20". It leaves out what it cannot read.
+// ParseCounts reads numbers by id, such as "12:3,15:20". It leaves out entries that it cannot parse.
 func ParseCounts(text string) map[int64]int64 {
 	byID := map[int64]int64{}
 	for entry := range strings.SplitSeq(text, ",") {

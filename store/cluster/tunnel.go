@@ -102,7 +102,7 @@ func (s *Store) storeTunnels(c *db.Tx, writes []relay.TunnelWrite) (replaced []r
 	return replaced, sweepReplaced(c, replaced)
 }
 
-// maxAnnounced is the number of aliases from which on one change stands for all.
+// maxAnnounced is the number of aliases from which one change announces all of them.
 const maxAnnounced = 100
 
 // readTunnels reads the tunnels of aliases, by alias.
@@ -229,8 +229,8 @@ func (s *Store) LastOnline(ctx context.Context, aliases []int64) (map[int64]time
 	return out, nil
 }
 
-// dropTunnels deletes tunnels that nobody has detached, of the nodes of a condition: their aliases
-// are offline from now on. It returns these aliases.
+// dropTunnels deletes the tunnels that the nodes of a condition have left attached: their aliases are
+// offline from now on. It returns these aliases.
 func dropTunnels(c *db.Tx, where string, args ...any) ([]int64, error) {
 	var ids []int64
 	if err := c.All(&ids, `DELETE FROM tunnels WHERE `+where+` RETURNING alias_id`, args...); err != nil || len(ids) == 0 {

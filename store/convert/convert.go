@@ -1,5 +1,6 @@
-// Package convert copies the tables of a SQLite store into an empty Postgres. It knows no table:
-// the two schemas say which there are, and what cannot be copied is an error before the first row.
+// Package convert copies the tables of a SQLite store into an empty Postgres. It contains no table
+// names: it reads them from the two schemas. A column that cannot be copied is an error before the
+// first row.
 package convert
 
 import (
@@ -90,8 +91,8 @@ func Unfinished(ctx context.Context, s *db.DB) (unfinished bool, err error) {
 	return unfinished, s.Fault("look for a copy that has not ended", err)
 }
 
-// begin makes sure that both sides have the same schema and that nobody uses the target, and
-// prepares it unless an earlier call did.
+// begin checks that both sides have the same schema and that no program uses the target, and prepares
+// it unless an earlier call did.
 func (c *copier) begin() (err error) {
 	var have, want int64
 	if err := errors.Join(c.source.Get(&have, db.SchemaVersion), c.target.Get(&want, db.SchemaVersion)); err != nil {

@@ -39,8 +39,8 @@ func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.
 // Now is the wall-clock time, corrected by that of Postgres.
 func (s *DB) Now() time.Time { return s.Clock.Now() }
 
-// Measure corrects the offset when the measured one differs from it by more than what is
-// uncertain: the database read its clock at some time of the took that the statement took.
+// Measure corrects the offset when the measured one differs from it by more than the uncertainty: the
+// database read its clock at some time during the statement, which lasted took.
 func (c *Clock) Measure(database, wall time.Time, took time.Duration) {
 	measured := database.Sub(wall.Round(0)) - took/2
 	if off := measured - time.Duration(c.Offset.Load()); off.Abs() > took/2+time.Millisecond {

@@ -16,7 +16,7 @@ func StorableText(s string) string {
 	return strings.ReplaceAll(strings.ToValidUTF8(s, "\ufffd"), "\x00", "\ufffd")
 }
 
-// Micros is how a time is stored; 0 is none.
+// Micros returns the stored form of a time; 0 is none.
 func Micros(t time.Time) int64 {
 	if t.IsZero() {
 		return 0
@@ -94,7 +94,7 @@ func Digest(to *[32]byte) Column {
 	}
 }
 
-// BoolToInt is how a bool is stored.
+// BoolToInt returns the stored form of a bool.
 func BoolToInt(b bool) int {
 	if b {
 		return 1

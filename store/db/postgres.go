@@ -191,7 +191,7 @@ func (s *DB) ListenAddress() (string, error) {
 	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 }
 
-// poolSize is how many connections there are for work other than that of the committer.
+// poolSize returns the number of connections for all work but the committer's.
 func (s *DB) poolSize() int { return max(cmp.Or(s.opt.MaxConns, DefaultConns)-otherConns, 2) }
 
 // postgresDSN adds the parameters on which the store relies. binary_parameters sends bytes

@@ -129,13 +129,13 @@ func openPool(ctx context.Context, dsn string, size int, by *dialer) (*sqlx.DB, 
 	return db, nil
 }
 
-// postgresSession is a connection that is dropped after the server refused a statement for
-// a reason other than its rows. A session keeps the settings of role and database from its
-// start: a timeout or a read-only mode that somebody has reverted since would stay.
+// postgresSession is a connection that is dropped after the server refused a statement for a reason
+// other than its rows. A session keeps the settings of role and database from its start: a timeout or a
+// read-only mode that was reverted since would stay.
 //
-// shared is set behind a pooler. There no statement is canceled when its context ends: the
-// driver cancels over a separate connection, and pgbouncer 1.18 can crash when that is closed
-// early. Statements have time limits of their own.
+// shared is set behind a pooler. There no statement is canceled when its context ends: the driver
+// cancels over a separate connection, and pgbouncer 1.18 can crash when that is closed early.
+// Statements have time limits of their own.
 type postgresSession struct {
 	driverConn
 	shared bool
@@ -192,13 +192,12 @@ func (c *postgresSession) uncanceled(ctx context.Context) context.Context {
 // IsValid is what the pool asks before it keeps a connection.
 func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsValid() }
 
-// sessionSettings is the statement for the settings of a session (local: of a transaction).
-// It turns synchronous_commit on where it is off; other values are stronger, or were chosen
-// for replicas. With a wait it also sets lock_timeout to wait, and with a time for a statement
-// statement_timeout to that, unless lower values are set: nobody reads the result after that, and
-// abandoned sessions would pile up behind a lock. Then it sets idle_in_transaction_session_timeout,
-// because after a network failure the server would keep an open transaction for hours, and the same
-// rows, written again, would wait for it.
+// sessionSettings is the statement for the settings of a session (local: of a transaction). It turns
+// synchronous_commit on where it is off; other values are stronger, or were chosen for replicas. With a
+// wait it also sets lock_timeout to wait, and with a time for a statement statement_timeout to that,
+// unless lower values are set: the result is not read after that, and abandoned sessions would pile up
+// behind a lock. Then it sets idle_in_transaction_session_timeout, because after a network failure the
+// server would keep an open transaction for hours, and the same rows, written again, would wait for it.
 func sessionSettings(local bool, wait, statement time.Duration) string {
 	query := fmt.Sprintf(`SELECT CASE WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', %t) END`, local)
 	for _, limit := range []struct {
@@ -217,11 +216,11 @@ func sessionSettings(local bool, wait, statement time.Duration) string {
 // lockWait is the lock_timeout of connections with this read timeout.
 func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 
-// postgresUnavailable returns the relay code of an error that means that the server cannot
-// write now, and "" for an error that the values of a row caused. Few errors are caused by a
-// row. All others can pass, by themselves or when somebody acts: a lock, a timeout, a revoked
-// privilege, a table that is being renamed, a replica that is being promoted. An event that
-// was answered must not be dropped because of one of those.
+// postgresUnavailable returns the relay code of an error that means that the server cannot write now,
+// and "" for an error that the values of a row caused. Few errors are caused by a row. All others are
+// temporary, or end when an administrator acts: a lock, a timeout, a revoked privilege, a table that is
+// being renamed, a replica that is being promoted. An event that was answered must not be dropped
+// because of one of those.
 func postgresUnavailable(err error) string {
 	switch code := SQLState(err); {
 	case code == "", isRowError(code):

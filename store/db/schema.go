@@ -103,8 +103,8 @@ const (
 	migrationWait  = 10 * time.Minute       // for a table that another session uses
 )
 
-// provider makes goose's view of the database. On Postgres a row with a lease of 30 s keeps
-// two processes from migrating at once; a pooler in between does not matter to it.
+// provider makes goose's view of the database. On Postgres a row with a lease of 30 s keeps two
+// processes from migrating at once; this works through a pooler too.
 func (s *DB) provider(db *sqlx.DB) (*goose.Provider, error) {
 	options := []goose.ProviderOption{goose.WithDisableGlobalRegistry(true)}
 	if s.Dialect.SeveralNodes() {

@@ -97,7 +97,7 @@ func (s *DB) UpdateBy(ctx context.Context, what string, begin beginner, fn func(
 	return nil
 }
 
-// UpdateOnce runs fn in one transaction. The channel is closed when what it changed is published.
+// UpdateOnce runs fn in one transaction. The channel is closed when its changes are published.
 func (s *DB) UpdateOnce(ctx context.Context, begin beginner, fn func(*Tx) error) (<-chan struct{}, error) {
 	if !s.Dialect.SeveralNodes() {
 		s.commitMu.Lock()

@@ -40,7 +40,7 @@ func StateName(code int) string {
 	return States[code]
 }
 
-// StateCode is how a state is stored.
+// StateCode returns the stored form of a state.
 func StateCode(state string) (int, error) {
 	if i := slices.Index(States, state); i >= 0 {
 		return i, nil
@@ -55,7 +55,7 @@ const (
 	Replay
 )
 
-// KindCode is how the kind of an attempt is stored.
+// KindCode returns the stored form of the kind of an attempt.
 func KindCode(a *relay.Attempt) int { return db.BoolToInt(a.Kind == relay.KindReplay) }
 
 // AttemptColumns are the columns of a new attempt.
@@ -105,11 +105,11 @@ type AttemptRow struct {
 	Bytes      int64    `db:"bytes"`
 }
 
-// AttemptRowColumns are those of AttemptRow.
+// AttemptRowColumns are the columns of AttemptRow.
 const AttemptRowColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, from_queue, claim_node, bytes`
 
-// AttemptValues are those of AttemptColumns for a new attempt, whose request counts bytes in the
-// queue. Unless it is queued, the node has claimed it.
+// AttemptValues returns the values of AttemptColumns for a new attempt; bytes is the size of its
+// request in the queue. Unless it is queued, the node has claimed it.
 func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, bytes int64) []any {
 	if state == Queued {
 		node = ""
@@ -122,7 +122,7 @@ func AttemptValues(e *relay.Event, a *relay.Attempt, state int, node string, byt
 	}
 }
 
-// Identical is how Identical of an attempt is stored.
+// Identical returns the stored form of Identical of an attempt.
 func Identical(a *relay.Attempt) any {
 	if a.Identical == nil {
 		return nil
@@ -143,7 +143,7 @@ func HasPayload(a *relay.Attempt) bool {
 	return a.HasResponse || len(a.SentHead) > 0 || len(a.Interim) > 0
 }
 
-// fillAttempts adds what was read of their messages to attempts.
+// fillAttempts adds the messages in list to attempts.
 func fillAttempts(attempts []relay.Attempt, list []*payload) {
 	byN := make(map[int]*payload, len(list))
 	for _, p := range list {

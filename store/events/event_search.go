@@ -239,10 +239,9 @@ func (s *searchReader) Read(p []byte) (int, error) {
 	return s.r.Read(p)
 }
 
-// siftContent adds the rows whose content fits the filter, and reports whether the page is
-// full then. An event whose bodies take longer than the budget becomes the first of the
-// next page; the first of a page is searched a little longer, and what is left of its
-// bodies then is not searched.
+// siftContent adds the rows whose content fits the filter, and reports whether the page is full then.
+// An event whose bodies take longer than the budget becomes the first of the next page; the first of a
+// page is searched a little longer, and the rest of its bodies is not searched.
 func (l *listing) siftContent(page *relay.Page, rows []relay.Event) (full bool, err error) {
 	last := l.before
 	for len(rows) > 0 {

@@ -47,7 +47,7 @@ func (p *payload) headFields() []any {
 	return []any{&p.event, &p.n, &p.Head, &p.Lines, &p.extra, &p.interim}
 }
 
-// PayloadValues are those of PayloadColumns.
+// PayloadValues returns the values of PayloadColumns.
 func PayloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byte) []any {
 	b := &m.Body
 	body, stored := b.Data, int64(len(b.Data))
@@ -59,7 +59,7 @@ func PayloadValues(event relay.ID, n int, m *relay.Message, extra, interim []byt
 	}
 }
 
-// ResponseValues are those of what an attempt sent and received.
+// ResponseValues returns the values of the request and the response of an attempt.
 func ResponseValues(event relay.ID, a *relay.Attempt) []any {
 	return PayloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
 }
@@ -130,7 +130,7 @@ func faultMessage(to **relay.Fault) db.Column {
 	}
 }
 
-// FaultText is how a fault is stored.
+// FaultText returns the stored form of a fault.
 func FaultText(f *relay.Fault) (code, message string) {
 	if f == nil {
 		return "", ""

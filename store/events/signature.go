@@ -15,8 +15,8 @@ import (
 // event: few aliases have secrets of senders, so the insert has no parameter for it.
 var SetSignature = db.NewStatement(`uuid text`, `WITH v (vid, vsignature) AS (%s) UPDATE events SET signature = v.vsignature FROM v WHERE id = v.vid {id}`)
 
-// SignatureText is how a Signature is stored: the verdict, by which lists select, a space, and the
-// rest as JSON.
+// SignatureText returns the stored form of a Signature: the verdict, by which lists select, a space,
+// and the rest as JSON.
 func SignatureText(s *relay.Signature) string {
 	stored := *s
 	stored.Provider, stored.Message = db.StorableText(stored.Provider), db.StorableText(stored.Message)
@@ -43,7 +43,7 @@ func signatureColumn(to **relay.Signature) db.Column {
 	}
 }
 
-// StoreSignature replaces what is kept of the signature of an event that the actor may read.
+// StoreSignature replaces the stored verdict on the signature of an event that the actor may read.
 func (s *Store) StoreSignature(ctx context.Context, who relay.Actor, id relay.ID, judged *relay.Signature) error {
 	return s.StoreSignatures(ctx, who, map[relay.ID]*relay.Signature{id: judged})
 }

@@ -47,7 +47,8 @@ func open(ctx context.Context, path string, conns int, q url.Values) (*sqlx.DB, 
 	}
 	db.SetMaxOpenConns(conns)
 	db.SetMaxIdleConns(conns)
-	// While another process keeps the file locked, such as for a migration, nobody waits for it yet.
+	// Another process may keep the file locked, for example during a migration; no caller waits for
+	// this store yet.
 	for began := time.Now(); ; {
 		err := db.PingContext(ctx)
 		if err == nil {

@@ -35,9 +35,8 @@ const (
 	takeoverInterval = time.Minute
 )
 
-// NoteLogin records in the audit log that somebody logged in by SSH key, at most once an
-// hour for each key. It does not block; the entry is written within seconds. remote is the
-// source address.
+// NoteLogin records a login by SSH key in the audit log, at most once an hour for each key. It does not
+// block; the entry is written within seconds. remote is the source address.
 func (s *Store) NoteLogin(who relay.Actor, remote string) {
 	at := s.db.Now()
 	s.late.putOnce("login "+who.Credential, loginInterval, func(c *db.Tx) error {
@@ -45,8 +44,8 @@ func (s *Store) NoteLogin(who relay.Actor, remote string) {
 	})
 }
 
-// NoteRefusedLogin records in the audit log that keys of nobody were refused, at most once an hour
-// for the same keys. It does not block; the entry is written within seconds.
+// NoteRefusedLogin records in the audit log that unknown keys were refused, at most once an hour for
+// the same keys. It does not block; the entry is written within seconds.
 func (s *Store) NoteRefusedLogin(keys, detail string) {
 	at := s.db.Now()
 	s.late.putOnce("refused "+keys, loginInterval, func(c *db.Tx) error {

@@ -33,10 +33,9 @@ func waitingEnrolment(q db.Query, link, lock string) (enrolmentRow, error) {
 	return e, err
 }
 
-// AddEnrolment makes a proven key wait for approval until e.ExpiresAt, and returns the link
-// and the code by which a person approves it at any node. Of e, the authorized_keys line and
-// what is known of the client count. An earlier enrolment of the same key ends, because its
-// holder has started again.
+// AddEnrolment makes a proven key wait for approval until e.ExpiresAt, and returns the link and the
+// code with which a user approves it at any node. It reads the authorized_keys line and the data of the
+// client from e. An earlier enrolment of the same key ends.
 func (s *Store) AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error) {
 	key, err := newKey("", e.AuthorizedKey)
 	if err != nil {
@@ -69,10 +68,10 @@ func (s *Store) Enrolment(ctx context.Context, link string) (relay.Enrolment, er
 	})
 }
 
-// ApproveEnrolment registers the key that waits behind a link for the actor's account, if the
-// code is the one that the holder of the key was shown. A wrong code is validation-failed,
-// and the fifth one ends the enrolment; ErrNotFound when nothing waits there any more. Other
-// errors are those of AddKey, and the key waits on.
+// ApproveEnrolment registers the key that waits behind a link for the actor's account, if the code is
+// the one shown to the holder of the key. A wrong code is validation-failed, and the fifth one ends the
+// enrolment; ErrNotFound when no key waits there. On any other error, from AddKey, the key continues to
+// wait.
 func (s *Store) ApproveEnrolment(ctx context.Context, who relay.Actor, link, code string) error {
 	var wrong string
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))
@@ -132,7 +131,7 @@ func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended strin
 // because the link is not in there.
 func proof(link, code string) []byte { return Hash(link + " " + code) }
 
-// codeLetters are 32 that nobody takes for one another: no 0 1 I O.
+// codeLetters are 32 characters that are not mistaken for each other: no 0 1 I O.
 const codeLetters = "23456789ABCDEFGHJKLMNPQRSTUVWXYZ"
 
 // newCode makes a code of 8 letters, 40 bits, independent of the link.

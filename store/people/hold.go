@@ -16,8 +16,8 @@ func LockAlias(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM aliases WHERE id = ?`, id)
 }
 
-// LockAccount locks an account that was not removed: what it has is counted by one operation
-// at a time.
+// LockAccount locks an account that was not removed, so that only one operation at a time counts its
+// aliases or keys.
 func LockAccount(c *db.Tx, id int64) error {
 	return c.Lock(`SELECT 1 FROM accounts WHERE id = ? AND removed_at = 0`, id)
 }
@@ -43,7 +43,8 @@ func ownAliasForUpdate(c *db.Tx, who relay.Actor, name string) (*relay.Alias, er
 	return AliasForUpdate(c, func() (*relay.Alias, error) { return ownAlias(c.Query, who, name) })
 }
 
-// accountForUpdate is account of an account of which the transaction counts what it has.
+// accountForUpdate returns an account like account, and locks it for a transaction that counts its
+// aliases or keys.
 func accountForUpdate(c *db.Tx, name string) (relay.Account, error) {
 	a, err := findAccount(c.Query, name)
 	if err != nil {

@@ -43,9 +43,9 @@ func (s *Store) AddKey(ctx context.Context, who relay.Actor, user, name, authori
 	return key, err
 }
 
-// newKey makes a key of an authorized_keys line, still without its account. name ""
-// takes the comment of the line. A given name that cannot be shown is refused; of a comment,
-// which a program wrote, what cannot be shown is escaped, and the file works.
+// newKey makes a key of an authorized_keys line, still without its account. name "" takes the comment
+// of the line. A given name with unprintable characters is refused. In a comment, which a program
+// wrote, they are escaped.
 func newKey(name, authorizedKey string) (relay.Key, error) {
 	public, comment, err := parseKey(authorizedKey)
 	if err != nil {

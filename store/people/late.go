@@ -31,7 +31,7 @@ type lateKey struct {
 	text string
 }
 
-// lateWrite is a small write that nobody waits for.
+// lateWrite is a small write without a waiting caller.
 type lateWrite interface {
 	write(*db.Tx) error
 }
@@ -96,7 +96,7 @@ func (l *lateWrites) putOnce(key string, interval time.Duration, write lateFunc)
 	l.putLocked(of, func(lateWrite) lateWrite { return write })
 }
 
-// keys lists the keys of what waits, in the order in which all nodes write, and so lock rows.
+// keys lists the keys of the waiting writes, in the order in which all nodes write, and so lock rows.
 func (l *lateWrites) keys() []lateKey {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,9 +128,8 @@ func temporary(err error) bool {
 	return code == relay.CodeStoreUnavailable || code == relay.CodeStorageFull || code == relay.CodeOverloaded
 }
 
-// WriteLate writes what waits: small writes that nobody waited for, such as the last use of a
-// credential, and those that failed when their caller waited. What fails while the database is away
-// waits for the next call.
+// WriteLate makes the waiting small writes, such as the last use of a credential, and the writes that
+// failed while their caller waited. Writes that fail while the database is away wait for the next call.
 func (s *Store) WriteLate(ctx context.Context) {
 	l := &s.late
 	l.mu.Lock()

@@ -1,7 +1,7 @@
-// Package people keeps accounts and what belongs to them: aliases, members, keys, tokens,
-// logins, invitations, waiting keys, and the audit log of what they did. Each operation is one
-// transaction of rule, change, audit row and revision, with the asking actor in every WHERE, so
-// that a forgotten check finds no rows.
+// Package people keeps accounts and what belongs to them: aliases, members, keys, tokens, logins,
+// invitations, waiting keys, and the audit log of their actions. Each operation is one transaction of
+// rule, change, audit row and revision, with the asking actor in every WHERE, so that a forgotten check
+// finds no rows.
 package people
 
 import (

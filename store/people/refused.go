@@ -16,7 +16,7 @@ const (
 	RefusedLife          = time.Hour // since the last refusal
 )
 
-// refusedChange is what became of forwards of an account to one bind address since the last write.
+// refusedChange is the outcome, since the last write, of an account's forwards to one bind address.
 type refusedChange struct {
 	account int64
 	bind    string

@@ -20,7 +20,7 @@ func NewName(prefix string) string {
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 
-// Hash is what is stored of a secret.
+// Hash returns the stored hash of a secret.
 func Hash(secret string) []byte {
 	h := sha256.Sum256([]byte(secret))
 	return h[:]

@@ -4,5 +4,5 @@ package pgtest
 
 import "os/exec"
 
-// as leaves a command as it is where there are no unix users.
+// as does not change the user of a command on systems without unix users.
 func (s *Server) as(cmd *exec.Cmd) { cmd.Dir = s.dir }

@@ -13,9 +13,9 @@ import (
 	"time"
 )
 
-// Kill ends the server and every process of its connections at once, with SIGKILL. The
-// kernel keeps what they wrote, synced or not: this is a crash of Postgres, not a loss of
-// power. Restart starts the server again on its data.
+// Kill ends the server and every process of its connections at once, with SIGKILL. The kernel keeps
+// their writes, synced or not: this is a crash of Postgres, not a loss of power. Restart starts the
+// server again on its data.
 func (s *Server) Kill() error {
 	pids, err := s.signal(syscall.SIGKILL)
 	if err != nil {
@@ -25,8 +25,8 @@ func (s *Server) Kill() error {
 	return gone(pids)
 }
 
-// Freeze stops the server and every process of its connections without ending
-// them: sockets stay open and nobody answers.
+// Freeze stops the server and every process of its connections without ending them: sockets stay open
+// without an answer.
 func (s *Server) Freeze() error {
 	_, err := s.signal(syscall.SIGSTOP)
 	return err

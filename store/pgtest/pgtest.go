@@ -203,7 +203,7 @@ func version(path string) int {
 	return n
 }
 
-// dropRoot chooses who runs the server: Postgres refuses root.
+// dropRoot chooses the user that runs the server: Postgres refuses root.
 func (s *Server) dropRoot() error {
 	if os.Getuid() != 0 {
 		return nil

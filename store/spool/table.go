@@ -220,8 +220,8 @@ func (t *table) close() (err error) {
 	return err
 }
 
-// remove closes and removes the file. Its steps are in Postgres, and spool_marks says so until
-// the removal is durable: it does not matter what a loss of power leaves of the file.
+// remove closes and removes the file. Its steps are in Postgres, and spool_marks says so until the
+// removal is durable: after a loss of power, leftovers of the file are ignored.
 func (t *table) remove() error {
 	err := t.close()
 	for _, suffix := range []string{"", "-wal", "-shm"} {

@@ -12,8 +12,7 @@ import (
 	"relay/store"
 )
 
-// testAccess asks for alice's things in the name of everybody who may not have
-// them; each method must find nothing.
+// testAccess asks for alice's data as every actor without rights to it; each method must find nothing.
 func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()
@@ -53,7 +52,7 @@ func testAccess(t *testing.T, fresh func(testing.TB) store.Options) {
 	}
 }
 
-// testViewers: who sees an alias is told for many aliases in one read, and is what Aliases says.
+// testViewers checks that the viewers of many aliases, found in one read, agree with Aliases.
 func testViewers(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()

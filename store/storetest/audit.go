@@ -10,7 +10,7 @@ import (
 	"relay/store"
 )
 
-// testAudit checks that who did what is written down, and who may read it.
+// testAudit checks which actions the audit log records, and which accounts may read it.
 func testAudit(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	ctx := t.Context()

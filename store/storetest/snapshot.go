@@ -136,8 +136,8 @@ func (b *fixture) forget() {
 	b.mu.Unlock()
 }
 
-// compareSnapshots compares what was taken of an event with what is read now. Where Accept and Finish
-// came into two batches, the snapshot is of a state that has passed.
+// compareSnapshots compares the snapshots of an event with the event as read now. Where Accept and
+// Finish came into two batches, the snapshot is of a state that has passed.
 func (b *fixture) compareSnapshots(name string, id relay.ID, head bool, seen map[string]bool) {
 	b.mu.Lock()
 	taken := b.taken

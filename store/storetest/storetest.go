@@ -1,5 +1,5 @@
-// Package storetest is the conformance suite of the store: what it promises, run on
-// each engine against a real database.
+// Package storetest is the conformance suite of the store: tests of its promises, run on each engine
+// against a real database.
 package storetest
 
 import (
