@@ -84,7 +84,7 @@ type Secrets interface {
 	StoreSignature(ctx context.Context, who Actor, id ID, judged *Signature) error
 }
 
-// SecretOpener opens secrets of senders. store satisfies it.
+// SecretOpener opens secrets of senders. Package store implements it.
 type SecretOpener interface {
 	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)

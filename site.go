@@ -33,8 +33,8 @@ func (s Site) Reserved(label string) bool {
 // maxAliasSpelling is longer than every spelling of an alias.
 const maxAliasSpelling = 300
 
-// AliasLabel brings the spellings of an alias together: letter case, one trailing dot, the
-// alias domain at the end. What it returns need not be a valid label.
+// AliasLabel normalises the spellings of an alias: letter case, one trailing dot, the alias domain at
+// the end. The result need not be a valid label.
 func (s Site) AliasLabel(name string) string {
 	if len(name) > maxAliasSpelling {
 		return ""

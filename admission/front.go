@@ -94,9 +94,9 @@ type Limiter struct {
 	moves  uint64
 }
 
-// NewLimiter makes a Limiter without fronts, for a process that may have so many descriptors;
-// 0 = unknown. One front leaves the last eighth of them to the others: callers must not keep
-// everybody from logging in, nor logins keep callers out.
+// NewLimiter makes a Limiter without fronts, for a process that may have so many descriptors; 0 =
+// unknown. One front leaves the last eighth of them to the others: callers must not prevent all logins,
+// nor logins all calls.
 func NewLimiter(files int) *Limiter {
 	l := &Limiter{most: math.MaxInt, mostOfOne: math.MaxInt}
 	if files > 0 {
@@ -278,10 +278,10 @@ func (f *Front) AcquireForNode(s *Slot, isNew bool) (evicted *Slot, ok bool) {
 	return evicted, s.move(NodeLogin)
 }
 
-// BeginPrompt says that the login waits for a person; ok is false when too many of its source
-// do. Where too many do in all, it takes the place of the oldest one of the network with the
-// most of them, if its own network has fewer: strangers that wait must not keep everybody else
-// out. The caller has to end the evicted one.
+// BeginPrompt notes that the login waits for a user; ok is false when too many logins of its source
+// wait. If too many wait in total, it replaces the oldest one of the network with the most of them, if
+// its own network has fewer: waiting strangers must not lock out all others. The caller has to end the
+// evicted login.
 func (f *Front) BeginPrompt(s *Slot) (evicted *Slot, ok bool) {
 	f.limiter.mu.Lock()
 	defer f.limiter.mu.Unlock()

@@ -67,7 +67,7 @@ func (s *Slot) enter(f *Front, class Class) {
 	s.set(class)
 }
 
-// set counts s in a class, and puts it where the class belongs in its groups.
+// set moves s to a class, and updates the counts and the order of its groups.
 func (s *Slot) set(class Class) {
 	l := s.front.limiter
 	l.moves++

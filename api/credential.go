@@ -64,7 +64,7 @@ func (s *server) addKeyRoutes() {
 			if fault := record.NameFault(in.Body.Name); fault != "" {
 				return key, invalid("body.name", fault, nil)
 			}
-			// Without a name the comment is it. What is wrong with the key itself, the store says.
+			// Without a name the comment is the name. The store reports mistakes in the key itself.
 			_, comment, _, _, _ := ssh.ParseAuthorizedKey(record.DecodeText([]byte(in.Body.Key)))
 			if fault := record.NameFault(comment); in.Body.Name == "" && fault != "" {
 				return key, invalid("body.key", "the comment of the line "+fault+", or give a name", nil)

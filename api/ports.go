@@ -6,14 +6,14 @@ import (
 	"relay"
 )
 
-// Deliverer moves events. delivery satisfies it.
+// Deliverer replays, releases and cancels events. Package delivery implements it.
 type Deliverer = relay.Deliverer
 
-// Events reads and removes events. store satisfies it.
+// Events reads and removes events. Package store implements it.
 type Events = relay.Events
 
-// Nodes lists the relayd processes that serve the store, and the tunnels that they have.
-// store satisfies it.
+// Nodes lists the relayd processes that serve the store, and their tunnels. Package store implements
+// it.
 type Nodes interface {
 	Nodes(ctx context.Context) ([]relay.Node, error)
 	// Tunnels lists the tunnels of the aliases that the actor may see; admins see all tunnels.

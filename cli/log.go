@@ -24,8 +24,8 @@ type attemptKey struct {
 // Has reports whether Take has taken an attempt of an event.
 func (l *RequestLog) Has(event string, number int) bool { return l.taken[attemptKey{event, number}] }
 
-// Take takes an item, and returns an attempt that has ended, with its event, as much of both as
-// their line needs; nil unless the item is one, and is new.
+// Take reads an item. If the item is a new ended attempt, it returns the attempt and its event, with
+// the fields that their log line needs; else nil.
 func (l *RequestLog) Take(name string, data []byte) (*record.Summary, *record.Attempt) {
 	if name != "attempt" {
 		return nil, nil

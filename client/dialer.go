@@ -91,7 +91,7 @@ func newConn(raw net.Conn, addr string) *Conn {
 	return c
 }
 
-// take takes a global request of the relay.
+// take handles a global request of the relay.
 func (c *Conn) take(r *link.Request) {
 	var n relay.Notice
 	if r.Type != relay.NoticeRequest {

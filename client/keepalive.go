@@ -9,9 +9,9 @@ import (
 	"relay/link"
 )
 
-// Liveness of a connection. The relay uses spare channels only while it heard from the
-// client within 2.5 s, so the client pings every 2 s. A relay that sends not one byte
-// for silentAfter seconds is given up.
+// Liveness of a connection. The relay uses spare channels only while it heard from the client within
+// 2.5 s, so the client pings every 2 s. A connection without a byte from the relay for silentAfter
+// seconds is closed.
 const (
 	pingEvery   = 2 * time.Second
 	lookEvery   = time.Second

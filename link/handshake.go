@@ -59,7 +59,8 @@ func (c *Conn) handshake(ctx context.Context, shake func() (ssh.Conn, <-chan ssh
 	}
 }
 
-// take takes what x/crypto gives, to the last one: x/crypto waits until it is taken.
+// take runs loop, which reads a channel of x/crypto to its end: x/crypto blocks until its values are
+// read.
 func (c *Conn) take(what string, loop func()) {
 	if !c.Go(what, loop) {
 		go loop() // the connection has just ended, and with it what comes

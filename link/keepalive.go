@@ -166,7 +166,7 @@ func (c *Conn) Ping() {
 	})
 }
 
-// RoundTrip returns once the peer has answered a ping. What it sent before that has come then.
+// RoundTrip returns once the peer has answered a ping. Everything that it sent before has then arrived.
 func (c *Conn) RoundTrip(ctx context.Context) error {
 	_, _, err := c.SendRequest(ctx, pingRequest, true, nil)
 	return err

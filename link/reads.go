@@ -281,7 +281,7 @@ func (r *reads) release() {
 	}
 }
 
-// close ends the reads. What was reserved is given back.
+// close ends the reads. It releases the reservation.
 func (r *reads) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -18,8 +18,7 @@ import (
 
 // Manual is what the pages have besides names, texts and flags of the commands.
 type Manual struct {
-	// Section is the section of the manual: 1 for programs of everybody, 8 for those
-	// of operators.
+	// Section is the section of the manual: 1 for user programs, 8 for programs of operators.
 	Section int
 	// End is roff that ends the page of the program itself: exit status, files,
 	// environment.

@@ -9,7 +9,7 @@ import (
 	"relay/wire"
 )
 
-// BodySource reads the stored parts of bodies; the store satisfies it.
+// BodySource reads the stored parts of bodies; package store implements it.
 type BodySource interface {
 	BodyPart(ctx context.Context, id relay.ID, n, i int) ([]byte, error)
 }

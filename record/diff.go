@@ -23,7 +23,7 @@ const (
 	DiffResponse = "response"
 )
 
-// Bounds of a comparison. What is left out is said in the result.
+// Bounds of a comparison. The result says what is left out.
 const (
 	diffBody    = 2 << 20 // bytes of each body, stored and decoded
 	diffChanges = 500     // changes that are listed
@@ -106,7 +106,7 @@ type Mark struct {
 	Changed bool   `json:"changed"`
 }
 
-// EventSource reads events, attempts and their bodies; the store satisfies it.
+// EventSource reads events, attempts and their bodies; package store implements it.
 type EventSource interface {
 	BodySource
 	Request(ctx context.Context, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error)

@@ -216,10 +216,10 @@ func (d *jsonDiffer) diffObjects(was, is *jsonNode) {
 	}
 }
 
-// diffArrays pairs the elements of two arrays, and lists first the elements that are gone,
-// from the last to the first, then the added and moved ones in the order of the right
-// array, and then what changed within paired elements: each operation finds its index as
-// the ones before have left the array.
+// diffArrays pairs the elements of two arrays, and lists first the elements that are gone, from the
+// last to the first, then the added and moved ones in the order of the right array, and then the
+// changes within paired elements. The index of each operation refers to the array after the operations
+// before it.
 func (d *jsonDiffer) diffArrays(was, is *jsonNode) {
 	partner, kept := pairElements(was.kids, is.kids)
 	leftOf := make([]int, len(is.kids)) // index in the left array; -1 = added

@@ -190,7 +190,7 @@ type layer struct {
 	buffer  []byte // of window, kept from event to event
 }
 
-// escapes resolves the escapes in a stream of pieces. What is none stays as it is.
+// escapes resolves the escapes in a stream of pieces. All other bytes stay unchanged.
 type escapes interface {
 	marks() string               // the bytes that begin one
 	resolve(piece []byte) []byte // it is valid until the next call
@@ -252,8 +252,7 @@ func fold(dst, p []byte) []byte {
 	return dst
 }
 
-// unescaper resolves the escapes of JSON strings in a stream of pieces. What is not an
-// escape stays as it is.
+// unescaper resolves the escapes of JSON strings in a stream of pieces. All other bytes stay unchanged.
 type unescaper struct {
 	out  []byte
 	rest []byte // start of an escape whose end is in the next piece

@@ -54,10 +54,9 @@ type feedBatch struct {
 	err   error
 }
 
-// ServeStream answers with the server-sent events that begin and show write, until the
-// viewer goes, access ends or the server stops; an error is for the log, because the
-// status has gone out. show gets what a subscription brought, and its index. A HEAD
-// request gets no more than the headers.
+// ServeStream answers with the server-sent events that begin and show write, until the viewer leaves,
+// access ends or the server stops. An error is for the log only, because the status was already sent.
+// show gets an item and the index of its subscription. A HEAD request gets no more than the headers.
 func ServeStream(w http.ResponseWriter, r *http.Request, begin func(*EventStream) error, show func(s *EventStream, from int, items []relay.FeedItem) error, subs ...relay.Subscription) error {
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no")

@@ -123,8 +123,8 @@ func (l *Line) Lead(network, address string) { l.to.Store(&target{network, addre
 // packets that are under way follow each other without waiting for one another.
 func (l *Line) Delay(d time.Duration) { l.delay.Store(int64(d)) }
 
-// Hold lets nothing pass in either direction until Release, not even the end of a
-// connection, as a network that drops every packet. What was sent meanwhile arrives then.
+// Hold lets nothing pass in either direction until Release, not even the end of a connection, as a
+// network that drops every packet. Bytes sent during that time arrive after it.
 func (l *Line) Hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

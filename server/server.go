@@ -33,8 +33,8 @@ type Options struct {
 	Base    http.Handler // the base site without /healthz and /readyz
 	Site    relay.Site
 
-	// HostKey is the SHA-256 fingerprint of the SSH host key, which all nodes of a relay share and
-	// everybody may ask for. /healthz names it.
+	// HostKey is the SHA-256 fingerprint of the SSH host key, which is public, and the same for all
+	// nodes of a relay. /healthz names it.
 	HostKey string
 
 	// RedirectPlain redirects plain HTTP on the base host to Site.Base, except health

@@ -1,5 +1,4 @@
-// Package sockets has what relayd does with its sockets and with the addresses of their peers, beside
-// what package net offers.
+// Package sockets has helpers for sockets and for the addresses of their peers that package net lacks.
 package sockets
 
 import (
@@ -82,8 +81,8 @@ func AddrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// SourceOf returns the network that counts as one source of connections: an IPv4 address or
-// an IPv6 /64. What is no IP address has the zero value.
+// SourceOf returns the network that counts as one source of connections: an IPv4 address or an IPv6
+// /64. Other addresses have the zero value.
 func SourceOf(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := 32

@@ -93,8 +93,8 @@ func (l *forwardSet) attach(f *forward, att relay.Attachment, online func()) boo
 	return true
 }
 
-// take takes the forward that is meant out of the list; nil when it is not in it. last tells that no
-// other is left.
+// take removes the meant forward from the list and returns it; nil if it is not in the list. last says
+// that no other is left.
 func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

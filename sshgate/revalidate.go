@@ -74,7 +74,7 @@ func (srv *Server) nudgeEnrolments(fingerprint string) {
 	}
 }
 
-// check has connections checked.
+// check schedules a check of connections.
 func (a *revalidator) check(due scope) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -178,8 +178,8 @@ func (a *revalidator) revalidate(due scope) bool {
 	return true
 }
 
-// removeForward takes a forward back whose alias may not be used any more. What it was the
-// last forward of is given up; else the others go on.
+// removeForward ends a forward whose alias may no longer be used. A connection without another forward
+// ends; otherwise the others continue.
 func (c *conn) removeForward(f *forward) {
 	taken, last := c.takeForward(f.is)
 	if taken == nil {

@@ -250,11 +250,10 @@ func (srv *Server) Announce() {
 	}
 }
 
-// Shutdown stops accepting, tells every session, lets requests on open channels
-// end, and closes each connection when it has none left. When ctx ends first, the
-// rest is closed at once and the error of ctx is given. It returns when all
-// connections are closed and their holds on aliases are given up, and in any case
-// closeTime after the end of ctx. Further calls wait likewise.
+// Shutdown stops accepting, tells every session, lets requests on open channels end, and closes each
+// connection when it has none left. When ctx ends first, the rest is closed at once and the error of
+// ctx is returned. It returns when all connections are closed and have released their aliases, and in
+// any case closeTime after the end of ctx. Further calls wait likewise.
 func (srv *Server) Shutdown(ctx context.Context) error {
 	srv.Announce()
 	conns := srv.users()

@@ -261,8 +261,7 @@ func (p *program) registerKey(ctx context.Context, dialer *client.Dialer, api *c
 	return proven, ctx.Err()
 }
 
-// loginByKey has the key approved unless it is known already, and makes a token with
-// it.
+// loginByKey gets the key approved unless the relay knows it, and makes a token with it.
 func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *client.Login, f loginFlags) error {
 	api := client.NewSSHAPI(dialer)
 	defer api.Close()
@@ -287,7 +286,7 @@ func (p *program) loginByKey(ctx context.Context, dialer *client.Dialer, login *
 	return nil
 }
 
-// enrol has the key approved in a browser.
+// enrol asks for the approval of the key in a browser.
 func (p *program) enrol(ctx context.Context, dialer *client.Dialer, f loginFlags) error {
 	var failed error
 	err := dialer.Enrol(ctx, func(link, code string) {

@@ -17,7 +17,7 @@ type Head struct {
 	SSHCommand, RelayUpCommand, CurlCommand string // commands to type: ssh, relay up, a first request
 }
 
-// Head reads how an alias stands.
+// Head reads the state of an alias for the head of its pages.
 func (p Pages) Head(r *http.Request, a *relay.Alias) (Head, error) {
 	list, err := record.ReadAliases(r.Context(), p.Deliver, []relay.Alias{*a}, p.Site)
 	if err != nil {

@@ -77,8 +77,8 @@ func (p pages) audit(everything bool) page.SignedInHandler {
 	}
 }
 
-// matches tells whether an entry passes: What is an action or the noun before its dot,
-// the others are parts of a text, letter case aside.
+// matches reports whether an entry passes the filter. What is an action or the noun before its dot; Who
+// and On are parts of a text in any letter case.
 func (f *auditFilter) matches(e *relay.AuditEntry) bool {
 	part := func(text, of string) bool {
 		return of == "" || strings.Contains(strings.ToLower(text), strings.ToLower(of))

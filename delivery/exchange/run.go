@@ -124,8 +124,8 @@ func (x *run) release() {
 	x.answer.rec.release()
 }
 
-// fail ends the attempt because of err. What is read of the request afterwards takes time of the
-// caller, not of the attempt.
+// fail ends the attempt because of err. The time of later reads of the request is the caller's, not the
+// attempt's.
 func (x *run) fail(err *relay.Error) error {
 	x.fault = err
 	if x.at.end.IsZero() {

@@ -41,7 +41,7 @@ func coalesce(changes []change) (out []change) {
 
 func (c *change) ref() relay.AttemptRef { return relay.AttemptRef{Event: c.Event, N: c.N} }
 
-// items reads and encodes changes of one alias, in order. What is gone has no item.
+// items reads and encodes changes of one alias, in order. Removed events have no item.
 func (f *Feed) items(ctx context.Context, alias int64, changes []change) (items []relay.FeedItem, err error) {
 	if err := f.read(ctx, alias, changes); err != nil {
 		return nil, err

@@ -190,8 +190,8 @@ func (v *viewer) Next(ctx context.Context) ([]relay.FeedItem, error) {
 	}
 }
 
-// take takes the items that wait, but for those that the viewer does not show. Where it is too early for
-// the next result, it returns how long to wait.
+// take returns the waiting items, except those that the viewer does not show. If it is too early for
+// the next result, it returns the time to wait.
 func (v *viewer) take() (items []relay.FeedItem, wait time.Duration, err error) {
 	v.f.mu.Lock()
 	defer v.f.mu.Unlock()

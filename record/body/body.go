@@ -31,7 +31,7 @@ const (
 
 var formNames = [...]string{"empty", "JSON", "JSON lines", "form", "multipart", "XML", "text", "binary"}
 
-// String names the form for people.
+// String returns the name of the form.
 func (f Form) String() string { return formNames[f] }
 
 // Reading is the result of reading a body.

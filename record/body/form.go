@@ -109,7 +109,7 @@ func readForm(p []byte, charset string) (list []Field, faults []Fault) {
 	return list, faults
 }
 
-// Unescape resolves + and the escapes of a form or query. What is malformed stays as it is.
+// Unescape resolves + and the escapes of a form or query. Malformed escapes stay unchanged.
 func Unescape(p []byte) []byte {
 	plain, _ := unescapeForm(p)
 	return plain

@@ -300,8 +300,8 @@ func (a *ACME) Certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error)
 	return nil, fmt.Errorf("the certificate of %s is not there yet", name)
 }
 
-// maxLookups is how many questions about challenges are asked of the database at once: anybody may
-// cause them, and all other work needs its connections.
+// maxLookups bounds the concurrent database look-ups for challenges: any client can cause them, and all
+// other work needs the connections.
 const maxLookups = 2
 
 // pendingChallenge returns the challenge that is pending for a host, at this node or at

@@ -166,9 +166,8 @@ func (l *attempt) attemptEnded(meta ssh.ConnMetadata, method string, err error) 
 	}
 }
 
-// owner returns whose key it is. It asks the store once for the offer and the proof of a
-// key unless rights have changed in between; recheckIfChanged has the connection checked
-// again where they change later.
+// owner returns the owner of a key. It asks the store once for the offer and the proof of a key, unless
+// rights have changed in between; recheckIfChanged checks the connection again if they change later.
 func (l *attempt) owner(key ssh.PublicKey) (relay.Actor, error) {
 	fingerprint, version := ssh.FingerprintSHA256(key), l.o.RightsVersion
 	if l.known != nil && l.knownKey == fingerprint && l.rightsVersion == version() {
@@ -284,7 +283,7 @@ func checkKey(key ssh.PublicKey) error {
 const maxAuthTries = 20
 
 // Config makes the configuration of the connection. It is never shared: gliderlabs adds to it, and the
-// callbacks are those of this connection. It must not block: gliderlabs holds a lock during the call.
+// callbacks belong to this connection. It must not block: gliderlabs holds a lock during the call.
 func (g *Login) Config() *ssh.ServerConfig {
 	l := &attempt{Login: g}
 	return &ssh.ServerConfig{

@@ -80,10 +80,9 @@ func (g *Login) greetAliases(ctx context.Context, aliases []relay.Alias, rows in
 	return b.String()
 }
 
-// Dropbear shows 19 line feeds and 2050 bytes. It takes the carriage returns out and
-// counts on to where the text ended before, which is the last line feed again: that
-// leaves 18 rows for all. The bytes are those of the aliases, and leave space for what
-// stands before and after them.
+// Dropbear shows 19 line feeds and 2050 bytes. It takes the carriage returns out and counts on to where
+// the text ended before, which is the last line feed again: that leaves 18 rows for all. greetBytes
+// bounds the lines about aliases, and leaves space for the text before and after them.
 const greetRows, greetBytes = 18, 1500
 
 // greetMost is how many aliases are looked at.

@@ -35,8 +35,8 @@ type Accounts interface {
 	NoteRefusedLogin(keys, detail string)
 	// StillValid returns nil while the actor's credential is valid.
 	StillValid(ctx context.Context, who relay.Actor) error
-	// AddKey registers a public key, one authorized_keys line, for the account user
-	// ("" = the actor's own); conflict when anybody has it.
+	// AddKey registers a public key, one authorized_keys line, for the account user ("" = the actor's
+	// own); conflict when any account has it.
 	AddKey(ctx context.Context, who relay.Actor, user, name, authorizedKey string) (relay.Key, error)
 	// AddEnrolment makes a proven key wait until a person approves it by link and code.
 	AddEnrolment(ctx context.Context, e relay.Enrolment) (link, code string, err error)
@@ -148,7 +148,8 @@ func (g *Login) SetVersion(version string) { g.version = version }
 // SetCiphers notes which ciphers the peer offers; nil = not known.
 func (g *Login) SetCiphers(list []string) { g.ciphers = list }
 
-// RightsVersion returns what Options.RightsVersion was when it was asked whose key it is.
+// RightsVersion returns the value of Options.RightsVersion at the time when the owner of the key was
+// looked up.
 func (g *Login) RightsVersion() int64 { return g.rightsVersion }
 
 // loginProgress is how long ago a client may have been heard whose login still makes progress.

@@ -39,8 +39,8 @@ type live struct {
 	missed     bool // it was said that requests are missing, and none was shown since
 }
 
-// run stays until the peer leaves, says so, or the connection is given up. The end of stdin
-// is not the end of the session.
+// run returns when the peer leaves, ends the session, or the connection is closed. The end of stdin is
+// not the end of the session.
 func (v *live) run() int {
 	defer v.print()()
 	var online, refused, rest []Notice

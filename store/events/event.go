@@ -20,7 +20,7 @@ const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
 
-// listColumns are those of eventFields.
+// listColumns are the columns of eventFields.
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,
 	e.state, e.error_code, e.error_message, e.status, e.latency_us, e.latency_us IS NOT NULL,
@@ -43,7 +43,7 @@ func eventFields(e *relay.Event) []any {
 	}
 }
 
-// markedFields are those of markedColumns.
+// markedFields are the destinations of markedColumns.
 func markedFields(e *relay.Event) []any {
 	return append(eventFields(e), &e.Mark.Pinned, &e.Mark.Label, &e.Mark.Note)
 }
@@ -74,9 +74,9 @@ func BodyBlocker(state string) string {
 // lockSlice is how many events one statement of LockEvents locks.
 const lockSlice = 500
 
-// LockEvents locks events of Postgres in the order of their ids. Every transaction locks
-// what it changes in one order, so that no two of them wait for each other: events by id,
-// then the attempts and the bytes of events that it has locked. SQLite has one writer.
+// LockEvents locks events of Postgres in the order of their ids. Every transaction locks the rows it
+// changes in one order, so that no two of them wait for each other: events by id, then the attempts and
+// the bytes of events that it has locked. SQLite has one writer.
 func LockEvents(c *db.Tx, ids []relay.ID) error {
 	if c.Dialect.ForUpdate() == "" {
 		return nil
@@ -92,10 +92,10 @@ func LockEvents(c *db.Tx, ids []relay.ID) error {
 	return nil
 }
 
-// EndEvent repeats on events what became of one attempt each. A row is the id, the number of the
+// EndEvent copies the outcome of one attempt each to events. A row is the id, the number of the
 // attempt, its state (or rejected or incomplete), error code and message, status, latency and the
-// blocker. An event that was rejected or incomplete stays so; its state is that of its last
-// attempt, its status that of the last one that ended.
+// blocker. An event that was rejected or incomplete stays so; its state is that of its last attempt,
+// its status that of the last one that ended.
 var EndEvent = db.NewStatement(`uuid bigint bigint text text bigint bigint text`,
 	`WITH v (vid, vn, vstate, vcode, vmessage, vstatus, vlatency, vblocker) AS (%s)
 		UPDATE events SET
@@ -147,11 +147,11 @@ func Refusal(e *relay.Event, a *relay.Attempt) string {
 	return ""
 }
 
-// SetSent says who made and sent a new event. It runs after the insert: few events are sent, so the
-// insert has no parameter for it.
+// SetSent stores how a new event was made. It runs after the insert: few events are sent, so the insert
+// has no parameter for it.
 var SetSent = db.NewStatement(`uuid text`, `WITH v (vid, vsent) AS (%s) UPDATE events SET sent = v.vsent FROM v WHERE id = v.vid {id}`)
 
-// SentText is how a Sent is stored.
+// SentText returns the stored form of a Sent.
 func SentText(s *relay.Sent) string {
 	text, _ := json.Marshal(s) // texts alone, which JSON takes all
 	return string(text)
@@ -292,15 +292,15 @@ func OwnEventForUpdate(c *db.Tx, who relay.Actor, id relay.ID) (relay.Event, err
 // receivingTime is how long after its answer a request is said to be still received.
 const receivingTime = time.Minute
 
-// fillEvent adds what was read of its messages to an event. ended is the number of the last
-// attempt that ended, firstEnd when the first one did.
+// fillEvent adds the messages in list to an event. ended is the number of the last attempt that ended,
+// firstEnd when the first one did.
 func (s *Store) fillEvent(e *relay.Event, list []*payload, ended int, firstEnd time.Time) {
 	fillAttempts(e.Attempts, list)
 	if len(list) > 0 && list[0].n == 0 {
 		e.Request, e.ForwardedLines = list[0].Message, list[0].extra
 	}
-	// The end of a request is stored soon after its answer, unless its node was killed, or could
-	// not store it. Nobody receives it any more then.
+	// The end of a request is stored soon after its answer, unless its node was killed, or could not
+	// store it. It is not being received any more then.
 	if b := &e.Request.Body; b.State == relay.BodyReceiving && !firstEnd.IsZero() && s.db.Now().Sub(firstEnd) > receivingTime {
 		b.State = relay.BodyAborted
 	}

@@ -181,8 +181,8 @@ func (m *matching) look(messages []contentRow) (decided bool, err error) {
 	return m.fits(), nil
 }
 
-// broken returns the error that ended the search of a body, unless the body itself did: its
-// compressed data is damaged, or ends early. What came before that was searched.
+// broken returns the error that ended the search of a body, unless the body itself did: its compressed
+// data is damaged, or ends early. The bytes before that were searched.
 func (l *listing) broken(err error) error {
 	if errors.Is(err, errSearchTime) {
 		return err

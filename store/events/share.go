@@ -99,8 +99,8 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 	return list, err
 }
 
-// AllShares lists the shares of everybody, for the operator: those of one alias and of one account
-// where these are not "". The newest come first.
+// AllShares lists the shares of all accounts for the operator, limited to one alias and one account if
+// these are not "". The newest come first.
 func (s *Store) AllShares(ctx context.Context, who relay.Actor, alias, owner string) ([]relay.Share, error) {
 	if who.Kind != relay.ActorSystem {
 		return nil, relay.Errorf(relay.CodeForbidden, "only the operator sees the shares of everybody")

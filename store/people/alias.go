@@ -248,7 +248,7 @@ func (a *answers) Scan(stored any) error {
 	return json.Unmarshal([]byte(text), (*[]relay.OfflineAnswer)(a))
 }
 
-// answersText is how answers are stored.
+// answersText returns the stored form of answers.
 func answersText(list []relay.OfflineAnswer) string {
 	if len(list) == 0 {
 		return ""

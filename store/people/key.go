@@ -62,7 +62,7 @@ func newKey(name, authorizedKey string) (relay.Key, error) {
 	}, nil
 }
 
-// insertKey registers a key for an account; conflict when anybody has it.
+// insertKey registers a key for an account; conflict when any account has it.
 func insertKey(c *db.Tx, who relay.Actor, account relay.Account, k *relay.Key) error {
 	if err := HoldAccount(c, account.ID); err != nil {
 		return err
@@ -117,8 +117,8 @@ func (s *Store) Keys(ctx context.Context, who relay.Actor, user string) ([]relay
 	return credentials(ctx, s, who, user, keyFields, keyQuery)
 }
 
-// RemoveKey revokes a key by id or fingerprint: of the actor, or of anybody for
-// admins. Connections that it opened are cut.
+// RemoveKey revokes a key by id or fingerprint: of the actor, or for admins of any account. Connections
+// that it opened are cut.
 func (s *Store) RemoveKey(ctx context.Context, who relay.Actor, id string) error {
 	may := cmp.Or(allowAccount(who, relay.ScopeAccount), s.requireFreshLogin(who))
 	return s.removeCredential(ctx, who, may, who.Admin, "key", `fingerprint`, `? IN (id, fingerprint)`, id)

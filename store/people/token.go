@@ -103,7 +103,7 @@ func (s *Store) Tokens(ctx context.Context, who relay.Actor, user string) ([]rel
 	return credentials(ctx, s, who, user, tokenFields, tokenQuery)
 }
 
-// RemoveToken revokes a token: of the actor, or of anybody for admins.
+// RemoveToken revokes a token: of the actor, or for admins of any account.
 func (s *Store) RemoveToken(ctx context.Context, who relay.Actor, id string) error {
 	return s.removeCredential(ctx, who, allowAccount(who, relay.ScopeAccount), who.Admin, "token", `name`, `id = ?`, id)
 }

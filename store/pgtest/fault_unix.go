@@ -81,9 +81,8 @@ func childrenOf(pid int) ([]int, error) {
 	return pids, nil
 }
 
-// gone waits until killed processes have ended: a server that starts beside a last
-// writer would read half of what that one writes. A process in a write to a busy disk
-// ends when the write does, so the wait is long.
+// gone waits until killed processes have ended: a server that starts beside a last writer would read a
+// partial write. A process in a write to a busy disk ends only with the write, so the wait is long.
 func gone(pids []int) error {
 	deadline := time.Now().Add(time.Minute)
 	for _, pid := range pids {

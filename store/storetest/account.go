@@ -167,7 +167,7 @@ func testAliases(t *testing.T, fresh func(testing.TB) store.Options) {
 	b.want(relay.CodeNotFound, err)
 }
 
-// Of several who claim a name at once one gets it, with every claim of its account.
+// When several accounts claim a name at once, one of them gets it, with every claim of that account.
 func (b *fixture) race() {
 	var wg sync.WaitGroup
 	got := make(chan int64, 8)
