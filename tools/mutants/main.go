@@ -16,8 +16,7 @@ import (
 	"time"
 )
 
-// patience bounds the time of the tests of one mutant. Tests that hang count as having noticed the
-// mutant.
+// patience is how long the tests of one mutant may take. Tests that hang have noticed it.
 const patience = 5 * time.Minute
 
 func main() {

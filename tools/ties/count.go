@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// addArrows finds the uses of names between files.
+// addArrows finds which file uses what of which other file.
 func (p *pkg) addArrows() {
 	for id, object := range p.info.Uses {
 		if object.Pkg() != p.own || !p.isShared(object) {

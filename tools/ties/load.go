@@ -19,7 +19,7 @@ import (
 	"strings"
 )
 
-// pkg holds the counts of a package.
+// pkg is what was counted of a package.
 type pkg struct {
 	path      string
 	files     []string // names, sorted
@@ -88,7 +88,7 @@ func load(patterns []string) (packages []*pkg, err error) {
 	return packages, nil
 }
 
-// read parses and checks one package; exports names the compiled form of each imported package.
+// read parses and checks one package; exports names the compiled form of what it imports.
 func read(l listed, exports map[string]string) (*pkg, error) {
 	p := &pkg{
 		path: l.ImportPath, fset: token.NewFileSet(), arrows: map[arrow][]string{},

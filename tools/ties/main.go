@@ -52,7 +52,7 @@ func run(patterns []string, list bool) error {
 	return nil
 }
 
-// detail returns the counts of a package, one a line.
+// detail returns what was counted for a package, one by one.
 func (p *pkg) detail(files []string, against []arrow) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s\n  order: %s\n", p.path, strings.Join(files, " "))
