@@ -372,7 +372,7 @@ func TestAgentWaitsHoldTheirSlot(t *testing.T) {
 
 // maxWaitMemory bounds heap and stacks of a wait, in bytes, with its connection. Two thirds of what was measured
 // (90 KiB) are stacks: 32 KiB of the call of the tool, 16 KiB of the connection, and those of the library.
-const maxWaitMemory = 100 << 10
+const maxWaitMemory = 128 << 10
 
 // TestMemoryOfWaits: 100 waits of agents cost little each, with their connections. It is not parallel: it reads
 // the memory of the whole process.
