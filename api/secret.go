@@ -1,7 +1,9 @@
 package api
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 
 	"relay"
 	"relay/record"
@@ -13,6 +15,7 @@ type secretInput struct {
 		Secret   string       `json:"secret,omitempty" doc:"kept sealed, and never shown again"`
 		From     string       `json:"from,omitempty" maxLength:"100" doc:"in place of secret: an event of the alias whose challenge handed it over (asana, notion)"`
 		Path     nullableText `json:"path,omitzero" doc:"prefix of the request targets that it is for; null = all"`
+		Custom   anyJSON      `json:"custom,omitzero" doc:"the scheme, where the provider is custom: header, template, and perhaps hash, form, key, prefix and toleranceSeconds; null = none"`
 		Sign     bool         `json:"sign,omitempty" doc:"requests may be signed with it: whoever may send through the alias can then have anything signed"`
 	}
 }
@@ -37,6 +40,13 @@ func (s *server) addSecretRoutes() {
 func (s *server) addSecret(ctx context.Context, c *requestInfo, in *secretInput) (record.SenderSecret, error) {
 	want := relay.SenderSecret{Provider: in.Body.Provider, Sign: in.Body.Sign}
 	in.Body.Path.set(&want.Path)
+	if custom := in.Body.Custom.RawMessage; len(custom) > 0 && string(custom) != "null" {
+		var compact bytes.Buffer // as it is kept and shown
+		if err := json.Compact(&compact, custom); err != nil {
+			return record.SenderSecret{}, invalid("body.custom", "this is not JSON", nil)
+		}
+		want.Custom = compact.String()
+	}
 	value := relay.NewSecretText(in.Body.Secret)
 	if in.Body.From != "" {
 		handed, err := s.handedSecret(ctx, c, in.Body.From, want.Provider)

@@ -21,6 +21,7 @@ type SecretFlags struct {
 	Provider, Path    string
 	Sign, Generate    bool
 	FromEnv, FromFile string
+	Custom            string // JSON of the scheme where the provider is custom
 }
 
 // Add adds the flags to a command. local says that the command runs on the user's machine, so that it
@@ -29,6 +30,7 @@ func (q *SecretFlags) Add(c *cobra.Command, local bool) {
 	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender, such as stripe")
 	c.Flags().StringVar(&q.Path, "path", "", "only for requests whose path begins with `PREFIX`")
 	c.Flags().BoolVar(&q.Sign, "sign", false, "requests may be signed with it: use the secret of a test mode")
+	c.Flags().StringVar(&q.Custom, "custom", "", "`JSON` of a scheme of your own, with --provider custom: header, template, hash, form, key, prefix, toleranceSeconds")
 	c.Flags().BoolVar(&q.Generate, "generate", false, "make a random secret and print it once, to enter it at the sender")
 	if local {
 		c.Flags().StringVar(&q.FromEnv, "from-env", "", "environment variable `NAME` that holds the secret (default: standard input)")
@@ -47,6 +49,8 @@ func (q *SecretFlags) Check() error {
 	switch {
 	case q.Provider == "":
 		return Usage("missing --provider").WithHint("name the sender, such as --provider stripe")
+	case q.Custom != "" && !json.Valid([]byte(q.Custom)):
+		return Usage("--custom is not JSON").WithHint(`--custom '{"header":"X-Signature","template":"{body}"}'`)
 	case sources > 1:
 		return Usage("--generate, --from-env and --from-file exclude each other")
 	}
@@ -114,6 +118,9 @@ func (f *Front) secretAdd() *cobra.Command {
 		body := map[string]any{"provider": q.Provider, "secret": value, "sign": q.Sign}
 		if q.Path != "" {
 			body["path"] = q.Path
+		}
+		if q.Custom != "" {
+			body["custom"] = json.RawMessage(q.Custom)
 		}
 		var made keptSecret
 		if err := api.Decode(ctx, http.MethodPost, secretsPath(args[0]), body, &made); err != nil {

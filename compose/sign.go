@@ -59,6 +59,18 @@ func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 	return s, nil
 }
 
+// CustomName names the sender of a scheme that a person has defined.
+const CustomName = signature.CustomName
+
+// CustomScheme reads the scheme of a definition that is kept with a secret.
+func CustomScheme(definition string) (*signature.Scheme, error) {
+	p, err := signature.ReadCustom([]byte(definition))
+	if err != nil {
+		return nil, relay.Errorf(relay.CodeCannotSign, "the definition of this secret cannot be read: %v", err)
+	}
+	return &p.Schemes[0], nil
+}
+
 // Sign gives the request the signature that its sender would make now. url is the public address that it is
 // sent to. A request without the id that its sender signs gets one.
 func (r *Request) Sign(s *signature.Scheme, secret, url string, now time.Time) error {

@@ -273,6 +273,8 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) err
 		return nil
 	case name == SignAuto && sender == nil:
 		return relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised, so that no secret can be chosen; name one by sign")
+	case name == compose.CustomName:
+		return m.signCustom(ctx, who, o, x)
 	case name != SignAuto:
 		if sender = x.Request.SenderNamed(name); sender == nil {
 			return invalid("body.sign", "no sender of that name is known; GET /providers lists all", name)
@@ -284,6 +286,24 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) err
 	}
 	path := x.Request.Path()
 	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, sender.Name, path, o.Secret)
+	if err != nil {
+		return err
+	}
+	if err := x.Request.Sign(scheme, secret.Value.Reveal(), m.Site.AliasURL(o.Alias.Name)+path, time.Now()); err != nil {
+		return err
+	}
+	x.Outgoing.Sent.SignedBy = secret.ID
+	return nil
+}
+
+// signCustom signs as a definition of the alias says.
+func (m Maker) signCustom(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
+	path := x.Request.Path()
+	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, compose.CustomName, path, o.Secret)
+	if err != nil {
+		return err
+	}
+	scheme, err := compose.CustomScheme(secret.Custom)
 	if err != nil {
 		return err
 	}

@@ -40,6 +40,10 @@ func SignatureProviders() []SignatureProvider {
 			rows = append(rows, row)
 		}
 	}
+	rows = append(rows, SignatureProvider{
+		Name: signature.CustomName, Scheme: "a scheme that you define with its secret: line, template, hash, form, key, prefix and tolerance",
+		Headers: []string{}, CanSign: string(signature.SignYes), CheckedWith: "vector",
+	})
 	slices.SortStableFunc(rows, func(a, b SignatureProvider) int { return cmp.Compare(a.Name, b.Name) })
 	return rows
 }
@@ -61,10 +65,8 @@ func ExplainSignature(r *SignedRequest, provider string, secrets []signature.Sec
 
 // explain is ExplainSignature, with others that the right secret could have been confused with.
 func explain(r *SignedRequest, provider string, secrets, others []signature.Secret) (*signature.Report, error) {
-	fields := wire.Fields(r.Head)
-	method, _, _ := wire.StartLine(r.Head)
-	request := &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(fields)}
-	p := senderOf(fields, r.Body)
+	request := requestOf(r)
+	p := senderOf(wire.Fields(r.Head), r.Body)
 	if provider != "" {
 		if p = signature.Find(provider, request); p == nil {
 			return nil, wrongProvider("no sender of that name is known; "+nearestProvider(provider), provider)
@@ -76,16 +78,27 @@ func explain(r *SignedRequest, provider string, secrets, others []signature.Secr
 			Signature: signature.SignatureLine{Parts: []signature.Part{}}, Tried: []string{}, Checks: []signature.Check{},
 		}, nil
 	}
+	return explainBy(p, r, request, secrets, others), nil
+}
+
+// requestOf is a captured request as it is signed.
+func requestOf(r *SignedRequest) *signature.Request {
+	method, _, _ := wire.StartLine(r.Head)
+	return &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(wire.Fields(r.Head))}
+}
+
+// explainBy is explain by the scheme of a sender.
+func explainBy(p *signature.Sender, r *SignedRequest, request *signature.Request, secrets, others []signature.Secret) *signature.Report {
 	if r.Unread != "" {
 		out := signature.Explain(p, nil, nil, request, r.ReceivedAt)
 		out.Verdict = signature.Verdict{Verdict: signature.Unchecked, Reason: r.Unread, Message: "the signature covers the whole body, and not all of it is stored"}
 		if r.Unread == signature.TooLarge {
 			out.Verdict.Message = "the body is too large to be verified by the relay: use relay verify, which computes on your machine"
 		}
-		return &out, nil
+		return &out
 	}
 	out := signature.Explain(p, secrets, others, request, r.ReceivedAt)
-	return &out, nil
+	return &out
 }
 
 func wrongProvider(message string, value any) error {

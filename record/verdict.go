@@ -11,6 +11,9 @@ import (
 	"relay/wire"
 )
 
+// CustomSender names the sender of a scheme that a person has defined.
+const CustomSender = signature.CustomName
+
 // Unchecked is the verdict about a signature that nothing was compared with.
 const Unchecked = signature.Unchecked
 
@@ -66,14 +69,14 @@ const maxJudged = 256 << 10
 // nil where the alias has none that is for this request. provider is the sender that it was recognised
 // by, target the request target.
 func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.Signature {
-	provider, set := judgedBy(provider, target, secrets)
+	if len(secrets) == 0 {
+		return nil
+	}
+	request := requestOf(r)
+	p, set := judgedBy(provider, target, secrets, request)
 	if len(set) == 0 {
 		return nil
 	}
-	fields := wire.Fields(r.Head)
-	method, _, _ := wire.StartLine(r.Head)
-	request := &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(fields)}
-	p := signature.Find(provider, request)
 	if p == nil || p.SchemeOf(request) == nil {
 		return nil
 	}
@@ -123,11 +126,20 @@ func setVerdict(s *relay.Signature, v *signature.Verdict) {
 	s.Verdict, s.Reason, s.Message, s.SignedAt, s.SecretID = v.Verdict, v.Reason, v.Message, v.SignedAt, v.SecretID
 }
 
-// judgedBy gives the sender by whose scheme a request is judged, and the secrets for it: the one that
-// it was recognised by, or else the one whose secret is for its path.
-func judgedBy(provider, target string, secrets relay.OpenSecrets) (string, relay.OpenSecrets) {
+// judgedBy gives the sender by whose scheme a request is judged, and the secrets for it: the one that it was
+// recognised by; else the one that a person has defined, if the request has its line or the secret is for its
+// path; else the one whose secret is for its path.
+func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) (*signature.Sender, relay.OpenSecrets) {
+	if provider != "" && provider != signature.CustomName {
+		if set := secrets.For(provider, target); len(set) > 0 {
+			return signature.Find(provider, request), set
+		}
+	}
+	if p, set := customFor(target, secrets, request, provider == signature.CustomName); p != nil {
+		return p, set
+	}
 	if provider != "" {
-		return provider, secrets.For(provider, target)
+		return signature.Find(provider, request), nil
 	}
 	var longest *relay.OpenSecret
 	for i := range secrets {
@@ -136,9 +148,34 @@ func judgedBy(provider, target string, secrets relay.OpenSecrets) (string, relay
 		}
 	}
 	if longest == nil {
-		return "", nil
+		return nil, nil
 	}
-	return longest.Provider, secrets.For(longest.Provider, target)
+	return signature.Find(longest.Provider, request), secrets.For(longest.Provider, target)
+}
+
+// customFor gives the sender of a definition of the alias that a request is judged by, and the secrets that have
+// the same definition; nil = none. named says that the person asks for it.
+func customFor(target string, secrets relay.OpenSecrets, request *signature.Request, named bool) (*signature.Sender, relay.OpenSecrets) {
+	var sender *signature.Sender
+	var definition string
+	set := secrets.For(signature.CustomName, target)
+	for i := range set {
+		p, err := signature.ReadCustom([]byte(set[i].Custom))
+		if err != nil {
+			continue // of a later relayd
+		}
+		signed := p.Schemes[0].HasSignature(request)
+		if signed || sender == nil && (named || set[i].Path != "") {
+			sender, definition = p, set[i].Custom
+		}
+		if signed {
+			break
+		}
+	}
+	if sender == nil {
+		return nil, nil
+	}
+	return sender, slices.DeleteFunc(set, func(x relay.OpenSecret) bool { return x.Custom != definition })
 }
 
 // openedOf gives the secrets that could be opened.
@@ -156,18 +193,23 @@ func openedOf(list relay.OpenSecrets) []signature.Secret {
 // may be "": the one that is recognised. judged is what to keep with the event, nil where nothing was
 // compared that could replace what is kept.
 func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
-	if p := senderOf(wire.Fields(r.Head), r.Body); p != nil && provider == "" {
-		provider = p.Name
+	request := requestOf(r)
+	if recognised := senderOf(wire.Fields(r.Head), r.Body); recognised != nil && provider == "" {
+		provider = recognised.Name
 	}
-	provider, set := judgedBy(provider, target, secrets)
-	p, open := signature.Find(provider, nil), openedOf(set)
+	p, set := judgedBy(provider, target, secrets, request)
+	open := openedOf(set)
 	var others []signature.Secret
 	for _, x := range openedOf(secrets) {
 		if !slices.ContainsFunc(open, func(o signature.Secret) bool { return o.ID == x.ID }) {
 			others = append(others, x)
 		}
 	}
-	report, err = explain(r, provider, open, others)
+	if p == nil {
+		report, err = explain(r, provider, open, others)
+	} else {
+		report = explainBy(p, r, request, open, others)
+	}
 	if err != nil || p == nil || len(p.Schemes) == 0 {
 		return report, nil, err
 	}

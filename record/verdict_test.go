@@ -126,6 +126,54 @@ func TestVerifyStored(t *testing.T) {
 	}
 }
 
+// A scheme of the alias's own judges requests that have its line, and those of its path; the sender that is
+// recognised goes first.
+func TestJudgeCustom(t *testing.T) {
+	const value, definition = "secret", `{"header":"X-Shop","template":"{body}"}`
+	custom := func(path string) relay.OpenSecret {
+		s := kept("sec_c", signature.CustomName, path, value)
+		s.Custom = definition
+		return s
+	}
+	p, err := signature.ReadCustom([]byte(definition))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := signature.Sign(&p.Schemes[0], value, &signature.Request{Body: []byte("{}")}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := func(line string) *SignedRequest {
+		return &SignedRequest{Head: []byte("POST /pay/1 HTTP/1.1\r\nHost: a\r\n" + line + "\r\n"), Body: []byte("{}"), ReceivedAt: time.Now()}
+	}
+	signed := request("X-Shop: " + c.Lines[0].Value + "\r\n")
+	for name, x := range map[string]struct {
+		r       *SignedRequest
+		secrets relay.OpenSecrets
+		want    string
+	}{
+		"its line":            {signed, relay.OpenSecrets{custom("")}, "custom valid sec_c"},
+		"wrong":               {request("X-Shop: " + strings.Repeat("0", 64) + "\r\n"), relay.OpenSecrets{custom("")}, "custom invalid "},
+		"no line":             {request(""), relay.OpenSecrets{custom("")}, ""},
+		"no line, its path":   {request(""), relay.OpenSecrets{custom("/pay")}, "custom missing "},
+		"another path":        {signed, relay.OpenSecrets{custom("/other")}, ""},
+		"recognised":          {arrived("whsec_right", "{}", 0), relay.OpenSecrets{custom("/pay"), kept("sec_a", "stripe", "", "whsec_right")}, "stripe valid sec_a"},
+		"of a later relayd":   {signed, relay.OpenSecrets{{SenderSecret: relay.SenderSecret{Provider: signature.CustomName, Custom: `{"new":1}`}}}, ""},
+		"among other secrets": {signed, relay.OpenSecrets{kept("sec_a", "stripe", "", "x"), custom("")}, "custom valid sec_c"},
+	} {
+		got := ""
+		if v := JudgeArrival(x.r, Recognise(x.r.Head, x.r.Body).Name, "/pay/1", x.secrets); v != nil {
+			got = v.Provider + " " + v.Verdict + " " + v.SecretID
+		}
+		if got != x.want {
+			t.Errorf("%s: %q, want %q", name, got, x.want)
+		}
+		if report, judged, err := VerifyStored(x.r, "", "/pay/1", x.secrets); x.want != "" && (err != nil || judged == nil || judged.Provider+" "+report.Verdict.Verdict+" "+report.SecretID != x.want) {
+			t.Errorf("%s, verified: %+v %+v %v", name, report, judged, err)
+		}
+	}
+}
+
 // A record says null where no scheme is known, and unchecked where the alias had no secret.
 func TestSignatureOfRecords(t *testing.T) {
 	for provider, want := range map[string]string{"": "", "stripe": "unchecked no-secret"} {

@@ -7,6 +7,7 @@ import (
 	"crypto/hmac"
 	"crypto/sha1"
 	"crypto/sha256"
+	"crypto/sha512"
 	"crypto/subtle"
 	"crypto/x509"
 	"encoding/base64"
@@ -96,6 +97,8 @@ func (s *Scheme) mac(k key) hash.Hash {
 	switch s.Digest {
 	case HMACSHA1:
 		return hmac.New(sha1.New, k.raw)
+	case HMACSHA512:
+		return hmac.New(sha512.New, k.raw)
 	case PlainSHA256:
 		return sha256.New()
 	default:
@@ -139,6 +142,8 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 			_, _ = io.WriteString(w, r.Method)
 		case "url":
 			_, _ = io.WriteString(w, r.URL)
+		case "form":
+			writeForm(w, r.Body, false)
 		case "secret":
 			_, _ = io.WriteString(w, secret)
 		}

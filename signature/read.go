@@ -183,6 +183,8 @@ func (s *Scheme) wellFormed(text string) bool {
 		return len(raw) == 32
 	case HMACSHA1:
 		return len(raw) == 20
+	case HMACSHA512:
+		return len(raw) == 64
 	case Ed25519:
 		return len(raw) == 64
 	default:

@@ -68,9 +68,10 @@ const (
 	ECDSA // P-256 with SHA-256, ASN.1
 	Equal
 	Network // verified with a key from the sender's network, which nobody here fetches
+	HMACSHA512
 )
 
-var digestNames = [...]string{"HMAC-SHA256", "HMAC-SHA1", "SHA-256", "Ed25519", "ECDSA P-256 with SHA-256"}
+var digestNames = [...]string{"HMAC-SHA256", "HMAC-SHA1", "SHA-256", "Ed25519", "ECDSA P-256 with SHA-256", HMACSHA512: "HMAC-SHA512"}
 
 // Form is how a digest is written as text.
 type Form int

@@ -24,7 +24,14 @@ var apiKeys = []string{"sk_live_", "sk_test_", "rk_live_", "rk_test_"}
 
 // CheckSecret returns an error if a secret does not suit its sender. It is called before the secret is
 // stored. No error holds a part of the secret. The sender has to be known.
-func CheckSecret(sender, secret string) error {
+func CheckSecret(sender, secret string) error { return checkSecret(sender, schemesOf(sender), secret) }
+
+// CheckSecret is the same for a sender that is in no table.
+func (p *Sender) CheckSecret(secret string) error {
+	return checkSecret(p.Name, []*Scheme{&p.Schemes[0]}, secret)
+}
+
+func checkSecret(sender string, schemes []*Scheme, secret string) error {
 	switch {
 	case secret == "":
 		return errors.New("the secret is empty")
@@ -36,7 +43,7 @@ func CheckSecret(sender, secret string) error {
 		return errors.New("the secret holds a NUL byte")
 	}
 	err := fmt.Errorf("%s signs nothing that a secret could be kept for", sender)
-	for _, s := range schemesOf(sender) {
+	for _, s := range schemes {
 		if err = s.checkSecret(sender, secret); err == nil {
 			return nil
 		}

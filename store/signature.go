@@ -48,6 +48,9 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 	if err != nil {
 		return err
 	}
+	if provider == record.CustomSender {
+		provider = "" // its requests are recognised as nobody's
+	}
 	list, err := s.Events(ctx, relay.System(), relay.Filter{Alias: name, Provider: provider, Limit: judgedAgain})
 	if err != nil {
 		return err

@@ -65,7 +65,7 @@ func (c *program) secretAdd() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		made, err := o.store.AddSecret(ctx, o.who, args[0], relay.SenderSecret{Provider: q.Provider, Path: q.Path, Sign: q.Sign}, relay.NewSecretText(value))
+		made, err := o.store.AddSecret(ctx, o.who, args[0], relay.SenderSecret{Provider: q.Provider, Custom: q.Custom, Path: q.Path, Sign: q.Sign}, relay.NewSecretText(value))
 		if err != nil {
 			return explainNotFound(err, noAlias, args[0])
 		}

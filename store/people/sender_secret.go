@@ -131,11 +131,16 @@ func secretDetail(alias string, s *relay.SenderSecret) string {
 
 // checkSecret refuses what cannot be a secret of its sender. No error holds a part of it.
 func checkSecret(s *relay.SenderSecret, value string) error {
+	if s.Provider == signature.CustomName {
+		return checkCustom(s, value)
+	}
 	switch {
+	case s.Custom != "":
+		return Invalid("custom", nil, "a definition goes with the provider custom alone")
 	case signature.Find(s.Provider, nil) == nil:
 		return Invalid("provider", s.Provider, "no sender of that name is known; "+nearestSender(s.Provider))
-	case s.Path != "" && (s.Path[0] != '/' || len(s.Path) > maxSecretPath || strings.ContainsFunc(s.Path, func(r rune) bool { return r <= ' ' || r == 0x7f || r > 0xfffd })):
-		return Invalid("path", nil, fmt.Sprintf("a path prefix begins with /, has no spaces and at most %d bytes", maxSecretPath))
+	case !validSecretPath(s.Path):
+		return invalidPath()
 	case s.Sign && !signature.SignsAny(s.Provider):
 		return Invalid("sign", s.Sign, "requests of "+s.Provider+" can be verified, but not signed: the private key is the sender's")
 	}
@@ -143,6 +148,36 @@ func checkSecret(s *relay.SenderSecret, value string) error {
 		return Invalid("secret", nil, err.Error())
 	}
 	return nil
+}
+
+// checkCustom refuses a definition that is no scheme, and what cannot be its secret.
+func checkCustom(s *relay.SenderSecret, value string) error {
+	if s.Custom == "" {
+		return Invalid("custom", nil, "the provider custom needs a definition: at least header and template")
+	}
+	p, err := signature.ReadCustom([]byte(s.Custom))
+	if err != nil {
+		member := "custom"
+		if bad, ok := errors.AsType[*signature.CustomError](err); ok && bad.Member != "" {
+			member += "." + bad.Member
+		}
+		return Invalid(member, nil, err.Error())
+	}
+	if !validSecretPath(s.Path) {
+		return invalidPath()
+	}
+	if err := p.CheckSecret(value); err != nil {
+		return Invalid("secret", nil, err.Error())
+	}
+	return nil
+}
+
+func validSecretPath(path string) bool {
+	return path == "" || path[0] == '/' && len(path) <= maxSecretPath && !strings.ContainsFunc(path, func(r rune) bool { return r <= ' ' || r == 0x7f || r > 0xfffd })
+}
+
+func invalidPath() error {
+	return Invalid("path", nil, fmt.Sprintf("a path prefix begins with /, has no spaces and at most %d bytes", maxSecretPath))
 }
 
 func nearestSender(typed string) string {
