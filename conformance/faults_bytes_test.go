@@ -38,6 +38,7 @@ func testUnreadTraffic(t *testing.T) {
 		people[i] = r.person(fmt.Sprint("mallory", i))
 		people[i].tunnel(fmt.Sprint("hostile", i), quick)
 	}
+	extended := r.person("trudy") // whose answers do not fill the share of an account
 	r.tunnel("probe", localServer(t))
 
 	end, probed := make(chan struct{}), make(chan quiet, 1)
@@ -57,7 +58,6 @@ func testUnreadTraffic(t *testing.T) {
 			a.work.Go(func() { a.largeHeads(alias) })
 		}
 	}
-	extended := r.person("trudy") // whose answers do not fill the share of an account
 	a.work.Go(func() { a.extendedData(extended) })
 	a.work.Wait()
 	close(end)
