@@ -105,12 +105,19 @@ func TestSecretsByTheirPlace(t *testing.T) {
 	}
 }
 
-// TestSecretsInEntities: as XML and HTML write the characters of a value.
+// TestSecretsInEntities: as XML and HTML write the characters of a value, also where JSON or an address
+// codes the entities again, or they code those.
 func TestSecretsInEntities(t *testing.T) {
 	t.Parallel()
 	for name, coded := range map[string]string{
-		"once":  strings.NewReplacer("/", "&#x2F;", "=", "&#x3D;").Replace(secret),
-		"twice": strings.NewReplacer("/", "&amp;#x2F;", "=", "&amp;#x3D;").Replace(secret),
+		"in JSON":               strings.NewReplacer("/", `\u0026#x2F;`, "=", `\u0026#x3D;`).Replace(secret),
+		"in percent codes":      strings.NewReplacer("/", "%26%23x2F%3B", "=", "%26%23x3D%3B").Replace(secret),
+		"JSON in percent codes": strings.NewReplacer("/", "%5Cu002f", "=", `%5C%5Cu003d`).Replace(secret),
+		"percent codes in JSON": strings.NewReplacer("/", `\u00252F`, "=", `\u00253d`).Replace(secret),
+		"percent codes twice":   strings.NewReplacer("/", "%252F", "=", "%25253d").Replace(secret),
+		"JSON in entities":      strings.NewReplacer("/", "&#92;u002f", "=", "&#92;u003d").Replace(secret),
+		"once":                  strings.NewReplacer("/", "&#x2F;", "=", "&#x3D;").Replace(secret),
+		"twice":                 strings.NewReplacer("/", "&amp;#x2F;", "=", "&amp;#x3D;").Replace(secret),
 	} {
 		for label, text := range map[string]string{
 			"text/plain": "see " + coded + " k3pt", "text/html": "<p title='" + coded + "'>k3pt</p>", "text/xml": "<r><a>" + coded + "</a><kept>k3pt</kept></r>",

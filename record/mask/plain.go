@@ -3,6 +3,8 @@ package mask
 import (
 	"bytes"
 	"slices"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -14,46 +16,58 @@ type normal struct {
 	at []int32 // where the piece of each byte begins; one more for the end
 }
 
+// maxNested is how many codings within each other are resolved, such as JSON in a form in JSON.
+const maxNested = 4
+
 // normalise reads a text of less than 2 GiB into n, whose space it uses again.
 func normalise(s []byte, n *normal) *normal {
-	p, at, k := slices.Grow(n.p[:0], len(s))[:len(s)], slices.Grow(n.at[:0], len(s)+1)[:len(s)+1], 0
-	for i := 0; i < len(s); k++ {
-		at[k], p[k] = int32(i), s[i]
-		switch s[i] {
-		case '%':
-			if v, end, ok := percent(s, i); ok {
-				p[k], i = v, end
-				if v == '\\' { // of an escape of JSON
-					k--
-				}
-				continue
-			}
-		case '\\':
-			r, end := escape(s, i)
-			if i = end; r < 0 {
-				k--
-				continue
-			}
-			from := at[k]
-			var b [utf8.UTFMax]byte
-			for j, c := range b[:utf8.EncodeRune(b[:], r)] {
-				if j > 0 {
-					k++
-				}
-				at[k], p[k] = from, c
-			}
-			continue
-		case '&':
-			if v, end, ok := entity(s, i); ok {
-				p[k], i = v, end
-				continue
-			}
-		}
-		i++
+	p, at := append(n.p[:0], s...), slices.Grow(n.at[:0], len(s)+1)[:len(s)+1]
+	for i := range at {
+		at[i] = int32(i)
 	}
-	at[k] = int32(len(s))
-	n.s, n.p, n.at = s, p[:k], at[:k+1]
+	n.s, n.p, n.at = s, p, at
+	for range maxNested {
+		if !n.resolve() {
+			break
+		}
+	}
 	return n
+}
+
+// resolve replaces each coded character by what it stands for, and reports whether there was one.
+func (n *normal) resolve() (changed bool) {
+	p, at, k := n.p, n.at, 0 // k <= i: nothing is written before it is read
+	for i := 0; i < len(p); {
+		from, r, end := at[i], rune(-1), i
+		switch p[i] {
+		case '%':
+			if v, after, ok := percent(p, i); ok {
+				at[k], p[k] = from, v // a byte of a character, perhaps
+				k, i, changed = k+1, after, true
+				continue
+			}
+		case '&':
+			r, end = entity(p, i)
+		case '\\':
+			r, end = escape(p, i)
+		}
+		switch {
+		case r >= 0:
+			var b [utf8.UTFMax]byte
+			for _, c := range b[:utf8.EncodeRune(b[:], r)] {
+				at[k], p[k] = from, c
+				k++
+			}
+		case end == i:
+			at[k], p[k] = from, p[i]
+			k, i = k+1, i+1
+			continue
+		}
+		i, changed = end, true
+	}
+	at[k] = int32(len(n.s))
+	n.p, n.at = p[:k], at[:k+1]
+	return changed
 }
 
 // escaped reports whether a byte was written as a percent code.
@@ -125,27 +139,31 @@ func hex4(s []byte, i int) (r rune, ok bool) {
 	return r, true
 }
 
-// entities of XML and HTML that stand for a character of one byte.
-var entities = []struct {
-	name string
-	c    byte
-}{{"amp;", '&'}, {"lt;", '<'}, {"gt;", '>'}, {"quot;", '"'}, {"apos;", '\''}, {"#39;", '\''}, {"#x27;", '\''}, {"#38;", '&'}, {"#34;", '"'}, {"#x2F;", '/'}, {"#x3D;", '='}}
+// entities are those that XML and HTML have a name for, of the characters of one byte.
+var entities = map[string]rune{"amp": '&', "lt": '<', "gt": '>', "quot": '"', "apos": '\''}
 
-func entity(s []byte, i int) (v byte, end int, ok bool) {
-	rest := s[i+1:]
-	for {
-		found := false
-		for _, e := range entities {
-			if bytes.HasPrefix(rest, []byte(e.name)) {
-				v, end, ok = e.c, len(s)-len(rest)+len(e.name), true
-				rest, found = rest[len(e.name):], v == '&' // &amp;quot; is a quote that was escaped twice
-				break
-			}
-		}
-		if !found {
-			return v, end, ok
-		}
+const maxEntity = len("&#x10ffff;")
+
+// entity reads an entity of XML or HTML. r is -1 where there is none; end is i then.
+func entity(s []byte, i int) (r rune, end int) {
+	name, _, ok := bytes.Cut(s[i+1:min(len(s), i+maxEntity)], []byte(";"))
+	if !ok {
+		return -1, i
 	}
+	end = i + 1 + len(name) + 1
+	if r, ok := entities[string(name)]; ok {
+		return r, end
+	}
+	digits, numeric := strings.CutPrefix(string(name), "#")
+	base := 10
+	if hex, ok := strings.CutPrefix(strings.ToLower(digits), "x"); ok {
+		digits, base = hex, 16
+	}
+	code, err := strconv.ParseUint(digits, base, 21)
+	if !numeric || err != nil || !utf8.ValidRune(rune(code)) {
+		return -1, i
+	}
+	return rune(code), end
 }
 
 // piece returns the range of the text for a range of its normal form.
