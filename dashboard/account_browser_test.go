@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
-	"github.com/chromedp/chromedp"
 
 	"relay"
 )
@@ -57,7 +56,7 @@ func TestBrowserAccountPages(t *testing.T) {
 
 	b.open("/account")
 	b.click(`summary:has(+ form[action="/account/tokens"])`)
-	do(b, chromedp.SendKeys(chromedp.CSS("#token-name"), "from a browser"))
+	b.write("#token-name", "from a browser")
 	b.click(`form[action="/account/tokens"] button`)
 	b.see("#secret")
 	fits("a new token")
@@ -70,7 +69,7 @@ func TestBrowserAccountPages(t *testing.T) {
 	b.open("/aliases/hook?window=1h")
 	b.until(`document.querySelectorAll("#plot rect.all").length > 0`)
 	b.open("/aliases/hook/settings")
-	do(b, chromedp.SendKeys(chromedp.CSS("#remove-confirm"), "hook"))
+	b.write("#remove-confirm", "hook")
 	b.click(`form[action="/aliases/hook/settings/remove"] button`)
 	b.until(`document.body.innerText.includes("The alias was deleted.")`)
 }

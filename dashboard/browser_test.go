@@ -206,7 +206,19 @@ func (b *browser) click(sel string) {
 	}
 }
 
-func (b *browser) key(k string) { b.t.Helper(); do(b, chromedp.KeyEvent(k)) }
+// key presses keys once the scripts of the page are there: a press before would be lost.
+func (b *browser) key(k string) {
+	b.t.Helper()
+	b.until(`document.readyState === "complete"`)
+	do(b, chromedp.KeyEvent(k))
+}
+
+// write presses the keys of a text in an element.
+func (b *browser) write(sel, text string) {
+	b.t.Helper()
+	b.until(fmt.Sprintf(`(e => { e?.focus(); return e && document.activeElement === e })(document.querySelector(%q))`, sel))
+	b.key(text)
+}
 
 // follow opens the focused link by Enter, and tries again when a live update took it
 // away between the press and what it does.
@@ -300,13 +312,13 @@ func TestBrowserWithoutScript(t *testing.T) {
 	b.click("#share")
 	b.click("#create-share")
 	b.see("#share-url")
-	url := do(b, chromedp.Text(chromedp.CSS("#share-url")))
+	url := value[string](b, `document.querySelector("#share-url").innerText`)
 	call(b, network.ClearBrowserCookies, cdp.Empty{})
 	do(b, chromedp.Navigate(strings.TrimSpace(url)))
 	b.click("#replay")
 	b.see(`#result`)
 	b.ended(`#result`)
-	shared := do(b, chromedp.OuterHTML(chromedp.CSS("html")))
+	shared := value[string](b, `document.documentElement.outerHTML`)
 	for _, secret := range []string{"alice", "hook.", ">hook<", id} {
 		if strings.Contains(shared, secret) {
 			t.Errorf("the shared page tells %q", secret)

@@ -91,10 +91,10 @@ func TestBrowserSearch(t *testing.T) {
 	b.open("/aliases/hook")
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	value[any](b, `window.samePage = true`)
-	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "meth"))
+	b.write("#search", "meth")
 	b.until(`[...document.querySelectorAll("#completions option")].some(o => o.value === "method:")`)
 	value[any](b, `document.querySelector("#search").value = ""`)
-	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "NEEDLE\r"))
+	b.write("#search", "NEEDLE\r")
 	b.until(`document.querySelectorAll("#rows > li").length === 1 && location.search === "?find=NEEDLE"`)
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	r.send(post("/three", `{"n":3}`))
@@ -111,6 +111,6 @@ func TestBrowserSearch(t *testing.T) {
 	}
 	b.expect(422)
 	value[any](b, `document.querySelector("#search").value = ""`)
-	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "statsu:500\r"))
+	b.write("#search", "statsu:500\r")
 	b.until(`document.querySelector("#filter-wrong")?.textContent.includes("did you mean status?")`)
 }

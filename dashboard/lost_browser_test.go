@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/chromedp/chromedp"
-
 	"relay"
 )
 
@@ -72,7 +70,7 @@ func TestBrowserNoteIsKept(t *testing.T) {
 	b.open("/events/" + id.String())
 	b.until(`document.querySelector("#link").textContent === "live"`)
 	value[any](b, `document.querySelector("#mark").open = true`)
-	do(b, chromedp.SendKeys(chromedp.CSS("#mark-label"), "y\r"))
+	b.write("#mark-label", "y\r")
 	b.until(`document.querySelector("#mark-label")?.getAttribute("value") .includes("y")`)
 	if e, err := r.s.Event(t.Context(), relay.System(), id, 0); err != nil || e.Mark.Note != note || len(e.Mark.Label) != 2 {
 		t.Errorf("the mark is %+v, %v", e.Mark, err)

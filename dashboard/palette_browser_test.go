@@ -4,8 +4,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/chromedp/chromedp"
-
 	"relay"
 )
 
@@ -18,9 +16,10 @@ func TestBrowserPalette(t *testing.T) {
 	b := newBrowser(t, r)
 	open := func(text string) {
 		t.Helper()
+		b.until(`document.readyState === "complete"`) // the scripts of the page are there
 		value[any](b, `document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key: "k", ctrlKey: true, bubbles: true}))`)
 		b.until(`document.querySelector("#palette").open && document.activeElement.id === "palette-text"`)
-		do(b, chromedp.SendKeys(chromedp.CSS("#palette-text"), text))
+		b.write("#palette-text", text)
 	}
 	first := func(text string) string {
 		return `document.querySelector("#palette-list [aria-selected=true]")?.textContent.startsWith("` + text + `")`

@@ -69,7 +69,7 @@ func TestBrowserTasksWithoutScript(t *testing.T) {
 	click("#pin")
 	b.until(`document.querySelector("#pin")?.textContent === "Unpin"`)
 	click("#mark summary")
-	do(b, chromedp.SendKeys(chromedp.CSS("#mark-label"), "bug-17\r"))
+	b.write("#mark-label", "bug-17\r")
 	b.until(`document.querySelector(".marks .label")?.textContent === "bug-17"`)
 	click("[popovertarget=share-box]")
 	click("#share")

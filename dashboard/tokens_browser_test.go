@@ -26,7 +26,7 @@ func TestBrowserTokens(t *testing.T) {
 	b.open("/aliases/hook?type=invoice.paid&status=2xx")
 	shows("status:2xx type:invoice.paid", "", 1)
 	b.until(`document.querySelector("#link").textContent === "live"`)
-	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "needle\r"))
+	b.write("#search", "needle\r")
 	shows("status:2xx type:invoice.paid", "needle", 1)
 	b.until(`document.querySelector("#count").textContent === "1 event" && document.querySelector("#link").textContent === "live"`)
 	send("invoice.paid")
@@ -40,7 +40,7 @@ func TestBrowserTokens(t *testing.T) {
 	do(b, chromedp.Navigate("about:blank"))
 	call(b, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
 	b.open("/aliases/hook?type=payout.paid")
-	do(b, chromedp.SendKeys(chromedp.CSS("#search"), "needle\r"))
+	b.write("#search", "needle\r")
 	shows("type:payout.paid", "needle", 1)
 }
 
