@@ -269,8 +269,16 @@ func (a *API) Call(ctx context.Context, method, path string, body any) (json.Raw
 	if err != nil {
 		return nil, err
 	}
+	if method == http.MethodGet {
+		return a.read(ctx, resp)
+	}
+	return a.readDone(ctx, resp)
+}
+
+// readDone is read for a request that has changed something.
+func (a *API) readDone(ctx context.Context, resp *http.Response) (json.RawMessage, error) {
 	answer, err := a.read(ctx, resp)
-	if err != nil && method != http.MethodGet && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil {
 		// None of the codes that invite to call again: it would be done twice.
 		err = (&Error{Exit: ExitFailure, Code: relay.CodeInternal, Text: "the relay did what was asked, but its answer could not be read", Cause: err}).
 			WithHint("look at the event or alias before you ask again")

@@ -395,7 +395,7 @@ func (f *Front) sendExact(ctx context.Context, api *API, alias, path string, cal
 	if err != nil {
 		return nil, err
 	}
-	return api.read(ctx, resp)
+	return api.readDone(ctx, resp)
 }
 
 // edited lets the person edit a request.

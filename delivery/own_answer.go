@@ -77,7 +77,10 @@ func (j *job) answerHandshake() (out relay.Outcome, ok bool) {
 	if len(names) == 0 || j.clientSlow { // a tunnel is up, though its client is slow
 		return out, false
 	}
-	if att, _ := j.st.Online(); att != nil && att != j.att { // it came while the request was read
+	if att, lost := j.st.Online(); att != nil && (att != j.att || lost != j.lost) { // it came, or came back, while the request was read
+		return out, false
+	}
+	if _, online := j.st.RemoteOwner(); online { // at its node, though not to be reached from here
 		return out, false
 	}
 	unopened := false

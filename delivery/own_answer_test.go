@@ -239,6 +239,21 @@ func TestChallengeForASlowClient(t *testing.T) {
 	}
 }
 
+// A tunnel is up at a node that does not answer, as far as that has stored: its queue gets the challenge.
+func TestChallengeForASilentNode(t *testing.T) {
+	atOtherNode(t, func(b *fixture, remote *memRemote) {
+		b.s.change(7, func(s *relay.Settings) { s.Handshakes = []string{"slack"} })
+		synctest.Wait()
+		remote.mu.Lock()
+		remote.hang, remote.heard = true, time.Minute
+		remote.mu.Unlock()
+		out, _ := b.send(slackChallenge)
+		e := b.event()
+		b.want("answer and event", words(code(out), e.State, e.MissedHandshake), words("202", relay.StateQueued, ""))
+		b.want("released", b.released(), true)
+	})
+}
+
 // The record of an answered challenge says whether its caller got the answer.
 func TestCallerOfAChallengeLeft(t *testing.T) {
 	for name, c := range map[string]struct {

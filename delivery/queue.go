@@ -137,7 +137,7 @@ func (j *job) acceptQueued() *relay.Error {
 		a.Released = false // it waits as it would at that node
 	}
 	j.q.Attempt = a
-	if !j.clientSlow { // else a tunnel is up, and nothing was missed
+	if !j.clientSlow && !a.Released { // else a tunnel is up, and nothing was missed
 		e.MissedHandshake = handshake.Recognise(j.challenge())
 	}
 	j.q.Prepare(relay.StateQueued)

@@ -135,7 +135,7 @@ func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signa
 			return signature.Find(provider, request), set
 		}
 	}
-	if p, set := customFor(target, secrets, request, provider == signature.CustomName); p != nil {
+	if p, set := customFor(provider, target, secrets, request); p != nil {
 		return p, set
 	}
 	if provider != "" {
@@ -154,8 +154,9 @@ func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signa
 }
 
 // customFor gives the sender of a definition of the alias that a request is judged by, and the secrets that have
-// the same definition; nil = none. named says that the person asks for it.
-func customFor(target string, secrets relay.OpenSecrets, request *signature.Request, named bool) (*signature.Sender, relay.OpenSecrets) {
+// the same definition; nil = none. Without its line a definition is for the requests that somebody calls custom,
+// and for those of its path that are not recognised.
+func customFor(provider, target string, secrets relay.OpenSecrets, request *signature.Request) (*signature.Sender, relay.OpenSecrets) {
 	var sender *signature.Sender
 	var definition string
 	set := secrets.For(signature.CustomName, target)
@@ -165,7 +166,7 @@ func customFor(target string, secrets relay.OpenSecrets, request *signature.Requ
 			continue // of a later relayd
 		}
 		signed := p.Schemes[0].HasSignature(request)
-		if signed || sender == nil && (named || set[i].Path != "") {
+		if signed || sender == nil && (provider == signature.CustomName || provider == "" && set[i].Path != "") {
 			sender, definition = p, set[i].Custom
 		}
 		if signed {
@@ -194,10 +195,14 @@ func openedOf(list relay.OpenSecrets) []signature.Secret {
 // compared that could replace what is kept.
 func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
 	request := requestOf(r)
+	named := provider != "" && provider != signature.CustomName
 	if recognised := senderOf(wire.Fields(r.Head), r.Body); recognised != nil && provider == "" {
 		provider = recognised.Name
 	}
-	p, set := judgedBy(provider, target, secrets, request)
+	p, set := signature.Find(provider, request), secrets.For(provider, target)
+	if !named {
+		p, set = judgedBy(provider, target, secrets, request)
+	}
 	open := openedOf(set)
 	var others []signature.Secret
 	for _, x := range openedOf(secrets) {

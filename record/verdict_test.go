@@ -159,6 +159,7 @@ func TestJudgeCustom(t *testing.T) {
 		"another path":        {signed, relay.OpenSecrets{custom("/other")}, ""},
 		"recognised":          {arrived("whsec_right", "{}", 0), relay.OpenSecrets{custom("/pay"), kept("sec_a", "stripe", "", "whsec_right")}, "stripe valid sec_a"},
 		"of a later relayd":   {signed, relay.OpenSecrets{{SenderSecret: relay.SenderSecret{Provider: signature.CustomName, Custom: `{"new":1}`}}}, ""},
+		"of another sender":   {arrived("whsec_right", "{}", 0), relay.OpenSecrets{custom("/pay")}, ""},
 		"among other secrets": {signed, relay.OpenSecrets{kept("sec_a", "stripe", "", "x"), custom("")}, "custom valid sec_c"},
 	} {
 		got := ""
@@ -170,6 +171,11 @@ func TestJudgeCustom(t *testing.T) {
 		}
 		if report, judged, err := VerifyStored(x.r, "", "/pay/1", x.secrets); x.want != "" && (err != nil || judged == nil || judged.Provider+" "+report.Verdict.Verdict+" "+report.SecretID != x.want) {
 			t.Errorf("%s, verified: %+v %+v %v", name, report, judged, err)
+		}
+	}
+	for _, named := range []string{"github", "strpe"} { // not by a definition that nobody has named
+		if report, judged, err := VerifyStored(signed, named, "/pay/1", relay.OpenSecrets{custom("/pay")}); err == nil && (judged != nil && judged.Provider != named || report.Verdict.Verdict == signature.Valid) {
+			t.Errorf("%s: %+v %+v", named, report, judged)
 		}
 	}
 }

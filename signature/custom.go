@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -151,8 +152,10 @@ func (s *Scheme) placeholder(c *Custom, name, line string) error {
 	return nil
 }
 
+// isLineName reports whether a definition may read and write a line: not those that say where a request ends and
+// whom it is for.
 func isLineName(name string) bool {
-	return name != "" && len(name) <= maxLineName && !strings.ContainsFunc(name, func(r rune) bool {
+	return name != "" && !slices.Contains([]string{"content-length", "transfer-encoding", "trailer", "connection", "host"}, strings.ToLower(name)) && len(name) <= maxLineName && !strings.ContainsFunc(name, func(r rune) bool {
 		return r <= ' ' || r >= 0x7f || strings.ContainsRune("\"(),/:;<=>?@[\\]{}", r)
 	})
 }

@@ -61,6 +61,25 @@ func TestCustom(t *testing.T) {
 	}
 }
 
+// A form that cannot be read is signed as it stands: else one signature would fit every such body.
+func TestCustomOfABrokenForm(t *testing.T) {
+	t.Parallel()
+	p, err := ReadCustom([]byte(`{"header":"X-Sig","template":"{form}"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Request{Body: []byte("a=1;b=%zz"), Line: Lines(nil)}
+	c, err := Sign(&p.Schemes[0], "secret", r, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for body, want := range map[string]string{"a=1;b=%zz": Valid, "a=2;b=%zz": Invalid, "": Invalid} {
+		if v := Verify(&p.Schemes[0], []Secret{{Value: "secret"}}, &Request{Body: []byte(body), Line: Lines(c.Lines)}, time.Now()); v.Verdict != want {
+			t.Errorf("%q: %+v", body, v)
+		}
+	}
+}
+
 // A definition that cannot be a scheme is refused, with the member.
 func TestCustomRefuses(t *testing.T) {
 	t.Parallel()
@@ -74,6 +93,7 @@ func TestCustomRefuses(t *testing.T) {
 		`{"header":"A"}`: "template", `{"header":"A","template":"x"}`: "template", `{"header":"A","template":"{body}{body}"}`: "template",
 		`{"header":"A","template":"{body}` + long + `"}`: "template", `{"header":"A","template":"{body"}`: "template", `{"header":"A","template":"{secret}{body}"}`: "template",
 		`{"header":"A","template":"{id}{body}"}`: "template", `{"header":"A","template":"{t}{body}"}`: "template", `{"header":"A","template":"{t:a b}{body}"}`: "template",
+		`{"header":"Content-Length","template":"{body}"}`: "header", `{"header":"A","template":"{t:transfer-encoding}{body}"}`: "template",
 		`{"header":"A","template":"{body:X}"}`: "template", `{"header":"A","template":"{t}{body}","prefix":"t="}`: "template",
 	} {
 		_, err := ReadCustom([]byte(definition))

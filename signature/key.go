@@ -143,7 +143,9 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 		case "url":
 			_, _ = io.WriteString(w, r.URL)
 		case "form":
-			writeForm(w, r.Body, false)
+			if !writeForm(w, r.Body, false) {
+				_, _ = w.Write(r.Body) // what is signed covers the body all the same
+			}
 		case "secret":
 			_, _ = io.WriteString(w, secret)
 		}

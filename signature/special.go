@@ -72,10 +72,12 @@ func bodyHash(r *Request) (string, bool) {
 	return "", false
 }
 
-func writeForm(w io.Writer, body []byte, once bool) {
+// writeForm writes the fields of a form by name, each value behind its name; once: equal values once. It
+// reports whether the body is a form, and writes nothing else.
+func writeForm(w io.Writer, body []byte, once bool) bool {
 	form, err := url.ParseQuery(string(body))
 	if err != nil {
-		return
+		return false
 	}
 	names := make([]string, 0, len(form))
 	for name := range form {
@@ -92,6 +94,7 @@ func writeForm(w io.Writer, body []byte, once bool) {
 			_, _ = io.WriteString(w, name+value)
 		}
 	}
+	return true
 }
 
 // Mailgun puts time, token and signature into the body.

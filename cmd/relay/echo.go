@@ -14,6 +14,7 @@ import (
 // Bounds of a body that relay up --echo prints.
 const (
 	echoedLines = 24
+	echoedDepth = 50  // of brackets that are indented: each line of deeper ones is longer
 	echoedRunes = 160 // of a line
 )
 
@@ -25,6 +26,21 @@ func (s *upScreen) echoed(e client.Echoed) {
 		return
 	}
 	_ = s.w.Text(echoedText(e), "")
+}
+
+// depthOf returns how deep the brackets of a text are, those in strings included.
+func depthOf(text []byte) (deepest int) {
+	depth := 0
+	for _, c := range text {
+		switch c {
+		case '[', '{':
+			depth++
+			deepest = max(deepest, depth)
+		case ']', '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // echoedText is the beginning of a body, indented, without anything that a terminal obeys.
@@ -39,7 +55,7 @@ func echoedText(e client.Echoed) string {
 		return title + "  (not text)\n"
 	}
 	var indented bytes.Buffer
-	if whole && json.Indent(&indented, body, "", "  ") == nil {
+	if whole && depthOf(body) <= echoedDepth && json.Indent(&indented, body, "", "  ") == nil {
 		body = indented.Bytes()
 	}
 	lines := strings.Split(strings.TrimRight(string(body), "\r\n"), "\n")

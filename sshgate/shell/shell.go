@@ -8,7 +8,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
 
 	"relay"
@@ -103,8 +102,8 @@ type Shell struct {
 
 // ReadsInput reports whether a command line may read standard input.
 func ReadsInput(command string) bool {
-	name, _, _ := strings.Cut(strings.TrimSpace(command), " ")
-	return name == "send" || name == "secret"
+	words, err := splitWords(command)
+	return err == nil && len(words) > 0 && (words[0].text == "send" || words[0].text == "secret")
 }
 
 // Run runs a command line, "" = the live view, and returns the exit code.

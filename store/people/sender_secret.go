@@ -363,7 +363,7 @@ func (s *Store) ResealSecrets(ctx context.Context, who relay.Actor) (sealed, lef
 			if err != nil {
 				return secretUnavailable(err)
 			}
-			c.Do(`UPDATE sender_secrets SET sealed = ?, key_id = ? WHERE id = ? AND key_id = ?`, again, key, x.ID, x.key)
+			c.Do(`UPDATE sender_secrets SET sealed = ?, key_id = ? WHERE id = ? AND sealed = ?`, again, key, x.ID, x.sealed) // a token may be replaced meanwhile
 			sealed++
 		}
 		return Audit(c, who, 0, "secret-key.rotate", "", fmt.Sprintf("%d sealed again", sealed))
