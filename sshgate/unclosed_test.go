@@ -1,8 +1,11 @@
 package sshgate
 
 import (
+	"bytes"
 	"context"
 	"io"
+	"net"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -75,11 +78,45 @@ func (c *conn) confirmed(ch ssh.Channel, reqs <-chan *ssh.Request) *link.Channel
 // met is the gate's side of a connection that a client has opened and used.
 func (b *fixture) met() (*ssh.Client, *conn) {
 	b.t.Helper()
-	client := b.mustDial(b.alice)
+	raw, err := net.Dial("tcp", "127.0.0.1:"+b.port)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = raw.Close() })
+	opened, channels, requests, err := ssh.NewClientConn(raw, "relay", &ssh.ClientConfig{
+		User: "relay", Auth: []ssh.AuthMethod{ssh.PublicKeys(b.alice.signer)}, HostKeyCallback: ssh.InsecureIgnoreHostKey(), // loopback, own server
+	})
+	if err != nil {
+		b.t.Fatalf("login: %v", err)
+	}
+	others, announced := make(chan *ssh.Request), make(chan struct{})
+	go func() {
+		defer close(others)
+		for r := range requests {
+			if r.Type == hostKeys {
+				close(announced)
+				continue
+			}
+			others <- r
+		}
+	}()
+	client := ssh.NewClient(opened, channels, others)
 	if _, _, err := client.SendRequest("x", true, nil); err != nil {
 		b.t.Fatal(err)
 	}
-	return client, b.srv.all()[0]
+	select {
+	case <-announced:
+	case <-time.After(30 * time.Second):
+		b.t.Fatal("the host keys were not announced")
+	}
+	c := b.srv.all()[0]
+	// Some tests replace the connection of x/crypto, which the announcement reads: it has to be over.
+	stacks := make([]byte, 8<<20)
+	for bytes.Contains(stacks[:runtime.Stack(stacks, true)], []byte("announceHostKeys")) {
+		time.Sleep(time.Millisecond)
+	}
+	c.Run("test", func() {})
+	return client, c
 }
 
 func closed(t *testing.T, client *ssh.Client) {
