@@ -36,10 +36,7 @@ func shellWords(text string) ([]string, error) {
 			rest = rest[strings.IndexByte(rest, '\n')+1:]
 			continue
 		case c == '#' && !begun:
-			rest = rest[max(strings.IndexByte(rest, '\n'), 0):]
-			if rest[0] == '#' {
-				rest = ""
-			}
+			rest = afterComment(rest)
 			continue
 		case c == '\\' && len(rest) > 1:
 			_, size := utf8.DecodeRuneInString(rest[1:])
@@ -76,6 +73,14 @@ func shellWords(text string) ([]string, error) {
 		words = append(words, word.String())
 	}
 	return words, nil
+}
+
+// afterComment returns the line end behind a comment at the beginning of rest, with what follows.
+func afterComment(rest string) string {
+	if end := strings.IndexByte(rest, '\n'); end >= 0 {
+		return rest[end:]
+	}
+	return ""
 }
 
 // doubleQuoted reads "…" at the beginning of rest and returns its length.
