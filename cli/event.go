@@ -20,11 +20,11 @@ import (
 	"relay/record"
 )
 
-// Commands returns the commands about aliases and events.
-func (f *Front) Commands() []*cobra.Command {
-	return []*cobra.Command{
-		f.aliases(), f.events(), f.wait(), f.show(), f.diff(), f.replay(), f.replayQueued(), f.mark(), f.share(), f.export(), f.verify(), f.secret(), f.send(), f.samples(), f.member(),
-	}
+// AddCommands adds the commands about aliases and events to root.
+func (f *Front) AddCommands(root *cobra.Command) {
+	AddGroup(root, "Look at events", f.events(), f.wait(), f.show(), f.diff(), f.verify(), f.export(), f.mark())
+	AddGroup(root, "Send and replay", f.replay(), f.replayQueued(), f.send(), f.samples())
+	AddGroup(root, "Aliases and sharing", f.aliases(), f.member(), f.secret(), f.share())
 }
 
 func (f *Front) aliases() *cobra.Command {

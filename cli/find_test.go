@@ -72,7 +72,7 @@ func TestEventsByOtherNames(t *testing.T) {
 			Say:     func(text string) { talk.WriteString(text + "\n") },
 		}
 		root := &cobra.Command{Use: "relay", SilenceErrors: true, SilenceUsage: true}
-		root.AddCommand(f.Commands()...)
+		f.AddCommands(root)
 		root.SetArgs(args)
 		asked = nil
 		exit = f.Exit(t.Context(), root.ExecuteContext(t.Context()))
@@ -120,7 +120,9 @@ func TestEventsByOtherNames(t *testing.T) {
 			t.Errorf("%s asked %q and said %q", tt.args, asked, said)
 		}
 	}
-	for _, c := range (&Front{}).Commands() {
+	root := &cobra.Command{}
+	(&Front{}).AddCommands(root)
+	for _, c := range root.Commands() {
 		if strings.HasSuffix(c.Use, " ID") != strings.Contains(c.Long, eventHelp) && c.Name() != "diff" {
 			t.Errorf("the help of %s says nothing of other names", c.Name())
 		}

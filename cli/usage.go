@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -73,6 +75,60 @@ func FlagError(c *cobra.Command, cause error) error {
 		return err.WithHint("did you mean --%s", meant)
 	}
 	return err.WithHint("%s --help lists the flags", c.CommandPath())
+}
+
+// ThisProgram is the group of the commands about the program itself.
+const ThisProgram = "This program"
+
+// AddGroup adds commands to root, which lists them in its help below a heading.
+func AddGroup(root *cobra.Command, heading string, commands ...*cobra.Command) {
+	root.AddGroup(&cobra.Group{ID: heading, Title: heading + ":"})
+	for _, c := range commands {
+		c.GroupID = heading
+	}
+	root.AddCommand(commands...)
+}
+
+// FlagGroup is the annotation of a flag with the heading below which GroupFlags lists it.
+const FlagGroup = "relay_flag_group"
+
+// helpWidth is the number of columns of the help of grouped flags.
+const helpWidth = 100
+
+// GroupFlags lets the help of c list its flags below the headings of their FlagGroup, in the order of
+// their definition. Flags without a heading come last.
+func GroupFlags(c *cobra.Command) {
+	c.SetUsageFunc(func(c *cobra.Command) error {
+		const rest = "Flags"
+		var headings []string
+		groups := map[string]*pflag.FlagSet{}
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			heading := rest
+			if of := f.Annotations[FlagGroup]; len(of) > 0 {
+				heading = of[0]
+			}
+			if groups[heading] == nil {
+				groups[heading] = &pflag.FlagSet{}
+				groups[heading].SortFlags = false
+				headings = append(headings, heading)
+			}
+			groups[heading].AddFlag(f)
+		})
+		slices.SortStableFunc(headings, func(a, b string) int { return cmp.Compare(strings.Count(a, rest), strings.Count(b, rest)) })
+		text := "Usage:\n  " + c.UseLine() + "\n\nExamples:\n" + c.Example + "\n"
+		for _, heading := range headings {
+			text += "\n" + heading + ":\n" + groups[heading].FlagUsagesWrapped(helpWidth)
+		}
+		_, err := io.WriteString(c.OutOrStderr(), text)
+		return err
+	})
+}
+
+// SetHelpCommand gives root the command help, in the group ThisProgram.
+func SetHelpCommand(root *cobra.Command) {
+	root.SetHelpCommand(&cobra.Command{
+		Use: "help [COMMAND]", Short: "show the help of a command", Args: cobra.ArbitraryArgs, RunE: Help, GroupID: ThisProgram,
+	})
 }
 
 // Takes requires at least least and at most most arguments, none of them empty; what

@@ -96,19 +96,11 @@ func (p *program) root() *cobra.Command {
 	root.SetOut(p.out)
 	root.SetErr(p.err)
 	root.CompletionOptions.DisableDefaultCmd = true
-	group := func(id, title string, commands ...*cobra.Command) {
-		root.AddGroup(&cobra.Group{ID: id, Title: title})
-		for _, c := range commands {
-			c.GroupID = id
-		}
-		root.AddCommand(commands...)
-	}
-	group("tunnel", "Tunnel:", p.up())
-	group("events", "Aliases and events:", p.front().Commands()...)
-	group("account", "Account:", p.login(), p.logout(), p.whoami())
-	group("program", "This program:", p.mcp(), p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man())
-	root.SetHelpCommandGroupID("program")
-	root.SetHelpCommand(&cobra.Command{Use: "help [COMMAND]", Short: "show the help of a command", Args: cobra.ArbitraryArgs, RunE: cli.Help, GroupID: "program"})
+	cli.AddGroup(root, "Tunnel", p.up())
+	p.front().AddCommands(root)
+	cli.AddGroup(root, "Account", p.login(), p.logout(), p.whoami())
+	cli.AddGroup(root, cli.ThisProgram, p.mcp(), p.doctor(), p.configCommand(), p.completion(), p.versionCommand(), p.man())
+	cli.SetHelpCommand(root)
 	p.complete(root)
 	return root
 }

@@ -183,7 +183,7 @@ const tokenFromStdin = record.KeyVerifyToken + "=-"
 
 func (c *program) aliasSet() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "set ALIAS key=value…", Short: "change settings of an alias; `default` gives one back to the server",
+		Use: "set ALIAS key=value...", Short: "change settings of an alias; `default` gives one back to the server",
 		Long:    "Changes settings of an alias. `default` gives a value back to the server.\n\n" + record.SettingsText(),
 		Example: "  relayd alias set stripe-dev offlineStatus=503 autoDeliver=on responseTimeout=10m\n  relayd alias set meta-dev handshakes=meta verifyToken=- < token.txt",
 		Args: func(cmd *cobra.Command, args []string) error {

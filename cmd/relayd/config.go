@@ -25,11 +25,12 @@ import (
 // Tags: kind (how it is written: see kinds; none = as it is), flag (also the key in the
 // file), default, help (one line), note (added to it in docs/config.md), secret (masked when
 // shown, also read from NAME_FILE), file (also read from NAME_FILE, but not secret), zero (0
-// has a meaning of its own, or a rule that refuses it). A limit that is off is 0, or -1 with zero.
+// has a meaning of its own, or a rule that refuses it), group (heading above it and the settings
+// that follow, in help and docs/config.md). A limit that is off is 0, or -1 with zero.
 type Config struct {
 	// HTTPAddr is the plain HTTP address of aliases and the base site. It may be off if HTTPSAddr is
 	// set.
-	HTTPAddr string `kind:"addr" flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`
+	HTTPAddr string `group:"Addresses" kind:"addr" flag:"http-addr" default:"127.0.0.1:8080" help:"plain HTTP listener (aliases and base site)"`
 	// HTTPSAddr needs TLS other than off.
 	HTTPSAddr string `kind:"addr" flag:"https-addr" default:"off" help:"TLS listener (aliases and base site)"`
 	// SSHAddr is the address for SSH clients; it cannot be off.
@@ -46,9 +47,11 @@ type Config struct {
 	BaseURL string `kind:"base-url" flag:"base-url" default:"" help:"address of dashboard and API; its host is the base host" note:"empty = http://localhost:<HTTP port>, or https and its port where there is a TLS listener"`
 	// AliasDomain is lower-case, without dots at either end.
 	AliasDomain string `kind:"domain" flag:"alias-domain" default:"localhost" help:"aliases are <alias>.<domain>; alias URLs take scheme and port of the base URL"`
+	// TrustedProxies are for every listener but that for operators.
+	TrustedProxies []netip.Prefix `kind:"networks" flag:"trusted-proxies" default:"" help:"networks of your proxies (CIDR, separated by commas), which must send a PROXY protocol header (v1 or v2)" note:"on HTTP, TLS and SSH; from all others the header is refused"`
 
 	// DataDir is never empty after load.
-	DataDir string `flag:"data-dir" default:"" help:"folder of SQLite file, host key and certificates" note:"empty = $XDG_DATA_HOME/relayd, else ~/.local/share/relayd"`
+	DataDir string `group:"Store" flag:"data-dir" default:"" help:"folder of SQLite file, host key and certificates" note:"empty = $XDG_DATA_HOME/relayd, else ~/.local/share/relayd"`
 	// DatabaseURL may hold a password.
 	DatabaseURL string `kind:"database-url" flag:"database-url" default:"" secret:"yes" help:"postgres://… = Postgres; empty = SQLite in the data dir"`
 	// DatabaseDirectURL is DatabaseURL where it is empty.
@@ -60,12 +63,12 @@ type Config struct {
 	// DatabaseMaxConns counts every connection of this process but those of a migration.
 	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, including its heartbeat" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
 	// NodeName is a label; the id of a node is random.
-	NodeName string `kind:"node-name" flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
+	NodeName string `group:"Several nodes" kind:"node-name" flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
 	// PeerAddr is empty for the default, which needs the address of the SSH listener.
 	PeerAddr string `kind:"peer" flag:"peer-addr" default:"" help:"where the other nodes on one Postgres reach the SSH listener of this node, or off" note:"empty = the address of the SSH listener, or its port on the first private address; with off the tunnels of this node serve only requests that arrive here, and others are queued"`
 
 	// TLS says where certificates come from.
-	TLS string `kind:"off|files|acme" flag:"tls" default:"off" help:"off, files or acme" note:"files are read again when they change; acme gets certificates by itself, which accepts the terms of its CA"`
+	TLS string `group:"Certificates" kind:"off|files|acme" flag:"tls" default:"off" help:"off, files or acme" note:"files are read again when they change; acme gets certificates by itself, which accepts the terms of its CA"`
 	// TLSCert and TLSKey are PEM files, read again when they change.
 	TLSCert string `flag:"tls-cert" default:"" help:"PEM file of the certificate chain, for tls files"`
 	TLSKey  string `flag:"tls-key" default:"" help:"PEM file of the private key, for tls files"`
@@ -79,16 +82,14 @@ type Config struct {
 	ACMEDNSKey       certs.TSIGKey `kind:"tsig" flag:"acme-dns-key" default:"" secret:"yes" help:"TSIG key that signs the updates: name:algorithm:secret, such as relay:hmac-sha256:c2VjcmV0"`
 	ACMEDNSCommand   string        `flag:"acme-dns-command" default:"" help:"program that sets TXT records, for acme-dns command" note:"it is run as: PROGRAM add NAME VALUE, and PROGRAM remove NAME VALUE"`
 	ACMEDNSResolvers string        `flag:"acme-dns-resolvers" default:"" help:"DNS servers that are asked for zones and records, host:port, separated by commas" note:"empty = those of the system"`
-	// TrustedProxies are for every listener but that for operators.
-	TrustedProxies []netip.Prefix `kind:"networks" flag:"trusted-proxies" default:"" help:"networks of your proxies (CIDR, separated by commas), which must send a PROXY protocol header (v1 or v2)" note:"on HTTP, TLS and SSH; from all others the header is refused"`
 
 	// AliasClaim makes an account that forwards a free name its owner.
-	AliasClaim bool `kind:"on|off" flag:"alias-claim" default:"on" help:"an account that forwards a free, valid alias name becomes its owner"`
+	AliasClaim bool `group:"Aliases" kind:"on|off" flag:"alias-claim" default:"on" help:"an account that forwards a free, valid alias name becomes its owner"`
 	// MaxAliases is counted per account.
 	MaxAliases int `kind:"count" flag:"max-aliases" default:"50" help:"aliases per account"`
 
 	// MaxHead bounds request heads and response heads alike.
-	MaxHead int64 `kind:"size" flag:"max-head" default:"128KiB" help:"longest request or response head (431)"`
+	MaxHead int64 `group:"Sizes and storage" kind:"size" flag:"max-head" default:"128KiB" help:"longest request or response head (431)"`
 	// MaxTarget bounds the request-target.
 	MaxTarget int64 `kind:"size" flag:"max-target" default:"16KiB" help:"longest request target (414)"`
 	// MaxBody bounds decoded request bodies.
@@ -107,7 +108,7 @@ type Config struct {
 	SpoolLimit int64 `kind:"size" flag:"spool-limit" default:"256MiB" help:"spool in the data dir for a Postgres that is down; full, or off: 503 store-unavailable"`
 
 	// HeadTimeout runs from the first byte of a request.
-	HeadTimeout time.Duration `kind:"duration" flag:"head-timeout" default:"10s" help:"how long a request head may take, from its first byte (408)"`
+	HeadTimeout time.Duration `group:"Time and memory for callers" kind:"duration" flag:"head-timeout" default:"10s" help:"how long a request head may take, from its first byte (408)"`
 	// IdleTimeout is for kept connections between two requests.
 	IdleTimeout time.Duration `kind:"duration" flag:"idle-timeout" default:"75s" help:"kept connection without a byte: closed silently"`
 	// StallTimeout is for both directions of a caller's connection.
@@ -122,7 +123,7 @@ type Config struct {
 	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"bytes to hold, in total, for slow readers (503 overloaded)" note:"an account may hold a quarter; each answer that its caller takes too slowly counts 2.25 MiB, and a body under way beyond 16 KiB counts up to 256 KiB"`
 	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH
 	// connections. A source is one IPv4 address or one IPv6 /64.
-	MaxConnections           int `kind:"count" flag:"max-connections" default:"10000" help:"SSH connections in all"`
+	MaxConnections           int `group:"SSH clients and tunnels" kind:"count" flag:"max-connections" default:"10000" help:"SSH connections in all"`
 	MaxConnectionsPerSource  int `kind:"count" flag:"max-connections-per-source" default:"1024" help:"SSH connections of one source" note:"a source is one IPv4 address or one IPv6 /64; loopback and trusted-proxies have no limit of their own"`
 	MaxConnectionsPerAccount int `kind:"count" flag:"max-connections-per-account" default:"256" help:"SSH connections of one account"`
 	// SSHPenalties keep sources of failed logins out for a while.
@@ -135,14 +136,14 @@ type Config struct {
 	PingTimeout  time.Duration `kind:"duration" flag:"ping-timeout" default:"3s" zero:"ok" help:"how long to wait for the answer to a ping; then the tunnel is stale and its alias offline" note:"cannot be off"`
 	StaleClose   time.Duration `kind:"duration" flag:"stale-close" default:"60s" help:"how long a stale tunnel is kept before it is closed"`
 	// Drain of 0 cuts at once, off waits for ever.
-	Drain time.Duration `kind:"duration" flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
+	Drain time.Duration `group:"Stop" kind:"duration" flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
 
 	// DrainDelay without a setting is for nodes that have others beside them: a single one
 	// has nowhere to send its callers.
 	DrainDelay time.Duration `kind:"duration" flag:"drain-delay" default:"3s" zero:"ok" help:"at a stop, /readyz is 503 this long before the listeners close, so that balancers notice" note:"the default applies only while other nodes serve the same Postgres; a value that is set always does"`
 
 	// Retention may be overruled by an alias.
-	Retention time.Duration `kind:"duration" flag:"retention" default:"30d" help:"age at which events are deleted; queued, shared and pinned ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
+	Retention time.Duration `group:"Retention, queue and replays" kind:"duration" flag:"retention" default:"30d" help:"age at which events are deleted; queued, shared and pinned ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
 	// QueueLimit is counted per alias.
 	QueueLimit int `kind:"count" flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
 	// ReplayLimit is counted per token or session.
@@ -153,16 +154,15 @@ type Config struct {
 	ShareReplayLimit api.Rate `kind:"rate" flag:"share-replay-limit" default:"10/min" help:"replays per share token (429)"`
 
 	// InitialAdminKeys is used while the store holds no admin.
-	InitialAdminKeys string `flag:"initial-admin-keys" default:"" file:"yes" help:"authorized_keys text or file: account admin on first start" note:"made at a start while there is no admin"`
+	InitialAdminKeys string `group:"First start" flag:"initial-admin-keys" default:"" file:"yes" help:"authorized_keys text or file: account admin on first start" note:"made at a start while there is no admin"`
 
 	// LogFormat and LogLevel are of the log on stderr.
-	LogFormat string `kind:"text|json" flag:"log-format" default:"text" help:"text or json"`
+	LogFormat string `group:"Log" kind:"text|json" flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  string `kind:"debug|info|warn|error" flag:"log-level" default:"info" help:"debug, info, warn or error"`
-	// MCP serves agents on the base host.
-	MCP bool `kind:"on|off" flag:"mcp" default:"on" help:"serve coding agents at /mcp of the base host, with an API token"`
-
 	// AccessLog has no query, no header and no body.
 	AccessLog string `flag:"access-log" default:"off" help:"one JSON line for each request to an alias host, refused ones included: off, stdout or a file" note:"SIGUSR1 opens the file again"`
+	// MCP serves agents on the base host.
+	MCP bool `group:"Agents" kind:"on|off" flag:"mcp" default:"on" help:"serve coding agents at /mcp of the base host, with an API token"`
 
 	// drainDelayGiven is set where DrainDelay is not the default.
 	drainDelayGiven bool
@@ -172,6 +172,7 @@ type Config struct {
 // from.
 type setting struct {
 	kind, name, def, help, note string
+	group                       string // never empty
 	secret, file, zero          bool
 	field                       reflect.Value
 	origin                      string // such as "default", "--drain", "RELAY_DRAIN", "relay.yaml:3"
@@ -196,13 +197,16 @@ func (s *setting) location() string {
 func (c *Config) settings() []*setting {
 	v := reflect.ValueOf(c).Elem()
 	var list []*setting
+	group := ""
 	for i := range v.NumField() {
 		tag := v.Type().Field(i).Tag
 		if tag == "" {
 			continue // follows from the others
 		}
+		group = cmp.Or(tag.Get("group"), group)
 		list = append(list, &setting{
-			kind: tag.Get("kind"), name: tag.Get("flag"), def: tag.Get("default"), help: tag.Get("help"), note: tag.Get("note"),
+			group: group,
+			kind:  tag.Get("kind"), name: tag.Get("flag"), def: tag.Get("default"), help: tag.Get("help"), note: tag.Get("note"),
 			secret: tag.Get("secret") != "", file: tag.Get("file") != "", zero: tag.Get("zero") != "",
 			field: v.Field(i), origin: "default",
 		})

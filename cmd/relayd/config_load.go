@@ -229,15 +229,19 @@ func defaultConfig() (c Config) {
 func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*setting, error) {
 	given := map[string]string{}
 	flags := cmd.Flags()
-	file := flags.String("config", "", "YAML file of settings, flag names as keys (RELAY_CONFIG)")
+	file := flags.String("config", "", "YAML `FILE` of settings, flag names as keys (RELAY_CONFIG)")
 	var defaults Config
 	for _, s := range defaults.settings() {
-		flags.Var(&rawFlag{s, given}, s.name, s.help+" ("+s.env()+")")
+		flags.Var(&rawFlag{s, given}, s.name, s.help)
+		_ = flags.SetAnnotation(s.name, cli.FlagGroup, []string{s.group})
 		if !all && !storeSettings[s.name] {
 			_ = flags.MarkHidden(s.name)
 		}
 	}
-	if !all {
+	if all {
+		flags.SortFlags = false
+		cli.GroupFlags(cmd)
+	} else {
 		cmd.Long = strings.TrimSpace(cmp.Or(cmd.Long, sentence(cmd.Short)) + "\n\n" + otherSettings)
 	}
 	return func() (Config, []*setting, error) {
@@ -346,16 +350,19 @@ each effective value with its origin, passwords masked.
 | list | separated by commas; in the file a YAML list too |
 
 Sizes, durations, counts and rates that limit something take 'off' for no limit.
-
 `
 
 // writeReference writes docs/config.md.
 func writeReference(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(strings.ReplaceAll(referenceHead, "'", "`"))
-	b.WriteString("| flag and file key | environment | default | meaning |\n|---|---|---|---|\n")
 	var defaults Config
+	group := ""
 	for _, s := range defaults.settings() {
+		if s.group != group {
+			group = s.group
+			b.WriteString("\n## " + group + "\n\n| flag and file key | environment | default | meaning |\n|---|---|---|---|\n")
+		}
 		def, env, note := "`"+s.def+"`", "`"+s.env()+"`", ""
 		if s.def == "" {
 			def = "empty"

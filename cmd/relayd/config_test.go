@@ -143,6 +143,7 @@ admin-addr 127.0.0.1:9091
 pprof off
 base-url http://localhost:8080
 alias-domain localhost
+trusted-proxies
 data-dir /home/tester/.local/share/relayd
 database-url
 database-direct-url
@@ -161,7 +162,6 @@ acme-dns-server
 acme-dns-key
 acme-dns-command
 acme-dns-resolvers
-trusted-proxies
 alias-claim on
 max-aliases 50
 max-head 128KiB
@@ -198,8 +198,8 @@ share-replay-limit 10/min
 initial-admin-keys
 log-format text
 log-level info
-mcp on
 access-log off
+mcp on
 `
 
 func TestSecretFiles(t *testing.T) {

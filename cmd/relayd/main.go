@@ -129,16 +129,22 @@ to it, and sends any of them again, byte for byte.`,
 		Args:          cobra.ArbitraryArgs,
 		RunE:          cli.UnknownCommand,
 	}
-	root.AddCommand(
-		c.serveCommand(), c.migrateCommand(), c.migrateStoreCommand(),
-		c.nodeCommand(), c.tunnelCommand(), c.userCommand(), c.keyCommand(), c.aliasCommand(), c.tokenCommand(), c.secretCommand(), c.secretKeyCommand(), c.shareCommand(), c.sessionCommand(),
-		c.loginLinkCommand(), c.inviteCommand(), c.auditCommand(), c.backupCommand(), c.doctorCommand(), c.supportCommand(),
-		c.healthcheckCommand(), c.configCommand(), c.versionCommand(), c.manCommand(),
-	)
+	cli.AddGroup(root, "Server", c.serveCommand(), c.configCommand(), c.nodeCommand(), c.tunnelCommand())
+	cli.AddGroup(root, "Accounts", c.userCommand(), c.inviteCommand(), c.loginLinkCommand(), c.keyCommand(), c.tokenCommand(), c.sessionCommand())
+	cli.AddGroup(root, "Aliases", c.aliasCommand(), c.secretCommand(), c.shareCommand())
+	cli.AddGroup(root, "Data", c.backupCommand(), c.migrateCommand(), c.migrateStoreCommand(), c.secretKeyCommand())
+	cli.AddGroup(root, "Diagnosis", c.doctorCommand(), c.healthcheckCommand(), c.supportCommand(), c.auditCommand())
+	cli.AddGroup(root, cli.ThisProgram, c.versionCommand(), c.manCommand())
+	cli.SetHelpCommand(root)
+	root.SetCompletionCommandGroupID(cli.ThisProgram)
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() { // as the other groups, it refuses an unknown shell, and none
 		if cmd.Name() == "completion" {
 			cmd.Args, cmd.RunE = noSuchCommand, needsOne
+			cmd.Short = "print the completion script of a shell"
+			for _, shell := range cmd.Commands() {
+				shell.Short = "print the completion script of " + shell.Name()
+			}
 		}
 	}
 	root.SetFlagErrorFunc(cli.FlagError)

@@ -210,7 +210,7 @@ func (c *program) auditCommand() *cobra.Command {
 		Example: "  relayd audit --since 24h --json",
 	}
 	n := cmd.Flags().IntP("number", "n", 50, "how many entries; with --since all, unless given")
-	since := cmd.Flags().String("since", "", "only entries from `T` on: a time such as 2026-11-21T14:30:00Z, or a duration before now such as 24h")
+	since := cmd.Flags().String("since", "", "only entries from `T` on: a time, or a duration before now such as 24h")
 	return listing(c, cmd, "WHEN\tWHO\tACTION\tTARGET\tDETAIL", func(ctx context.Context, o *operator) ([]relay.AuditEntry, error) {
 		if *n < 1 {
 			return nil, cli.Usage("-n: expected a number above 0")

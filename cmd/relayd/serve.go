@@ -250,7 +250,10 @@ func (c *program) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "serve", Short: "run the server in the foreground", Args: cli.Takes("", 0, 0),
 		Long: `Runs the server until SIGTERM, SIGINT or SIGHUP, then stops gracefully: exit 0, or 1 when the
-drain time ran out and requests were cut. A second signal ends it at once.`,
+drain time ran out and requests were cut. A second signal ends it at once.
+
+Each flag is also an environment variable (--http-addr is RELAY_HTTP_ADDR) and a key of the
+file of --config. relayd config prints the values in force.`,
 		Example: "  relayd serve --data-dir .relay",
 	}
 	return c.withSettings(cmd, true, func(ctx context.Context, cfg Config, list []*setting, _ []string) error {

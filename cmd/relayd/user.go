@@ -96,7 +96,7 @@ func (o *operator) usageByAccount(ctx context.Context) (map[int64]relay.Usage, e
 func (c *program) userSet() *cobra.Command {
 	const key = "max-account-storage"
 	cmd := &cobra.Command{
-		Use: "set NAME key=value…", Short: "change the limit of an account; `default` gives it back to the server", Args: cli.Takes("arguments, NAME and "+key+"=SIZE", 2, 2),
+		Use: "set NAME key=value...", Short: "change the limit of an account; `default` gives it back to the server", Args: cli.Takes("arguments, NAME and "+key+"=SIZE", 2, 2),
 		Example: "  relayd user set alice max-account-storage=20GiB\n  relayd user set alice max-account-storage=default",
 		Long: `Gives an account its own --max-account-storage: bytes that all its aliases together may store. off
 is no limit, default the one of the server. A server that runs follows within 2 seconds.`,

@@ -95,9 +95,11 @@ func (s *Shell) root(f *cli.Front) *cobra.Command {
 	root.SetOut(s.Stdout)
 	root.SetErr(s.Stderr)
 	root.CompletionOptions.DisableDefaultCmd = true
-	root.AddCommand(f.Commands()...)
-	root.AddCommand(s.whoami(f), s.login(f), s.token(f), s.keys(f), s.version(f))
-	root.SetHelpCommand(s.help(f))
+	f.AddCommands(root)
+	cli.AddGroup(root, "Account", s.whoami(f), s.login(f), s.token(f), s.keys(f))
+	help := s.help(f)
+	cli.AddGroup(root, cli.ThisProgram, s.version(f), help)
+	root.SetHelpCommand(help)
 	s.nameExamples(root)
 	return root
 }
