@@ -22,8 +22,9 @@ import (
 const (
 	// unevictableFor is how long an alias that had nothing to evict is not tried again.
 	unevictableFor = time.Second
-	countWait      = time.Second // for the first count of a start
-	toldAtOnce     = 1000        // aliases in one changeStorage
+	evictionSlice  = 2 * time.Second // of one alias or account in a round of the loop; then the next one is served
+	countWait      = time.Second     // for the first count of a start
+	toldAtOnce     = 1000            // aliases in one changeStorage
 )
 
 // changeStorage is the kind of a revision that tells the other nodes of a Postgres what this
@@ -38,10 +39,9 @@ const changeStorage relay.ChangeKind = "storage"
 // counted once at start and updated after every commit of this node, and within seconds after
 // those of others. Where there can be no limit, nothing is counted.
 type storageUsage struct {
-	counts   bool          // there may be limits
-	limit    int64         // bytes of one alias; 0 = no limit
-	shared   bool          // there may be other nodes
-	evicting chan struct{} // holds a token while events are being evicted
+	counts bool  // there may be limits
+	limit  int64 // bytes of one alias; 0 = no limit
+	shared bool  // there may be other nodes
 
 	mu       sync.Mutex
 	aliases  map[int64]*bytesStored // those that have bytes
@@ -55,6 +55,23 @@ type bytesStored struct {
 	bytes  int64
 	untold int64     // of an alias: of these, what the other nodes were not told yet
 	full   time.Time // when it last had no event that could be evicted
+	// above is how many bytes it may have while it has more than its limit; 0 = it has not. Half of
+	// what is removed lowers it, new requests may use the other half: an alias or account shrinks to
+	// a lowered limit, and its requests need not wait until it has.
+	above    int64
+	evicting chan struct{} // holds a token while a request evicts; nil = none did so far
+}
+
+// bound is how many bytes it may have now.
+func (b *bytesStored) bound(limit int64) int64 {
+	if b.bytes <= limit {
+		b.above = 0
+		return limit
+	}
+	if b.above == 0 {
+		b.above = b.bytes
+	}
+	return max(limit, b.above)
 }
 
 // holder is whose storage is meant: an alias, or an account with all its aliases.
@@ -91,50 +108,58 @@ func (k *storageUsage) change(alias, bytes, untold int64) {
 func (b *bytesStored) add(bytes int64) {
 	if b.bytes += bytes; bytes < 0 {
 		b.full = time.Time{}
+		if b.above > 0 {
+			b.above = max(1, b.above+bytes/2)
+		}
 	}
 }
 
 // of returns what a holder has stored, and its limit; 0 = no limit. The lock is held.
-func (k *storageUsage) of(h holder) (stored bytesStored, limit int64) {
-	known := k.aliases[h.id]
-	limit = k.limit
+func (k *storageUsage) of(h holder) (stored *bytesStored, limit int64) {
+	stored, limit = k.aliases[h.id], k.limit
 	if h.account {
-		known, limit = k.accounts.stored[h.id], k.accounts.limitOf(h.id)
+		stored, limit = k.accounts.stored[h.id], k.accounts.limitOf(h.id)
 	}
-	if known != nil {
-		stored = *known
+	if stored == nil {
+		stored = &bytesStored{}
 	}
 	return stored, limit
 }
 
-// excess is how many bytes have to be evicted before need more bytes fit; 0 = they fit. evictable
-// is false when that is more than the holder may have, or nothing could be evicted a moment ago.
-func (k *storageUsage) excess(h holder, need int64) (bytes int64, evictable bool) {
+// admits reports whether need more bytes fit, and if not, whether an eviction may make them fit:
+// they are no more than the limit, and a moment ago something could be evicted.
+func (k *storageUsage) admits(h holder, need int64) (fits, evictable bool) {
 	if !k.counts {
-		return 0, true
+		return true, false
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	stored, limit := k.of(h)
-	if !k.counted || limit <= 0 || stored.bytes+need <= limit {
-		return 0, true
+	if !k.counted || limit <= 0 || stored.bytes+need <= stored.bound(limit) {
+		return true, false
 	}
-	return stored.bytes + need - limit, need <= limit && time.Since(stored.full) >= unevictableFor
+	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// surplus is how many bytes an eviction that has begun still has to free so that need more bytes
-// fit. It includes a margin, so that not every request has to wait for an eviction.
-func (k *storageUsage) surplus(h holder, need int64) int64 {
+// surplus is how many bytes an eviction still has to free so that need more bytes fit, or, with all,
+// so that the holder has no more than its limit. It includes a margin, so that not every request has
+// to wait for an eviction.
+func (k *storageUsage) surplus(h holder, need int64, all bool) int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	stored, limit := k.of(h)
 	if !k.counted || limit <= 0 || stored.bytes == 0 {
 		return 0
 	}
-	return stored.bytes + need - limit + min(limit/64, 16<<20)
+	bytes := stored.bytes + need - limit
+	if !all {
+		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // half of it lowers the bound
+	}
+	return bytes + min(limit/64, 16<<20)
 }
 
-// overLimit lists the aliases, or the accounts, that have more than they may.
+// overLimit lists the aliases, or the accounts, that have more than they may, but for those that a
+// moment ago had nothing that could be evicted.
 func (k *storageUsage) overLimit(accounts bool) (list []holder) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -144,7 +169,7 @@ func (k *storageUsage) overLimit(accounts bool) (list []holder) {
 	}
 	for id := range all {
 		h := holder{accounts, id}
-		if stored, limit := k.of(h); k.counted && limit > 0 && stored.bytes > limit {
+		if stored, limit := k.of(h); k.counted && limit > 0 && stored.bytes > limit && time.Since(stored.full) >= unevictableFor {
 			list = append(list, h)
 		}
 	}
@@ -164,8 +189,8 @@ func (k *storageUsage) total() (sum int64) {
 // Capacity returns nil when a request of about need bytes can be stored for the alias. It
 // returns storage-full when the disk is nearly full, or when the alias or its account has reached
 // its limit and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
-// spool is full. If older events have to be evicted, it does that, for at most wait. It
-// otherwise answers from memory, and reserves nothing.
+// spool is full. If older events have to be evicted, it does that: those of the alias and those of the
+// account each for at most wait. It otherwise answers from memory, and reserves nothing.
 func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.db.Disk.Low(); err != nil {
 		return err
@@ -173,14 +198,13 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 	if err := s.spool.Admits(need); err != nil {
 		return err
 	}
-	until := time.Now().Add(wait)
-	if !s.fits(holder{id: alias}, need, until) {
+	if !s.fits(holder{id: alias}, need, wait) {
 		return &relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
 			Detail: "this alias has reached its storage limit, and holds only events that stay: pinned, shared, queued or in progress; this request was not stored",
 		}
 	}
-	if owner := s.storage.ownerOf(alias); owner != 0 && !s.fits(holder{true, owner}, need, until) {
+	if owner := s.storage.ownerOf(alias); owner != 0 && !s.fits(holder{true, owner}, need, wait) {
 		return &relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
 			Detail: "the owner of this alias has reached the storage limit of all its aliases, and they hold only events that stay: pinned, shared, queued or in progress; this request was not stored",
@@ -190,16 +214,41 @@ func (s *Store) Capacity(alias, need int64, wait time.Duration) *relay.Error {
 }
 
 // fits reports whether need more bytes fit into what a holder may store. Older events are evicted
-// for them, until a time.
-func (s *Store) fits(h holder, need int64, until time.Time) bool {
-	excess, evictable := s.storage.excess(h, need)
-	if excess > 0 && evictable && time.Now().Before(until) {
-		ctx, cancel := context.WithDeadline(context.Background(), until)
-		defer cancel()
-		s.evict(ctx, h, need)
-		excess, _ = s.storage.excess(h, need)
+// for them, for at most wait: no more than the request needs, even if the holder has far more than its
+// limit. Requests of one holder evict one after the other; they wait for no other holder and not for
+// the loop.
+func (s *Store) fits(h holder, need int64, wait time.Duration) bool {
+	k := &s.storage
+	fits, evictable := k.admits(h, need)
+	if fits || !evictable || wait <= 0 {
+		return fits
 	}
-	return excess == 0
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	until, turn := time.Now().Add(wait*3/4), k.turn(h) // a transaction that is begun by then ends within ctx
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-turn }()
+	if fits, evictable = k.admits(h, need); fits || !evictable {
+		return fits
+	}
+	s.evict(ctx, h, need, false, until)
+	fits, _ = k.admits(h, need)
+	return fits
+}
+
+// turn returns the token of the requests of a holder that evict.
+func (k *storageUsage) turn(h holder) chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	stored, _ := k.of(h)
+	if stored.evicting == nil {
+		stored.evicting = make(chan struct{}, 1)
+	}
+	return stored.evicting
 }
 
 // countStorage starts counting the stored bytes, in a snapshot from before the first commit
@@ -207,7 +256,7 @@ func (s *Store) fits(h holder, need int64, until time.Time) bool {
 // background; until that is done no alias counts as full.
 func (s *Store) countStorage(ctx context.Context) error {
 	k := &s.storage
-	k.limit, k.shared, k.evicting = s.opt.MaxAliasStorage, s.db.Dialect.SeveralNodes(), make(chan struct{}, 1)
+	k.limit, k.shared = s.opt.MaxAliasStorage, s.db.Dialect.SeveralNodes()
 	k.aliases, k.accounts.limit = map[int64]*bytesStored{}, s.opt.MaxAccountStorage
 	k.counts = k.limit > 0 || s.opt.AccountLimits
 	if !k.counts {
@@ -364,9 +413,9 @@ func (k *storageUsage) hearFrom(revision int64) {
 	k.accounts.changed.Store(true)
 }
 
-// surplusOf is surplus in a transaction that evicts. Other nodes may do that too: the transaction
+// hearEvictions makes the count of a transaction that evicts right. Other nodes may evict too: the transaction
 // waits until theirs have ended, those of the account for those of its aliases, and counts what they have removed.
-func (s *Store) surplusOf(c *db.Tx, h holder, need int64) (int64, error) {
+func (s *Store) hearEvictions(c *db.Tx, h holder) error {
 	k := &s.storage
 	if c.Dialect.SeveralNodes() {
 		owner := h.id
@@ -387,7 +436,7 @@ func (s *Store) surplusOf(c *db.Tx, h holder, need int64) (int64, error) {
 		rows, err := db.RowsOf(c.Query, func(r *told) []any { return []any{&r.id, &r.origin, &r.text} },
 			`SELECT id, origin, credential FROM revisions WHERE id > ? AND kind = ? ORDER BY id`, heard, string(changeStorage))
 		if err != nil {
-			return 0, err
+			return err
 		}
 		for _, r := range rows {
 			if r.origin != s.ProcessName() {
@@ -395,14 +444,14 @@ func (s *Store) surplusOf(c *db.Tx, h holder, need int64) (int64, error) {
 			}
 		}
 	}
-	return k.surplus(h, need), c.Err
+	return c.Err
 }
 
 // evictOverLimit evicts from the aliases, or the accounts, that have more than they may. vacuumed is how many events
 // were evicted when it last gave space back.
 func (s *Store) evictOverLimit(ctx context.Context, accounts bool, vacuumed *int64) error {
 	for _, h := range s.storage.overLimit(accounts) {
-		s.evict(ctx, h, 0)
+		s.evict(ctx, h, 0, true, time.Now().Add(evictionSlice))
 	}
 	n := s.retentionCounts.evicted.Load()
 	if n == *vacuumed {
@@ -412,20 +461,21 @@ func (s *Store) evictOverLimit(ctx context.Context, accounts bool, vacuumed *int
 	return s.vacuum(ctx)
 }
 
-// evict removes the oldest events of an alias or an account that need not be kept, until need more
-// bytes fit. This process evicts for one of them at a time.
-func (s *Store) evict(ctx context.Context, h holder, need int64) {
-	k := &s.storage
-	select {
-	case k.evicting <- struct{}{}:
-	case <-ctx.Done():
-		return
+// evict removes the oldest events of an alias or an account until need more bytes fit or, with all, it
+// has no more than its limit. It begins no transaction after a time. Evictions of one holder may run at once:
+// each transaction counts what the others have removed.
+func (s *Store) evict(ctx context.Context, h holder, need int64, all bool, until time.Time) {
+	k, ended := &s.storage, false
+	most := func(c *db.Tx) (surplus int64, err error) {
+		if !time.Now().Before(until) {
+			ended = true
+			return 0, nil
+		}
+		err = s.hearEvictions(c, h)
+		surplus = k.surplus(h, need, all)
+		ended = err != nil || surplus <= 0
+		return surplus, err
 	}
-	defer func() { <-k.evicting }()
-	if excess, evictable := k.excess(h, need); excess == 0 || !evictable {
-		return
-	}
-	most := func(c *db.Tx) (int64, error) { return s.surplusOf(c, h, need) }
 	_, err := s.removeOldest(ctx, h, events.LastID, s.db.Now(), most, &s.retentionCounts.evicted)
 	if err != nil && ctx.Err() == nil {
 		of := "alias"
@@ -434,8 +484,8 @@ func (s *Store) evict(ctx context.Context, h holder, need int64) {
 		}
 		s.log.Warn("old events cannot be removed to make space", of, h.id, "err", err)
 	}
-	if err == nil {
-		if excess, _ := k.excess(h, need); excess > 0 { // nothing is left that can be evicted
+	if err == nil && !ended { // nothing is left that can be evicted
+		if fits, _ := k.admits(h, max(need, 1)); !fits {
 			k.noteFull(h)
 		}
 	}
@@ -445,13 +495,8 @@ func (s *Store) evict(ctx context.Context, h holder, need int64) {
 func (k *storageUsage) noteFull(h holder) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	stored := k.aliases[h.id]
-	if h.account {
-		stored = k.accounts.stored[h.id]
-	}
-	if stored != nil {
-		stored.full = time.Now()
-	}
+	stored, _ := k.of(h)
+	stored.full = time.Now()
 }
 
 // addUsage notes what a transaction of the journal stores for an alias. It is added to the

@@ -1,0 +1,138 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"relay"
+	"relay/store/cluster"
+	"relay/store/db"
+	"relay/store/events"
+	"relay/store/pgtest"
+)
+
+// farAbove returns a node on which an alias and its account each have about 4 MB, forty times
+// their limit; a further alias of the account; and an alias of another account. The loops of
+// the node do not evict.
+func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
+	t.Helper()
+	const limit = 100 << 10
+	o := Options{URL: pgtest.URL(t)}
+	before := newTestCluster(t, 1, o).withAlias()
+	before.add(200, 20<<10, time.Now().Add(-time.Hour), relay.StateDelivering)
+	before.exec(`UPDATE attempts SET state = 2`)
+	before.exec(`UPDATE events SET state = 2`)
+	second = before.another("second")
+	s := before.nodes[0]
+	if _, err := s.CreateAccount(t.Context(), relay.System(), "bob", false); err != nil {
+		t.Fatal(err)
+	}
+	other, err := s.CreateAlias(t.Context(), relay.System(), "of-bob", "bob")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, lease := range []string{cluster.LeaseEviction, cluster.LeaseAccounts} {
+		before.exec(`INSERT INTO leases (name, holder, until) VALUES (?, ?, ?)`, lease, s.NodeID(), db.Micros(time.Now().Add(time.Hour)))
+	}
+	if of == "alias" {
+		o.MaxAliasStorage = limit
+	} else {
+		o.MaxAccountStorage, o.AccountLimits = limit, true
+	}
+	c = newTestCluster(t, 1, o)
+	c.alias = before.alias
+	for c.nodes[0].storage.total() < 200*20<<10 { // it counts in the background
+		<-time.After(10 * time.Millisecond)
+	}
+	return c, second, other.ID
+}
+
+// A request to an alias far above a lowered limit, or of an account that is, waits for no more than
+// the space that it needs: it was refused until all the rest was gone. What is stored never grows.
+func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
+	t.Parallel()
+	for _, of := range []string{"alias", "account"} {
+		t.Run(of, func(t *testing.T) {
+			t.Parallel()
+			c, second, _ := farAbove(t, of)
+			s, alias := c.nodes[0], c.alias
+			if of == "account" {
+				alias = second // it has nothing itself
+			}
+			stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
+			first, need := stored(), 30<<10
+			last := first
+			for range 5 {
+				if e := s.Capacity(alias, int64(need), 20*time.Second); e != nil {
+					t.Fatalf("refused: %v", e)
+				}
+				left := stored()
+				if last-left > 4*need {
+					t.Errorf("%d bytes were removed for a request of %d", last-left, need)
+				}
+				c.alias = alias
+				c.add(1, need-1<<10, time.Now(), relay.StateDelivering)
+				if last = stored(); last > first {
+					t.Errorf("%d bytes are stored, more than the %d before", last, first)
+				}
+			}
+			if first-last < 5*need/2 {
+				t.Errorf("only %d bytes less are stored after requests of %d", first-last, 5*need)
+			}
+			s.evict(t.Context(), holder{id: c.alias}, 0, true, time.Now()) // a round that has used its time
+			if left := stored(); left != last {
+				t.Errorf("%d bytes were removed after the time", last-left)
+			}
+		})
+	}
+}
+
+// While the requests of one alias or account wait for an eviction, those of others and the loop evict.
+func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
+	t.Parallel()
+	c, second, foreign := farAbove(t, "account")
+	s := c.nodes[0]
+	alice := holder{true, s.storage.ownerOf(c.alias)}
+	s.storage.turn(alice) <- struct{}{} // a long one
+	if e := s.Capacity(c.alias, 1, 10*time.Millisecond); e == nil || e.Code != relay.CodeStorageFull {
+		t.Errorf("a request that needs the same eviction: %v", e)
+	}
+	c.alias = foreign
+	c.add(6, 20<<10, time.Now().Add(-time.Minute), relay.StateDelivering)
+	c.exec(`UPDATE attempts SET state = 2`)
+	c.exec(`UPDATE events SET state = 2`)
+	if e := s.Capacity(foreign, 1<<10, 20*time.Second); e != nil {
+		t.Errorf("a request of another account: %v", e)
+	}
+	before, vacuumed := s.storage.total(), int64(0)
+	if err := s.evictOverLimit(t.Context(), true, &vacuumed); err != nil || s.storage.total() >= before {
+		t.Errorf("the loop has removed nothing: %v", err)
+	}
+	<-s.storage.turn(alice)
+	if e := s.Capacity(second, 1, 20*time.Second); e != nil {
+		t.Errorf("the next request: %v", e)
+	}
+}
+
+// What an alias may have above its limit, step by step.
+func TestBoundAboveTheLimit(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	b := bytesStored{}
+	for i, step := range []struct{ add, bound int64 }{
+		{900, limit},   // within it
+		{4100, 5000},   // far above: no more
+		{200, 5000},    // stored although it did not fit, such as a long response
+		{-1200, 4400},  // half of what is removed may be used
+		{-1500, 3650},  // by the loop, which is faster than the requests
+		{-1, 3650},     // halves are rounded up
+		{-1500, limit}, // within the limit again
+		{601, 1600},
+		{-2000, limit}, // an alias that is removed
+	} {
+		b.add(step.add)
+		if got := b.bound(limit); got != step.bound {
+			t.Errorf("step %d: with %d bytes it may have %d, want %d", i, b.bytes, got, step.bound)
+		}
+	}
+}
