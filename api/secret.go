@@ -40,9 +40,9 @@ func (s *server) addSecretRoutes() {
 func (s *server) addSecret(ctx context.Context, c *requestInfo, in *secretInput) (record.SenderSecret, error) {
 	want := relay.SenderSecret{Provider: in.Body.Provider, Sign: in.Body.Sign}
 	in.Body.Path.set(&want.Path)
-	if custom := in.Body.Custom.RawMessage; len(custom) > 0 && string(custom) != "null" {
+	if custom := in.Body.Custom.text(); custom != "" {
 		var compact bytes.Buffer // as it is kept and shown
-		if err := json.Compact(&compact, custom); err != nil {
+		if err := json.Compact(&compact, []byte(custom)); err != nil {
 			return record.SenderSecret{}, invalid("body.custom", "this is not JSON", nil)
 		}
 		want.Custom = compact.String()

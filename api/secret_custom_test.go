@@ -59,3 +59,64 @@ func TestSendSignedByACustomScheme(t *testing.T) {
 		t.Errorf("%s, %+v", raw, p)
 	}
 }
+
+// A signature goes by the sender and the scheme of the event that a request is made from, whatever a change takes
+// from it or adds to it; one that no sender is known for by the definition that judges the event.
+func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
+	t.Parallel()
+	h := newSender(t, func(o *api.Options) { o.Secrets = keptSecrets{} })
+	id, _ := h.stripe()
+	shop := h.event("shop", func(e *relay.Event) {
+		e.Request, e.Target = message("POST /shop HTTP/1.1\r\nHost: shop.localhost\r\nX-Shop: 00\r\nContent-Length: 2\r\n\r\n", "hi"), []byte("/shop")
+	})
+	type made struct {
+		Raw, SignedBy string
+		Changes       []string
+	}
+	for name, c := range map[string]struct{ body, line, by string }{
+		"line removed":            {`{"from":"` + id.String() + `","removeHeaders":["Stripe-Signature"],"sign":"auto"`, "\r\nStripe-Signature: t=", "sec_stripe"},
+		"a line of another":       {`{"from":"` + id.String() + `","headers":[["X-GitHub-Event","push"]],"sign":"auto"`, "v1=", "sec_stripe"},
+		"another, named":          {`{"from":"` + id.String() + `","sign":"github"`, "\r\nX-Hub-Signature-256: sha256=", "sec_github"},
+		"from nothing":            {`{"method":"POST","headers":[["X-GitHub-Event","push"]],"sign":"auto"`, "\r\nX-Hub-Signature-256: sha256=", "sec_github"},
+		"its definition":          {`{"from":"` + shop.String() + `","sign":"auto"`, "\r\nX-Shop: ", "sec_shop"},
+		"its definition, removed": {`{"from":"` + shop.String() + `","removeHeaders":["X-Shop"],"sign":"auto"`, "\r\nX-Shop: ", "sec_shop"},
+		"its definition, named":   {`{"from":"` + shop.String() + `","sign":"custom"`, "\r\nX-Shop: ", "sec_shop"},
+		"another definition":      {`{"from":"` + shop.String() + `","sign":"custom","secretId":"sec_other"`, "\r\nX-Other: ", "sec_other"},
+		"by its id":               {`{"method":"POST","sign":"auto","secretId":"sec_other"`, "\r\nX-Other: ", "sec_other"},
+		"a sample":                {`{"sample":"github/push","removeHeaders":["X-GitHub-Event"],"sign":"auto"`, "\r\nX-Hub-Signature-256: sha256=", "sec_github"},
+	} {
+		p := decoded[made](h.post(h.asAlice, sendTarget, c.body+`,"dryRun":true}`).want(200))
+		if raw, _ := base64.StdEncoding.DecodeString(p.Raw); !strings.Contains(string(raw), c.line) || p.SignedBy != c.by {
+			t.Errorf("%s: %q, %+v", name, raw, p)
+		}
+	}
+	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","dryRun":true}`).code(409, "no-signing-secret")
+	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","secretId":"sec_none","dryRun":true}`).code(409, "no-signing-secret")
+}
+
+// keptSecrets has a secret of two senders, and two definitions.
+type keptSecrets struct{ oneSecret }
+
+func (keptSecrets) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) {
+	var list relay.OpenSecrets
+	for _, s := range []relay.SenderSecret{
+		{ID: "sec_stripe", Provider: "stripe"},
+		{ID: "sec_github", Provider: "github"},
+		{ID: "sec_shop", Provider: "custom", Custom: `{"header":"X-Shop","template":"{body}"}`},
+		{ID: "sec_other", Provider: "custom", Custom: `{"header":"X-Other","template":"{body}"}`},
+	} {
+		s.Sign = true
+		list = append(list, relay.OpenSecret{SenderSecret: s, Value: relay.NewSecretText("secret")})
+	}
+	return list, nil
+}
+
+func (k keptSecrets) SigningSecret(ctx context.Context, _ relay.Actor, _ int64, provider, _, id string) (relay.OpenSecret, error) {
+	list, _ := k.OpenSecrets(ctx, 0)
+	for _, s := range list {
+		if s.Provider == provider && (id == "" || s.ID == id) {
+			return s, nil
+		}
+	}
+	return relay.OpenSecret{}, relay.Errorf(relay.CodeNoSigningSecret, "none")
+}

@@ -54,6 +54,14 @@ type anyJSON struct{ json.RawMessage }
 // Schema implements huma.SchemaProvider.
 func (anyJSON) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
 
+// text is the value, "" where it is absent or null.
+func (x anyJSON) text() string {
+	if string(x.RawMessage) == "null" {
+		return ""
+	}
+	return string(x.RawMessage)
+}
+
 // preview is the answer of a dry run.
 type preview struct {
 	Request  *record.Message `json:"request"`

@@ -153,6 +153,10 @@ func TestSendExactBytes(t *testing.T) {
 	if e = decoded[record.Event](exact("?sign=stripe&wait=5s", raw).want(200)); *e.SignedBy != "sec_1" || e.MadeFrom != nil {
 		t.Errorf("%+v", e.Sent)
 	}
+	// The old signature is the sender's, not the client's.
+	if e = decoded[record.Event](exact("?from="+id.String(), strings.Replace(old, "/hook", "/other", 1)).want(200)); e.SignedBy != nil {
+		t.Errorf("signed by %s", *e.SignedBy)
+	}
 	exact("", raw+"x").code(422, "validation-failed")
 	exact("", "GET / HTTP/1.1\r\n\r\n").code(422, "validation-failed")
 	exact("?sign=nobody", raw).code(422, "validation-failed")

@@ -23,9 +23,10 @@ var verifyRate = Rate{N: 60, Per: time.Minute}
 
 type verifyInput struct {
 	Body *struct {
-		Provider string `json:"provider,omitempty" maxLength:"100" doc:"name of the sender, one of GET /providers; the recognised one if absent"`
-		Secret   string `json:"secret,omitempty" maxLength:"10000" doc:"used for this call only: it is not stored, logged or counted"`
-		URL      string `json:"url,omitempty" maxLength:"20000" doc:"public URL that the sender has signed; that of the event if absent"`
+		Provider string  `json:"provider,omitempty" maxLength:"100" doc:"name of the sender, one of GET /providers; the recognised one if absent"`
+		Secret   string  `json:"secret,omitempty" maxLength:"10000" doc:"used for this call only: it is not stored, logged or counted"`
+		Custom   anyJSON `json:"custom,omitzero" doc:"with the provider custom: the definition of the scheme, for this call only; those of the alias if absent"`
+		URL      string  `json:"url,omitempty" maxLength:"20000" doc:"public URL that the sender has signed; that of the event if absent"`
 	}
 }
 
@@ -44,11 +45,11 @@ func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInpu
 	}
 	e := c.event
 	r := &record.SignedRequest{Head: e.Request.Head, URL: record.Summarise(e, s.Site, time.Now()).URL, ReceivedAt: e.ReceivedAt}
-	provider, secrets := "", []signature.Secret(nil)
+	var given record.GivenSecret
 	if in.Body != nil {
-		provider = in.Body.Provider
-		if in.Body.Secret != "" {
-			secrets = []signature.Secret{{Value: in.Body.Secret}}
+		given = record.GivenSecret{Provider: in.Body.Provider, Custom: in.Body.Custom.text(), Value: in.Body.Secret}
+		if given.Custom != "" && given.Value == "" {
+			return nil, invalid("body.custom", "a definition goes with a secret", nil)
 		}
 		if in.Body.URL != "" {
 			r.URL = in.Body.URL
@@ -57,14 +58,14 @@ func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInpu
 	if err := s.readSigned(ctx, c, r); err != nil {
 		return nil, err
 	}
-	if secrets != nil {
-		return record.ExplainSignature(r, provider, secrets)
-	}
 	kept, err := s.Accounts.OpenSecrets(ctx, e.AliasID)
 	if err != nil {
 		return nil, err
 	}
-	report, judged, err := record.VerifyStored(r, provider, string(e.Target), kept)
+	if given.Value != "" {
+		return record.ExplainGiven(r, string(e.Target), &given, kept)
+	}
+	report, judged, err := record.VerifyStored(r, given.Provider, string(e.Target), kept)
 	if err == nil && judged != nil {
 		err = s.Accounts.StoreSignature(ctx, c.who, e.ID, judged)
 	}

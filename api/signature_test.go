@@ -74,6 +74,13 @@ func TestVerify(t *testing.T) {
 	h.post(h.asAlice, verify, "").want(200)
 	h.post(h.asAlice, verify, `{"provider":"strpie"}`).code(422, "validation-failed")
 	h.post(h.asAlice, verify, `{"secrets":"x"}`).code(422, "validation-failed")
+	const definition = `"custom":{"header":"Stripe-Signature","template":"{t}.{body}","prefix":"v1="}`
+	if r := decoded[signature.Report](h.post(h.asAlice, verify, `{"provider":"custom",`+definition+`,"secret":"`+secret+`"}`).want(200)); r.Verdict.Verdict != signature.Valid {
+		t.Errorf("%+v", r)
+	}
+	h.post(h.asAlice, verify, `{"provider":"custom",`+definition+`}`).code(422, "validation-failed")
+	h.post(h.asAlice, verify, `{"provider":"stripe",`+definition+`,"secret":"x"}`).code(422, "validation-failed")
+	h.post(h.asAlice, verify, `{"provider":"custom","secret":"x"}`).code(422, "validation-failed")
 	h.post(h.asBob, verify, `{}`).code(404, "not-found")
 	h.post(h.token("alice", relay.Token{Scopes: relay.ScopeEventsWrite}), verify, `{}`).code(403, "forbidden")
 	if strings.Contains(log.String(), secret) {

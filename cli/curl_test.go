@@ -182,10 +182,11 @@ func TestEdited(t *testing.T) {
 		{"Host: a\n", "", "!Host"},
 		{"X-A: b", "no line", "!"},
 	} {
-		f := &Front{Edit: func(_ context.Context, text []byte) ([]byte, error) {
-			return []byte(strings.Replace(string(text), c.old, c.new, 1)), nil
+		f := &Front{Edit: func(_ context.Context, text []byte, use func([]byte) error) error {
+			return use([]byte(strings.Replace(string(text), c.old, c.new, 1)))
 		}}
-		got, err := f.edited(t.Context(), []byte(raw))
+		var got []byte
+		err := f.edited(t.Context(), []byte(raw), func(raw []byte) error { got = raw; return nil })
 		if why, refused := strings.CutPrefix(c.want, "!"); refused {
 			if err == nil || !strings.Contains(err.Error(), why) || !strings.Contains(err.Error(), "nothing was sent") {
 				t.Errorf("%q: %q %v", c.new, got, err)
@@ -194,8 +195,8 @@ func TestEdited(t *testing.T) {
 			t.Errorf("%q: %q %v, want %q", c.new, got, err, c.want)
 		}
 	}
-	f := &Front{Edit: func(context.Context, []byte) ([]byte, error) { return []byte(" \n"), nil }}
-	if _, err := f.edited(t.Context(), []byte(raw)); err == nil || !strings.Contains(err.Error(), "canceled") {
+	f := &Front{Edit: func(_ context.Context, _ []byte, use func([]byte) error) error { return use([]byte(" \n")) }}
+	if err := f.edited(t.Context(), []byte(raw), nil); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Error(err)
 	}
 }

@@ -35,8 +35,9 @@ type Front struct {
 	Secrets *Secrets
 	// Stdin is the standard input of the person; nil = there is none.
 	Stdin io.Reader
-	// Edit lets the person edit a text, and returns it; nil where nobody can.
-	Edit func(ctx context.Context, text []byte) ([]byte, error)
+	// Edit lets the person edit a text, and uses it. If that fails, the text is kept, and the hint of the error
+	// says where. nil where nobody can edit.
+	Edit func(ctx context.Context, text []byte, use func(edited []byte) error) error
 }
 
 // Exit says an error, and returns the exit code.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -16,6 +15,7 @@ import (
 	"relay"
 	"relay/compose"
 	"relay/record"
+	"relay/signature"
 )
 
 // sendFlags are what a new event is made of.
@@ -30,6 +30,7 @@ type sendFlags struct {
 	edit    bool
 	env     string
 	file    string
+	custom  string // JSON of a scheme
 }
 
 // sendCall is the JSON of a send, as docs/api.md has it.
@@ -108,6 +109,7 @@ To send an event again byte for byte, use replay.`,
 		flags.StringVar(&x.raw, "raw", "", "`FILE` with the exact bytes of the request")
 		flags.StringVar(&x.env, "secret-env", "", "environment variable `NAME` with the secret: the request is signed on this machine")
 		flags.StringVar(&x.file, "secret-file", "", "`FILE` with the secret: the request is signed on this machine")
+		flags.StringVar(&x.custom, "custom", "", "`JSON` of a scheme of your own, with --sign=custom and a secret (default: the one that the alias has)")
 	}
 	c.PreRunE = func(*cobra.Command, []string) error { return x.read(f, flags.Changed("data")) }
 	return Ask(f, c, func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
@@ -131,6 +133,9 @@ func (x *sendFlags) read(f *Front, hasData bool) error {
 	}
 	if (x.env != "" || x.file != "") && x.call.Sign == "" {
 		return Usage("a secret signs only with --sign")
+	}
+	if x.custom != "" && (x.call.Sign != signature.CustomName || x.env == "" && x.file == "") {
+		return Usage("--custom goes with --sign=custom and a secret of this machine")
 	}
 	if x.raw != "" && (hasData || x.call.Sample != "" || x.call.Method != "" || x.call.Path != "" || len(x.headers)+len(x.set)+len(x.call.Remove) > 0 || x.call.NewID || x.call.DryRun) {
 		return Usage("--raw has the whole request; of the other flags it goes with --from and --sign alone")
@@ -251,13 +256,16 @@ func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFl
 		call.From = id
 	}
 	var answer json.RawMessage
-	err := f.configuredSecret(ctx, api, alias, call, x)
+	raw, err := x.readRaw(f)
+	if err == nil {
+		err = f.configuredSecret(ctx, api, alias, call, raw, x)
+	}
 	switch {
 	case err != nil:
 	case x.raw == "" && x.env == "" && x.file == "" && !x.edit:
 		answer, err = api.Call(ctx, http.MethodPost, path, call)
 	default:
-		answer, err = f.sendExact(ctx, api, alias, path, call, x)
+		answer, err = f.sendExact(ctx, api, &exactSend{alias: alias, call: call, raw: raw, custom: x.custom, edit: x.edit}, x)
 	}
 	if err != nil {
 		return nil, err
@@ -282,13 +290,14 @@ func (c *sendCall) sampleOf() string {
 	return sender
 }
 
-// composed lets the relay make the request of a call, which is a dry run. from is the event that it is made
+// composed lets the relay make the unsigned request of a call. from is the event that it is made
 // from, "" = none.
 func (f *Front) composed(ctx context.Context, api *API, alias string, call sendCall) (r *compose.Request, from string, err error) {
 	var made struct {
 		Raw      string  `json:"raw"`
 		MadeFrom *string `json:"madeFrom"`
 	}
+	call.Sign, call.DryRun = "", true
 	if err := api.Decode(ctx, http.MethodPost, "/aliases/"+url.PathEscape(alias)+"/send", call, &made); err != nil {
 		return nil, "", err
 	}
@@ -303,151 +312,4 @@ func (f *Front) composed(ctx context.Context, api *API, alias string, call sendC
 		return nil, "", &Error{Exit: ExitFailure, Text: "the answer of the relay cannot be read", Cause: err}
 	}
 	return r, from, nil
-}
-
-// configuredSecret takes the environment variable that webhooks.yaml names for the sender of a request that is
-// to be signed, unless a secret was named.
-func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, call sendCall, x *sendFlags) error {
-	if call.Sign == "" || x.env != "" || x.file != "" || f.Secrets == nil || f.Secrets.Configured == nil {
-		return nil
-	}
-	name := call.sampleOf()
-	switch {
-	case call.Sign != "auto":
-		name = call.Sign
-	case strings.HasPrefix(call.Sample, lastPrefix): // the relay finds the event, and from its bytes the sender is known
-		preview := call
-		preview.Sign, preview.DryRun = "", true
-		r, _, err := f.composed(ctx, api, alias, preview)
-		if err != nil {
-			return err
-		}
-		if sender := r.Sender(); sender != nil {
-			name = sender.Name
-		}
-	case call.From != "":
-		var e record.Event
-		if err := api.Get(ctx, "/events/"+url.PathEscape(call.From), &e); err != nil {
-			return err
-		}
-		if e.Provider != nil {
-			name = e.Provider.Name
-		}
-	}
-	if name == "" {
-		return nil
-	}
-	env, err := f.Secrets.Configured(alias, name)
-	x.env = env
-	return err
-}
-
-// sendExact sends the bytes of a file, or those that the relay makes of the call, signed on this machine if
-// there is a secret.
-func (f *Front) sendExact(ctx context.Context, api *API, alias, path string, call sendCall, x *sendFlags) (json.RawMessage, error) {
-	secret, err := f.Secrets.read(x.env, x.file)
-	if err != nil {
-		return nil, err
-	}
-	query := url.Values{}
-	if call.From != "" {
-		query.Set("from", call.From)
-	}
-	if secret == "" && call.Sign != "" {
-		query.Set("sign", call.Sign)
-	}
-	var raw []byte
-	if x.raw != "" {
-		if raw, err = f.Secrets.ReadFile(x.raw); err != nil {
-			return nil, &Error{Exit: ExitFailure, Text: "cannot read the request", Cause: err}
-		}
-	} else {
-		preview := call
-		preview.Sign, preview.DryRun = "", true
-		r, from, err := f.composed(ctx, api, alias, preview)
-		if err != nil {
-			return nil, err
-		}
-		if raw = r.Wire(); from != "" {
-			query.Set("from", from)
-		}
-	}
-	if x.edit {
-		if raw, err = f.edited(ctx, raw); err != nil {
-			return nil, err
-		}
-		if call.DryRun && secret == "" && call.Sign != "" {
-			return nil, Usage("--edit and --dry-run do not go with a signature of the relay; leave --sign out, or name a secret of this machine")
-		}
-	}
-	shown := raw
-	if secret != "" {
-		signed, err := signHere(ctx, api, alias, raw, call, secret)
-		if err != nil {
-			return nil, err
-		}
-		raw, shown = signed.Wire(), signed.Shown().Wire()
-	}
-	if call.DryRun {
-		return json.Marshal(map[string]string{"raw": base64.StdEncoding.EncodeToString(shown)})
-	}
-	resp, err := api.request(ctx, http.MethodPost, path+"?"+query.Encode(), raw, "message/http", "")
-	if err != nil {
-		return nil, err
-	}
-	return api.readDone(ctx, resp)
-}
-
-// edited lets the person edit a request.
-func (f *Front) edited(ctx context.Context, raw []byte) ([]byte, error) {
-	r, err := compose.Parse(raw)
-	if err != nil {
-		return nil, Usage("%s", relay.AsError(err).Detail)
-	}
-	text, err := r.Text()
-	if err != nil {
-		return nil, Usage("%s", relay.AsError(err).Detail)
-	}
-	if text, err = f.Edit(ctx, text); err != nil {
-		return nil, err
-	}
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, Errorf(ExitFailure, "canceled: the text is empty; nothing was sent")
-	}
-	now, err := r.Edited(text)
-	if err != nil {
-		return nil, Errorf(ExitFailure, "nothing was sent: %s", relay.AsError(err).Detail)
-	}
-	return now.Wire(), nil
-}
-
-// signHere signs a request with a secret that does not leave this machine.
-func signHere(ctx context.Context, api *API, alias string, raw []byte, call sendCall, secret string) (*compose.Request, error) {
-	r, err := compose.Parse(raw)
-	if err != nil {
-		return nil, Usage("%s", relay.AsError(err).Detail)
-	}
-	name := call.Sign
-	if sample := call.sampleOf(); sample != "" && name == "auto" {
-		name = sample
-	}
-	sender := r.Sender()
-	if name != "auto" {
-		sender = r.SenderNamed(name)
-	}
-	if sender == nil {
-		return nil, Usage("the sender of this request is not known").WithHint("name it: --sign=stripe")
-	}
-	scheme, err := r.Scheme(sender)
-	if err != nil {
-		return nil, Errorf(ExitFailure, "%s", relay.AsError(err).Detail)
-	}
-	var a record.Alias
-	if err := api.Get(ctx, "/aliases/"+url.PathEscape(alias), &a); err != nil {
-		return nil, err
-	}
-	if err := r.Sign(scheme, secret, a.URL+r.Path(), api.Now()); err != nil {
-		return nil, Errorf(ExitFailure, "%s", relay.AsError(err).Detail)
-	}
-	return r, nil
 }

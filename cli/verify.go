@@ -39,7 +39,7 @@ func (f *Front) verify() *cobra.Command {
 		Example: "  relay verify evt_01k...", Args: Takes("event id", 1, 1),
 	}
 	var q verifyQuestion
-	var secretEnv, secretFile string
+	var secretEnv, secretFile, custom string
 	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender (default: the recognised one)")
 	c.Flags().StringVar(&q.URL, "url", "", "`URL` that the sender has signed (default: that of the event)")
 	if f.Secrets != nil {
@@ -50,7 +50,11 @@ the secret is not sent to the relay.`
 		c.Example += "\n  relay verify evt_01k... --secret-env STRIPE_WEBHOOK_SECRET"
 		c.Flags().StringVar(&secretEnv, "secret-env", "", "environment variable `NAME` that holds the secret (default: the one that webhooks.yaml names under signing)")
 		c.Flags().StringVar(&secretFile, "secret-file", "", "`FILE` that holds the secret; a newline at its end is no part of it")
+		c.Flags().StringVar(&custom, "custom", "", "`JSON` of a scheme of your own, with --provider custom and a secret (default: the one that the alias has)")
 		c.PreRunE = func(*cobra.Command, []string) error {
+			if custom != "" && (q.Provider != signature.CustomName || secretEnv == "" && secretFile == "") {
+				return Usage("--custom goes with --provider custom and a secret of this machine")
+			}
 			if secretEnv != "" && secretFile != "" {
 				return Usage("--secret-env and --secret-file exclude each other")
 			}
@@ -58,7 +62,7 @@ the secret is not sent to the relay.`
 		}
 	}
 	ask := func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
-		answer, err := f.verdict(ctx, api, args[0], q, secretEnv, secretFile)
+		answer, err := f.verdict(ctx, api, args[0], q, &record.GivenSecret{Provider: q.Provider, Custom: custom}, secretEnv, secretFile)
 		if err != nil {
 			return nil, err
 		}
@@ -72,7 +76,7 @@ the secret is not sent to the relay.`
 }
 
 // verdict asks the relay, or computes with a secret of this machine.
-func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuestion, secretEnv, secretFile string) (json.RawMessage, error) {
+func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuestion, given *record.GivenSecret, secretEnv, secretFile string) (json.RawMessage, error) {
 	path := "/events/" + url.PathEscape(id)
 	if f.Secrets == nil {
 		return api.Call(ctx, http.MethodPost, path+"/verify", q)
@@ -83,19 +87,22 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 	}
 	if provider := e.Provider; secretEnv == "" && secretFile == "" && f.Secrets.Configured != nil {
 		name := q.Provider
-		if name == "" && provider != nil {
+		switch {
+		case name == "" && provider != nil:
 			name = provider.Name
+		case name == "": // by a scheme that the alias defines, if by any
+			name = signature.CustomName
 		}
 		var err error
 		if secretEnv, err = f.Secrets.Configured(e.Alias, name); err != nil {
 			return nil, err
 		}
 	}
-	secret, err := f.Secrets.read(secretEnv, secretFile)
-	if err != nil {
+	var err error
+	if given.Value, err = f.Secrets.read(secretEnv, secretFile); err != nil {
 		return nil, err
 	}
-	if secret == "" {
+	if given.Value == "" {
 		return api.Call(ctx, http.MethodPost, path+"/verify", q)
 	}
 	r, err := api.signedRequest(ctx, path, &e)
@@ -105,7 +112,13 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 	if q.URL != "" {
 		r.URL = q.URL
 	}
-	report, err := record.ExplainSignature(r, q.Provider, []signature.Secret{{Value: secret}})
+	var kept relay.OpenSecrets
+	if given.Custom == "" && (given.Provider == signature.CustomName || given.Provider == "" && e.Provider == nil) {
+		if kept, err = api.definitions(ctx, e.Alias); err != nil && given.Provider != "" {
+			return nil, err
+		}
+	}
+	report, err := record.ExplainGiven(r, requestTarget(r.Head), given, kept)
 	if err != nil {
 		return nil, Usage("%s", relay.AsError(err).Detail)
 	}
@@ -169,4 +182,10 @@ func (a *API) bytes(ctx context.Context, path string) ([]byte, error) {
 		return nil, Errorf(ExitFailure, "the answer is too large")
 	}
 	return all, nil
+}
+
+// requestTarget is the path by which a secret is chosen.
+func requestTarget(head []byte) string {
+	_, target, _ := wire.StartLine(head)
+	return string(wire.ShownTarget(target))
 }

@@ -188,7 +188,7 @@ func parseSigning(n ast.Node) (map[string]string, error) {
 	out := map[string]string{}
 	for _, pair := range senders.Values {
 		name := pair.Key.GetToken()
-		if !slices.Contains(record.ProviderNames(), name.Value) {
+		if !slices.Contains(record.ProviderNames(), name.Value) && name.Value != record.CustomSender {
 			return nil, configError(name, "no sender %q is known", name.Value).Meant(name.Value, record.ProviderNames(), "", "relay events shows the name of a sender")
 		}
 		entry, isMapping := pair.Value.(*ast.MappingNode)

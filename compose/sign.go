@@ -35,9 +35,7 @@ func (r *Request) HasSignature() bool {
 	if p == nil {
 		return false
 	}
-	request := r.signed("")
-	s := p.SchemeOf(request)
-	return s != nil && s.HasSignature(request)
+	return r.hasSignatureOf(p)
 }
 
 // signed is the request as it is signed. url is its public one.
@@ -57,6 +55,49 @@ func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 		return nil, relay.Errorf(relay.CodeCannotSign, "requests of %s can be verified at most: only the sender can sign them", p.Name)
 	}
 	return s, nil
+}
+
+// SignedAs returns by whom, and by which scheme, a request is signed that was made from base: a change takes
+// neither away. name is that of the sender, "" = the one that base is recognised by. Both are nil if there is none.
+// The error has the code cannot-sign.
+func (r *Request) SignedAs(base *Request, name string) (*signature.Sender, *signature.Scheme, error) {
+	from, p := base, base.senderOr(name)
+	switch {
+	case p == nil:
+		from, p = r, r.senderOr(name)
+	case !base.hasSignatureOf(p):
+		from, p = r, r.SenderNamed(p.Name)
+	}
+	if p == nil {
+		return nil, nil, nil
+	}
+	s, err := from.Scheme(p)
+	return p, s, err
+}
+
+// senderOr returns the sender of a name, or with "" the one that the request is recognised by.
+func (r *Request) senderOr(name string) *signature.Sender {
+	if name == "" {
+		return r.Sender()
+	}
+	return r.SenderNamed(name)
+}
+
+// SameSignature reports whether two requests have the same signature of a known sender.
+func (r *Request) SameSignature(other *Request) bool {
+	p := r.Sender()
+	if p == nil {
+		return false
+	}
+	request := r.signed("")
+	s := p.SchemeOf(request)
+	return s != nil && s.SameSignature(request, other.signed(""))
+}
+
+func (r *Request) hasSignatureOf(p *signature.Sender) bool {
+	request := r.signed("")
+	s := p.SchemeOf(request)
+	return s != nil && s.HasSignature(request)
 }
 
 // CustomName names the sender of a scheme that a person has defined.

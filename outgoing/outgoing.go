@@ -6,6 +6,7 @@ package outgoing
 import (
 	"context"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -151,7 +152,7 @@ func (m Maker) parse(ctx context.Context, who relay.Actor, o *Order, x *Made) er
 		request.Changes = compose.Compare(x.Base, request)
 	}
 	x.Request = request
-	if (o.Sign == "" || o.Sign == SignNone) && request.HasSignature() {
+	if (o.Sign == "" || o.Sign == SignNone) && request.HasSignature() && !(x.Base != nil && request.SameSignature(x.Base)) {
 		x.Outgoing.Sent.SignedBy = relay.SignedByClient
 	}
 	return nil
@@ -259,35 +260,44 @@ func (m Maker) host(a *relay.Alias) string {
 
 // sign gives the request a new delivery id and a new signature, as far as the order wants them.
 func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
-	sender := x.Request.Sender()
-	if x.provider != "" {
-		sender = x.Request.SenderNamed(x.provider)
-	}
 	if o.NewID {
+		sender, _, _ := x.Request.SignedAs(x.Base, x.provider) // one that cannot be signed has an id, too
 		if err := x.Request.Renew(sender); err != nil {
 			return err
 		}
 	}
-	switch name := o.Sign; {
-	case name == "" || name == SignNone:
+	name, id := o.Sign, o.Secret
+	switch name {
+	case "", SignNone:
 		return nil
-	case name == SignAuto && sender == nil:
-		return relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised, so that no secret can be chosen; name one by sign")
-	case name == compose.CustomName:
-		return m.signCustom(ctx, who, o, x)
-	case name != SignAuto:
-		if sender = x.Request.SenderNamed(name); sender == nil {
-			return invalid("body.sign", "no sender of that name is known; GET /providers lists all", name)
+	case SignAuto:
+		name = x.provider
+	}
+	sender, scheme, err := x.Request.SignedAs(x.Base, name)
+	switch {
+	case err != nil:
+		return err
+	case sender != nil:
+		name = sender.Name
+	case name != "" && name != compose.CustomName:
+		return invalid("body.sign", "no sender of that name is known; GET /providers lists all", name)
+	default:
+		if name, id, err = m.secretFor(ctx, o, x, name); err != nil {
+			return err
+		}
+		if _, scheme, err = x.Request.SignedAs(x.Base, name); err != nil {
+			return err
 		}
 	}
-	scheme, err := x.Request.Scheme(sender)
+	path := x.Request.Path()
+	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, name, path, id)
 	if err != nil {
 		return err
 	}
-	path := x.Request.Path()
-	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, sender.Name, path, o.Secret)
-	if err != nil {
-		return err
+	if scheme == nil { // the definition has it
+		if scheme, err = compose.CustomScheme(secret.Custom); err != nil {
+			return err
+		}
 	}
 	if err := x.Request.Sign(scheme, secret.Value.Reveal(), m.Site.AliasURL(o.Alias.Name)+path, time.Now()); err != nil {
 		return err
@@ -296,22 +306,26 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) err
 	return nil
 }
 
-// signCustom signs as a definition of the alias says.
-func (m Maker) signCustom(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
-	path := x.Request.Path()
-	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, compose.CustomName, path, o.Secret)
+// secretFor chooses the secret for a request whose sender is not recognised, or that a definition of the alias
+// signs. provider is custom if that was asked for, else "".
+func (m Maker) secretFor(ctx context.Context, o *Order, x *Made, provider string) (sender, id string, err error) {
+	kept, err := m.Secrets.OpenSecrets(ctx, o.Alias.ID)
 	if err != nil {
-		return err
+		return "", "", err
 	}
-	scheme, err := compose.CustomScheme(secret.Custom)
-	if err != nil {
-		return err
+	kept = slices.DeleteFunc(kept, func(s relay.OpenSecret) bool {
+		return !s.Sign || o.Secret != "" && s.ID != o.Secret
+	})
+	if o.Secret != "" && len(kept) == 1 && (provider == "" || kept[0].Provider == provider) {
+		return kept[0].Provider, o.Secret, nil
 	}
-	if err := x.Request.Sign(scheme, secret.Value.Reveal(), m.Site.AliasURL(o.Alias.Name)+path, time.Now()); err != nil {
-		return err
+	if found := record.SecretFor(&record.SignedRequest{Head: x.Base.Head, Body: x.Base.Body}, provider, x.Request.Path(), kept); found != nil {
+		return found.Provider, found.ID, nil
 	}
-	x.Outgoing.Sent.SignedBy = secret.ID
-	return nil
+	if provider == "" {
+		return "", "", relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised, so that no secret can be chosen; name one by sign")
+	}
+	return provider, o.Secret, nil // the store says what is missing
 }
 
 // maxValue is how many bytes of a value an error repeats.

@@ -68,7 +68,9 @@ func explain(r *SignedRequest, provider string, secrets, others []signature.Secr
 	request := requestOf(r)
 	p := senderOf(wire.Fields(r.Head), r.Body)
 	if provider != "" {
-		if p = signature.Find(provider, request); p == nil {
+		if p = signature.Find(provider, request); provider == signature.CustomName {
+			return nil, wrongProvider(noDefinition, provider)
+		} else if p == nil {
 			return nil, wrongProvider("no sender of that name is known; "+nearestProvider(provider), provider)
 		}
 	}
@@ -100,6 +102,8 @@ func explainBy(p *signature.Sender, r *SignedRequest, request *signature.Request
 	out := signature.Explain(p, secrets, others, request, r.ReceivedAt)
 	return &out
 }
+
+const noDefinition = "custom needs a definition: give one, or keep one with a secret of the alias"
 
 func wrongProvider(message string, value any) error {
 	return &relay.Error{

@@ -8,7 +8,6 @@ import (
 
 	"relay"
 	"relay/signature"
-	"relay/wire"
 )
 
 // CustomSender names the sender of a scheme that a person has defined.
@@ -73,16 +72,23 @@ func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenS
 		return nil
 	}
 	request := requestOf(r)
-	p, set := judgedBy(provider, target, secrets, request)
-	if len(set) == 0 {
+	var out *relay.Signature
+	for _, c := range judgedBy(provider, target, secrets, request) {
+		if v := c.judge(r, request); v != nil && (out == nil || better(v.Verdict, out.Verdict)) {
+			out = v
+		}
+	}
+	return out
+}
+
+// judge judges the signature of a request as it arrives. It returns nil where there is nothing to judge by.
+func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.Signature {
+	s := c.sender.SchemeOf(request)
+	if len(c.set) == 0 || s == nil {
 		return nil
 	}
-	if p == nil || p.SchemeOf(request) == nil {
-		return nil
-	}
-	s := p.SchemeOf(request)
-	out := &relay.Signature{Provider: p.Name, Verdict: Unchecked}
-	open := openedOf(set)
+	out := &relay.Signature{Provider: c.sender.Name, Verdict: Unchecked}
+	open := openedOf(c.set)
 	unread := r.Unread
 	if unread == "" && len(r.Body) > maxJudged {
 		unread = signature.TooLarge
@@ -99,7 +105,7 @@ func JudgeArrival(r *SignedRequest, provider, target string, secrets relay.OpenS
 		if v.Reason == signature.SecretEncoding { // which secret it is takes trying
 			v.Reason = signature.WrongSecret
 		}
-		setVerdict(out, withSealed(&v, set, open))
+		setVerdict(out, withSealed(&v, c.set, open))
 	}
 	return out
 }
@@ -126,59 +132,6 @@ func setVerdict(s *relay.Signature, v *signature.Verdict) {
 	s.Verdict, s.Reason, s.Message, s.SignedAt, s.SecretID = v.Verdict, v.Reason, v.Message, v.SignedAt, v.SecretID
 }
 
-// judgedBy gives the sender by whose scheme a request is judged, and the secrets for it: the one that it was
-// recognised by; else the one that a person has defined, if the request has its line or the secret is for its
-// path; else the one whose secret is for its path.
-func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) (*signature.Sender, relay.OpenSecrets) {
-	if provider != "" && provider != signature.CustomName {
-		if set := secrets.For(provider, target); len(set) > 0 {
-			return signature.Find(provider, request), set
-		}
-	}
-	if p, set := customFor(provider, target, secrets, request); p != nil {
-		return p, set
-	}
-	if provider != "" {
-		return signature.Find(provider, request), nil
-	}
-	var longest *relay.OpenSecret
-	for i := range secrets {
-		if x := &secrets[i]; x.Path != "" && strings.HasPrefix(target, x.Path) && (longest == nil || len(x.Path) > len(longest.Path)) {
-			longest = x
-		}
-	}
-	if longest == nil {
-		return nil, nil
-	}
-	return signature.Find(longest.Provider, request), secrets.For(longest.Provider, target)
-}
-
-// customFor gives the sender of a definition of the alias that a request is judged by, and the secrets that have
-// the same definition; nil = none. Without its line a definition is for the requests that somebody calls custom,
-// and for those of its path that are not recognised.
-func customFor(provider, target string, secrets relay.OpenSecrets, request *signature.Request) (*signature.Sender, relay.OpenSecrets) {
-	var sender *signature.Sender
-	var definition string
-	set := secrets.For(signature.CustomName, target)
-	for i := range set {
-		p, err := signature.ReadCustom([]byte(set[i].Custom))
-		if err != nil {
-			continue // of a later relayd
-		}
-		signed := p.Schemes[0].HasSignature(request)
-		if signed || sender == nil && (provider == signature.CustomName || provider == "" && set[i].Path != "") {
-			sender, definition = p, set[i].Custom
-		}
-		if signed {
-			break
-		}
-	}
-	if sender == nil {
-		return nil, nil
-	}
-	return sender, slices.DeleteFunc(set, func(x relay.OpenSecret) bool { return x.Custom != definition })
-}
-
 // openedOf gives the secrets that could be opened.
 func openedOf(list relay.OpenSecrets) []signature.Secret {
 	var out []signature.Secret
@@ -195,14 +148,8 @@ func openedOf(list relay.OpenSecrets) []signature.Secret {
 // compared that could replace what is kept.
 func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) (report *signature.Report, judged *relay.Signature, err error) {
 	request := requestOf(r)
-	named := provider != "" && provider != signature.CustomName
-	if recognised := senderOf(wire.Fields(r.Head), r.Body); recognised != nil && provider == "" {
-		provider = recognised.Name
-	}
-	p, set := signature.Find(provider, request), secrets.For(provider, target)
-	if !named {
-		p, set = judgedBy(provider, target, secrets, request)
-	}
+	c := bestOf(candidatesFor(r, provider, target, secrets, request), r, request)
+	p, set := c.sender, c.set
 	open := openedOf(set)
 	var others []signature.Secret
 	for _, x := range openedOf(secrets) {

@@ -180,6 +180,100 @@ func TestJudgeCustom(t *testing.T) {
 	}
 }
 
+// Of several definitions each is tried that a request may be of, whatever the spelling of their JSON; those with the
+// longest path among them, and no secret for a shorter one.
+func TestJudgeSeveralDefinitions(t *testing.T) {
+	custom := func(id, path, definition, value string) relay.OpenSecret {
+		s := kept(id, signature.CustomName, path, value)
+		s.Custom = definition
+		return s
+	}
+	const (
+		hexBody  = `{"header":"X-Shop","template":"{body}"}`
+		spelled  = `{"template":"{body}","header":"x-shop","hash":"sha256"}`
+		withBase = `{"header":"X-Shop","template":"{body}","form":"base64"}`
+		dotted   = `{"header":"X-Shop","template":"v1.{body}"}`
+		other    = `{"header":"X-Other","template":"{body}"}`
+	)
+	signed := func(definition, value string) *SignedRequest {
+		p, err := signature.ReadCustom([]byte(definition))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, err := signature.Sign(&p.Schemes[0], value, &signature.Request{Body: []byte("{}")}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		head := "POST /pay/1 HTTP/1.1\r\nHost: a\r\n" + c.Lines[0].Name + ": " + c.Lines[0].Value + "\r\n\r\n"
+		return &SignedRequest{Head: []byte(head), Body: []byte("{}"), ReceivedAt: time.Now()}
+	}
+	unsigned := &SignedRequest{Head: []byte("POST /pay/1 HTTP/1.1\r\nHost: a\r\n\r\n"), Body: []byte("{}"), ReceivedAt: time.Now()}
+	sealed := custom("sec_s", "", withBase, "")
+	sealed.Sealed = true
+	for name, x := range map[string]struct {
+		r       *SignedRequest
+		secrets relay.OpenSecrets
+		want    string
+	}{
+		"the newer of one line":         {signed(dotted, "b"), relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_b", "", dotted, "b")}, "custom valid sec_b"},
+		"the older of one line":         {signed(hexBody, "a"), relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_b", "", dotted, "b")}, "custom valid sec_a"},
+		"another form of one line":      {signed(withBase, "b"), relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_b", "", withBase, "b")}, "custom valid sec_b"},
+		"another spelling of the JSON":  {signed(hexBody, "b"), relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_b", "", spelled, "b")}, "custom valid sec_b"},
+		"none of them":                  {signed(hexBody, "x"), relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_b", "", dotted, "b")}, "custom invalid "},
+		"one of them sealed":            {signed(hexBody, "x"), relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), sealed}, "custom unchecked "},
+		"its line, not the longer path": {signed(hexBody, "a"), relay.OpenSecrets{custom("sec_o", "/pay", other, "o"), custom("sec_a", "", hexBody, "a")}, "custom valid sec_a"},
+		"the longer path of its line":   {signed(hexBody, "a"), relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_p", "/pay", hexBody, "p")}, "custom invalid "},
+		"a sender of a longer path":     {unsigned, relay.OpenSecrets{custom("sec_a", "/pay", hexBody, "a"), kept("sec_m", "stripe", "/pay/1", "m")}, "stripe missing "},
+		"a definition of a longer path": {unsigned, relay.OpenSecrets{kept("sec_m", "stripe", "/pay", "m"), custom("sec_a", "/pay/1", hexBody, "a")}, "custom missing "},
+	} {
+		got := ""
+		if v := JudgeArrival(x.r, "", "/pay/1", x.secrets); v != nil {
+			got = v.Provider + " " + v.Verdict + " " + v.SecretID
+		}
+		if got != x.want {
+			t.Errorf("%s: %q, want %q", name, got, x.want)
+		}
+		if strings.Contains(x.want, Unchecked) {
+			continue // is kept as it is
+		}
+		if report, judged, err := VerifyStored(x.r, "", "/pay/1", x.secrets); err != nil || judged == nil || !strings.HasPrefix(x.want, judged.Provider+" "+report.Verdict.Verdict+" ") {
+			t.Errorf("%s, verified: %+v %+v %v", name, report, judged, err)
+		}
+	}
+
+	// A secret that is given for one call is tried by each definition, or by the one that is given with it.
+	definitions := relay.OpenSecrets{custom("sec_a", "", hexBody, "a"), custom("sec_b", "", dotted, "b")}
+	for name, x := range map[string]struct {
+		r     *SignedRequest
+		given GivenSecret
+		kept  relay.OpenSecrets
+		want  string
+	}{
+		"by that of the alias":     {signed(dotted, "c"), GivenSecret{Value: "c"}, definitions, "valid ok"},
+		"by name":                  {signed(dotted, "c"), GivenSecret{Provider: signature.CustomName, Value: "c"}, definitions, "valid ok"},
+		"with a definition":        {signed(withBase, "c"), GivenSecret{Provider: signature.CustomName, Custom: withBase, Value: "c"}, definitions, "valid ok"},
+		"with a definition alone":  {signed(withBase, "c"), GivenSecret{Custom: withBase, Value: "c"}, nil, "valid ok"},
+		"wrong":                    {signed(dotted, "c"), GivenSecret{Value: "a"}, definitions, "invalid wrong-secret"},
+		"no line":                  {unsigned, GivenSecret{Provider: signature.CustomName, Value: "c"}, definitions, "missing header-missing"},
+		"recognised":               {arrived("c", "{}", 0), GivenSecret{Value: "c"}, definitions, "valid ok"},
+		"of no sender":             {unsigned, GivenSecret{Value: "c"}, nil, "unchecked no-secret"},
+		"a definition of a sender": {unsigned, GivenSecret{Provider: "stripe", Custom: hexBody, Value: "c"}, nil, "body.provider: a definition goes with the provider custom alone"},
+		"no definition":            {unsigned, GivenSecret{Provider: signature.CustomName, Value: "c"}, nil, "body.provider: " + noDefinition},
+		"no scheme":                {unsigned, GivenSecret{Custom: "{}", Value: "c"}, nil, "body.custom: expected the name of a header line, such as X-Signature"},
+	} {
+		report, err := ExplainGiven(x.r, "/pay/1", &x.given, x.kept)
+		got := ""
+		if err != nil {
+			got = relay.AsError(err).Detail
+		} else {
+			got = report.Verdict.Verdict + " " + report.Reason
+		}
+		if got != x.want {
+			t.Errorf("given, %s: %q, want %q", name, got, x.want)
+		}
+	}
+}
+
 // A record says null where no scheme is known, and unchecked where the alias had no secret.
 func TestSignatureOfRecords(t *testing.T) {
 	for provider, want := range map[string]string{"": "", "stripe": "unchecked no-secret"} {

@@ -3,6 +3,7 @@ package signature
 import (
 	"encoding/base64"
 	"encoding/hex"
+	"slices"
 	"strings"
 )
 
@@ -216,3 +217,9 @@ func (f Form) decode(text string) ([]byte, error) {
 
 // HasSignature reports whether a request has a signature of the scheme.
 func (s *Scheme) HasSignature(r *Request) bool { return s.present(r) }
+
+// SameSignature reports whether two requests have the same signature of the scheme.
+func (s *Scheme) SameSignature(a, b *Request) bool {
+	one, other := s.read(a), s.read(b)
+	return len(one.digests) > 0 && slices.Equal(one.digests, other.digests)
+}

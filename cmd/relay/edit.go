@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,24 +10,29 @@ import (
 	"relay/cli"
 )
 
-// edit lets the person edit a text with the program that EDITOR names. Its file is read by nobody else, and
-// removed.
-func (p *program) edit(ctx context.Context, text []byte) ([]byte, error) {
+// edit lets the person edit a text with the program that EDITOR names, and uses it. Nobody else can read its file,
+// which is removed unless the use fails: then the hint names it.
+func (p *program) edit(ctx context.Context, text []byte, use func(edited []byte) error) error {
 	editor := p.getenv("EDITOR")
 	switch {
 	case p.prompter() == nil:
-		return nil, cli.Usage("there is no terminal to edit the request at")
+		return cli.Usage("there is no terminal to edit the request at")
 	case editor == "":
-		return nil, cli.Usage("no editor is named").WithHint("export EDITOR=vi")
+		return cli.Usage("no editor is named").WithHint("export EDITOR=vi")
 	}
-	failed := func(err error) ([]byte, error) {
-		return nil, &cli.Error{Exit: cli.ExitFailure, Text: "nothing was sent: the request could not be edited", Cause: err}
+	failed := func(err error) error {
+		return &cli.Error{Exit: cli.ExitFailure, Text: "nothing was sent: the request could not be edited", Cause: err}
 	}
 	folder, err := os.MkdirTemp("", "relay-")
 	if err != nil {
 		return failed(err)
 	}
-	defer func() { _ = os.RemoveAll(folder) }()
+	kept := false
+	defer func() {
+		if !kept {
+			_ = os.RemoveAll(folder)
+		}
+	}()
 	file := filepath.Join(folder, "request.http")
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		return failed(err)
@@ -40,5 +46,14 @@ func (p *program) edit(ctx context.Context, text []byte) ([]byte, error) {
 	if text, err = os.ReadFile(file); err != nil {
 		return failed(err)
 	}
-	return text, nil
+	err = use(text)
+	if e, ok := errors.AsType[*cli.Error](err); ok {
+		kept = true
+		hint := "your text is kept in " + file
+		if e.Hint != "" {
+			hint = e.Hint + "; " + hint
+		}
+		return e.WithHint("%s", hint)
+	}
+	return err
 }

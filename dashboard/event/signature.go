@@ -120,7 +120,9 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 	if err != nil {
 		return nil, err
 	}
-	v.Provider = page.ProviderName(e.Provider.Name)
+	if v.Provider = page.ProviderName(e.Provider.Name); s.Signature != nil {
+		v.Provider = page.ProviderName(s.Signature.Provider)
+	}
 	v.Verdict, v.Message, v.Cure = report.Verdict.Verdict, record.SafeTextMax(report.Message, 1000), cures[report.Reason]
 	v.show(report, false)
 	return verifyPage(*v), nil
@@ -131,12 +133,12 @@ const maxVerified = 1 << 20
 
 // judge uses the secret of the form, or else those of the alias.
 func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (*signature.Report, error) {
-	if secret := r.PostForm.Get("secret"); secret != "" {
-		return record.ExplainSignature(signed, "", []signature.Secret{{Value: secret}})
-	}
 	kept, err := p.Accounts.OpenSecrets(r.Context(), e.AliasID)
 	if err != nil {
 		return nil, err
+	}
+	if secret := r.PostForm.Get("secret"); secret != "" {
+		return record.ExplainGiven(signed, string(e.Target), &record.GivenSecret{Value: secret}, kept)
 	}
 	report, judged, err := record.VerifyStored(signed, "", string(e.Target), kept)
 	if err == nil && judged != nil {

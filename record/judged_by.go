@@ -1,0 +1,206 @@
+package record
+
+import (
+	"slices"
+	"strings"
+
+	"relay"
+	"relay/signature"
+	"relay/wire"
+)
+
+// candidate is a sender by whose scheme a request may be judged, with the secrets for it.
+type candidate struct {
+	sender *signature.Sender
+	set    relay.OpenSecrets
+}
+
+// judgedBy lists the candidates of a request. They are of equal right, and the best verdict counts. provider is
+// the sender that the request was recognised by. The candidates are: that sender, if the alias has a secret of it
+// for this target; else the definitions of the alias whose line the request has; else, if the request was not
+// recognised, the secrets that are for its path. Of these the ones with the longest path.
+func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
+	recognised := provider != "" && provider != signature.CustomName
+	if recognised {
+		if set := secrets.For(provider, target); len(set) > 0 {
+			return []candidate{{signature.Find(provider, request), set}}
+		}
+	}
+	signed := candidatesOf(target, secrets, request, func(x *relay.OpenSecret, p *signature.Sender) bool {
+		return x.Provider == signature.CustomName && p.Schemes[0].HasSignature(request)
+	})
+	switch {
+	case len(signed) > 0:
+		return signed
+	case recognised:
+		return []candidate{{signature.Find(provider, request), nil}}
+	}
+	return candidatesOf(target, secrets, request, func(x *relay.OpenSecret, _ *signature.Sender) bool {
+		return x.Provider == signature.CustomName && provider == signature.CustomName || x.Path != "" && provider == ""
+	})
+}
+
+// candidatesOf makes candidates of the secrets that may judge and whose path is the longest, the oldest first.
+func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.Request, may func(*relay.OpenSecret, *signature.Sender) bool) (list []candidate) {
+	longest := 0
+	for i := range secrets {
+		x := &secrets[i]
+		if !strings.HasPrefix(target, x.Path) || len(x.Path) < longest {
+			continue
+		}
+		p := senderOfSecret(x, request)
+		if p == nil || !may(x, p) {
+			continue
+		}
+		if len(x.Path) > longest {
+			longest, list = len(x.Path), nil
+		}
+		if n := sameSender(list, x); n >= 0 {
+			list[n].set = append(list[n].set, *x)
+		} else {
+			list = append(list, candidate{p, relay.OpenSecrets{*x}})
+		}
+	}
+	return list
+}
+
+// sameSender is the index of the candidate to which a secret belongs, -1 = none. Two spellings of one definition
+// make two candidates, of which each is tried.
+func sameSender(list []candidate, x *relay.OpenSecret) int {
+	for i := range list {
+		if have := &list[i].set[0]; have.Provider == x.Provider && have.Custom == x.Custom {
+			return i
+		}
+	}
+	return -1
+}
+
+// senderOfSecret is the sender that signs with a secret, nil if it is of a later relayd.
+func senderOfSecret(x *relay.OpenSecret, request *signature.Request) *signature.Sender {
+	if x.Provider != signature.CustomName {
+		return signature.Find(x.Provider, request)
+	}
+	p, err := signature.ReadCustom([]byte(x.Custom))
+	if err != nil {
+		return nil
+	}
+	return p
+}
+
+// candidatesFor lists the candidates of a stored request. provider "" is the sender that it is recognised by.
+func candidatesFor(r *SignedRequest, provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
+	if provider != "" && provider != signature.CustomName {
+		return []candidate{{signature.Find(provider, request), secrets.For(provider, target)}}
+	}
+	if recognised := senderOf(wire.Fields(r.Head), r.Body); recognised != nil && provider == "" {
+		provider = recognised.Name
+	}
+	return judgedBy(provider, target, secrets, request)
+}
+
+// bestOf is the candidate with the best verdict; its sender is nil if there is none.
+func bestOf(list []candidate, r *SignedRequest, request *signature.Request) (best candidate) {
+	if len(list) == 1 {
+		return list[0]
+	}
+	verdict := ""
+	for _, c := range list {
+		s := c.sender.SchemeOf(request)
+		if s == nil || r.Unread != "" {
+			continue
+		}
+		open := openedOf(c.set)
+		v := signature.Verify(s, open, request, r.ReceivedAt)
+		if now := withSealed(&v, c.set, open).Verdict; verdict == "" || better(now, verdict) {
+			best, verdict = c, now
+		}
+	}
+	if best.sender == nil && len(list) > 0 {
+		best = list[0]
+	}
+	return best
+}
+
+// verdicts lists the verdicts, each outweighed by those after it.
+var verdicts = []string{signature.Missing, signature.Invalid, Unchecked, signature.Expired, signature.Valid}
+
+// better tells whether one verdict about a request outweighs another one.
+func better(a, b string) bool { return slices.Index(verdicts, a) > slices.Index(verdicts, b) }
+
+// GivenSecret is a secret that is given for one call, and not kept.
+type GivenSecret struct {
+	Provider string // "" = the sender that the request is recognised by
+	Custom   string // definition where the provider is custom; "" = those that the alias has
+	Value    string
+}
+
+// among returns the given secret as one of an alias, for the sender of a request and for each definition that
+// the alias has.
+func (g *GivenSecret) among(recognised string, kept relay.OpenSecrets) (relay.OpenSecrets, error) {
+	value := relay.NewSecretText(g.Value)
+	if g.Custom != "" {
+		if _, err := signature.ReadCustom([]byte(g.Custom)); err != nil {
+			return nil, &relay.Error{
+				Code: relay.CodeValidationFailed, Detail: "body.custom: " + err.Error(),
+				Fields: []relay.FieldError{{Location: "body.custom", Message: err.Error()}},
+			}
+		}
+		return relay.OpenSecrets{{SenderSecret: relay.SenderSecret{Provider: signature.CustomName, Custom: g.Custom}, Value: value}}, nil
+	}
+	var list relay.OpenSecrets
+	if g.Provider == "" && recognised != "" {
+		list = append(list, relay.OpenSecret{SenderSecret: relay.SenderSecret{Provider: recognised}, Value: value})
+	}
+	for _, x := range kept {
+		if x.Provider == signature.CustomName {
+			list = append(list, relay.OpenSecret{SenderSecret: relay.SenderSecret{Provider: x.Provider, Custom: x.Custom, Path: x.Path}, Value: value})
+		}
+	}
+	if g.Provider == signature.CustomName && len(list) == 0 {
+		return nil, wrongProvider(noDefinition, g.Provider)
+	}
+	return list, nil
+}
+
+// ExplainGiven judges a request as of its arrival by a secret that is given for this call. Of kept it takes the
+// definitions.
+func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept relay.OpenSecrets) (*signature.Report, error) {
+	g, recognised := *given, ""
+	if g.Custom != "" && g.Provider == "" {
+		g.Provider = signature.CustomName
+	}
+	switch {
+	case g.Custom != "" && g.Provider != signature.CustomName:
+		return nil, wrongProvider("a definition goes with the provider custom alone", g.Provider)
+	case g.Provider != "" && g.Provider != signature.CustomName:
+		return ExplainSignature(r, g.Provider, []signature.Secret{{Value: g.Value}})
+	}
+	if p := senderOf(wire.Fields(r.Head), r.Body); p != nil {
+		recognised = p.Name
+	}
+	list, err := g.among(recognised, kept)
+	if err != nil {
+		return nil, err
+	}
+	request := requestOf(r)
+	c := bestOf(candidatesFor(r, g.Provider, target, list, request), r, request)
+	if c.sender == nil {
+		return ExplainSignature(r, "", nil)
+	}
+	return explainBy(c.sender, r, request, openedOf(c.set), nil), nil
+}
+
+// SecretFor returns the secret of an alias by which a request is signed that no sender is known for: the newest of
+// those that judge it; nil = none. provider is "", or custom where that was asked for. Only secrets that may sign
+// belong into the list.
+func SecretFor(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) *relay.OpenSecret {
+	var found *relay.OpenSecret
+	for _, c := range judgedBy(provider, target, secrets, requestOf(r)) {
+		for i := range c.set {
+			if found == nil || !c.set[i].CreatedAt.Before(found.CreatedAt) {
+				found = &c.set[i]
+			}
+		}
+	}
+	return found
+}
