@@ -111,7 +111,7 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	}
 	close(h.ended)
 	h.telling.Do(func() { close(h.told) })
-	if said := h.said.Load(); h.o.EOF == EOFUnlessLost && (said == nil || said.How != relay.ConnRefused) {
+	if said := h.said.Load(); h.o.EOF == EOFUnlessLost && !over(h.done) && (said == nil || said.How != relay.ConnRefused) {
 		h.lost() // before the last channel that is not in use any more may end the connection
 	}
 	h.release()
@@ -144,6 +144,9 @@ func (h *Channel) Say(end relay.ConnEnd) {
 func (h *Channel) explain(err error) error {
 	if err != io.EOF {
 		h.find(relay.ConnLost)
+		return err
+	}
+	if over(h.done) { // nobody asks how it ends any more
 		return err
 	}
 	if h.o.EOF == EOFLost {

@@ -22,7 +22,7 @@ import (
 
 // pair makes a connection over loopback: ours, as a server, and that of a peer which is x/crypto
 // alone.
-func pair(t *testing.T, o Options) (own *Conn, peer *ssh.Client) {
+func pair(t testing.TB, o Options) (own *Conn, peer *ssh.Client) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -363,6 +363,24 @@ func TestEnds(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestCloseAsksNothing: nobody wants to know how a channel ends that was closed on this side, so its end does not
+// wait for a possible end of the connection.
+func TestCloseAsksNothing(t *testing.T) {
+	t.Parallel()
+	own, peer := pair(t, Options{})
+	closed := make(chan struct{})
+	ch, far := channel(t, own, peer, ChannelOptions{EOF: EOFUnlessLost, Closed: func() { close(closed) }})
+	go ssh.DiscardRequests(far.reqs)
+	ch.lost = func() bool {
+		t.Error("asked whether the connection is ending")
+		return false
+	}
+	ch.Ready() // a read waits, as on a kept channel
+	_ = ch.Close()
+	_ = far.Close()
+	within(t, "the end", func() { <-closed })
 }
 
 // countedEnds counts the reads that have learned the end.
