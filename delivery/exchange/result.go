@@ -145,8 +145,11 @@ func (x *run) callerLeft() bool {
 	if x.out.sink == nil || x.answer.state == relay.ResponseUpgraded {
 		return false
 	}
-	return x.out.reader >= readerLeft || x.end.how == endLeft || x.out.sink.Presence() == relay.CallerReset
+	return x.knownLeft() || x.out.sink.Presence() == relay.CallerReset
 }
+
+// knownLeft is callerLeft as far as the exchange knows it without asking the system.
+func (x *run) knownLeft() bool { return x.out.reader >= readerLeft || x.end.how == endLeft }
 
 // noteGone stores that the caller has left, if that is noticed only after the end of the attempt was
 // passed to the journal: the last bytes of an answer are sent after that. Only one goroutine may check
@@ -155,7 +158,11 @@ func (x *run) noteGone() {
 	if x.out.sink == nil || x.gone {
 		return
 	}
-	if x.callerLeft() || !x.sending && x.out.sink.Left() {
+	left := x.sending && x.callerLeft()
+	if !x.sending { // Left asks the system what callerLeft asks it
+		left = x.answer.state != relay.ResponseUpgraded && x.knownLeft() || x.out.sink.Left()
+	}
+	if left {
 		x.gone = true
 		x.journal.CallerGone(x.q.Event.ID, x.attempt.N)
 	}
