@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/netip"
 	"net/url"
 	"strconv"
 	"strings"
@@ -128,7 +129,11 @@ func (t Target) Dial(ctx context.Context) (localConn, error) {
 func (t Target) dial(ctx context.Context, addr string) (localConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, localDialTimeout)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", addr)
+	var d net.Dialer
+	if ip, err := netip.ParseAddrPort(addr); err == nil && ip.Addr().IsLoopback() {
+		d.KeepAlive = -1 // the other end of such a connection cannot vanish without a word
+	}
+	conn, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
 		return nil, err
 	}
