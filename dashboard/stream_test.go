@@ -30,7 +30,7 @@ func TestStreamShowsAndFilters(t *testing.T) {
 	good := r.send(post("/good?x=1", `{"type":"invoice.paid","id":"evt_1"}`, "Stripe-Signature: t=1,v1=x"))
 	bad := r.send(post("/bad", `{"needle":1}`))
 	page := r.get("/aliases/hook", 200)
-	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online", "since <time", "</time> · OpenSSH", "type:invoice.*", ">Errors</a>", "?status=error", "?type=invoice.paid", "?provider=stripe")
+	contains(t, "stream", page, `data-event-id="`+good.String()+`"`, `data-state="delivered"`, "/good?x=1", ">500<", "Stripe", "invoice.paid", "online", "online since <time", "</time> · OpenSSH", "type:invoice.*", ">Errors</a>", "?status=error", "?type=invoice.paid", "?provider=stripe")
 	if strings.Index(page, bad.String()) > strings.Index(page, good.String()) {
 		t.Error("the newest is not on top")
 	}

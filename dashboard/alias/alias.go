@@ -35,6 +35,14 @@ func (p Pages) aliasHeadOf(ctx context.Context, a record.Alias) Head {
 	return h
 }
 
+// sinceText begins the sentence of Since.
+func (a *Head) sinceText() string {
+	if a.Online {
+		return "online since "
+	}
+	return "offline since "
+}
+
 // TunnelText names client, user and address of the tunnel.
 func (a *Head) TunnelText() string {
 	if a.Tunnel == nil {

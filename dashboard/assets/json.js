@@ -41,6 +41,8 @@ document.addEventListener("click", async e => {
 	for (const copy of $$("[data-copy-body]", button.closest(".body"))) copy.dataset.copyBody = "";
 });
 
+const linesText = n => `${n} ${n === 1 ? "line" : "lines"}`;
+
 // addLines adds the lines from one to another below an element.
 function addLines(parent, json, from, to) {
 	let count = 0;
@@ -52,9 +54,9 @@ function addLines(parent, json, from, to) {
 		const group = json.groups.get(i);
 		if (group > i && group <= to) {
 			const inner = make("div"), fold = make("details", { ontoggle: () => { if (fold.open && !inner.firstChild) { json.groups.delete(from); addLines(inner, json, first, group); } } }), first = i;
-			fold.append(make("summary", { className: "ln group", tabIndex: -1, textContent: "  ", ariaLabel: `${group - i} lines of the envelope` }), inner);
+			fold.append(make("summary", { className: "ln group", tabIndex: -1, textContent: "  ", ariaLabel: `${linesText(group - i)} of the envelope` }), inner);
 			fold.firstChild.dataset.line = first;
-			fold.firstChild.dataset.hidden = ` ${group - first} lines of the envelope `;
+			fold.firstChild.dataset.hidden = ` ${linesText(group - first)} of the envelope `;
 			parent.append(fold);
 			i = group - 1;
 			continue;
@@ -92,7 +94,7 @@ function lineOf(json, i, name, hidden) {
 		if (time) Object.assign(tone, { title: time, className: "literal time" });
 	}
 	el.append(comma);
-	if (hidden) el.dataset.hidden = ` ${hidden} lines `;
+	if (hidden) el.dataset.hidden = ` ${linesText(hidden)} `;
 	el.append("\n");
 	return el;
 }

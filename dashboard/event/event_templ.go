@@ -1422,7 +1422,7 @@ func signatureNote(p providerView, resend *resendView) templ.Component {
 			return templ_7745c5c3_Err
 		}
 		if !p.Until.IsZero() {
-			templ_7745c5c3_Err = page.TimeText(p.Until, "").Render(ctx, templ_7745c5c3_Buffer)
+			templ_7745c5c3_Err = page.ExactTime(p.Until, "").Render(ctx, templ_7745c5c3_Buffer)
 			if templ_7745c5c3_Err != nil {
 				return templ_7745c5c3_Err
 			}
