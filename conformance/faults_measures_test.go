@@ -24,7 +24,7 @@ import (
 )
 
 // The fault tests run short by default, as part of the normal tests. With
-// RELAY_FAULTS=full they run in the sizes that docs/reliability.md gives figures for.
+// RELAY_FAULTS=full they run in the sizes that docs/faults.md gives figures for.
 // Each prints one line that begins with "figure:".
 
 // size chooses between the short and the full form.
