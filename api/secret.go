@@ -13,7 +13,7 @@ type secretInput struct {
 	Body struct {
 		Provider string       `json:"provider" maxLength:"100" doc:"name of the sender, one of GET /providers"`
 		Secret   string       `json:"secret,omitempty" doc:"kept sealed, and never shown again"`
-		From     string       `json:"from,omitempty" maxLength:"100" doc:"in place of secret: an event of the alias whose challenge handed it over (asana, notion)"`
+		From     string       `json:"from,omitempty" maxLength:"100" doc:"in place of secret: an event of the alias whose challenge contains it (asana, notion)"`
 		Path     nullableText `json:"path,omitzero" doc:"prefix of the request targets that it is for; null = all"`
 		Custom   anyJSON      `json:"custom,omitzero" doc:"the scheme, where the provider is custom: header, template, and perhaps hash, form, key, prefix and toleranceSeconds; null = none"`
 		Sign     bool         `json:"sign,omitempty" doc:"requests may be signed with it: whoever may send through the alias can then have anything signed"`
@@ -49,38 +49,38 @@ func (s *server) addSecret(ctx context.Context, c *requestInfo, in *secretInput)
 	}
 	value := relay.NewSecretText(in.Body.Secret)
 	if in.Body.From != "" {
-		handed, err := s.handedSecret(ctx, c, in.Body.From, want.Provider)
+		sent, err := s.sentSecret(ctx, c, in.Body.From, want.Provider)
 		if err != nil {
 			return record.SenderSecret{}, err
 		}
 		if in.Body.Secret != "" {
 			return record.SenderSecret{}, invalid("body.from", "give either secret or from", nil)
 		}
-		value = handed
+		value = sent
 	}
 	made, err := s.Accounts.AddSecret(ctx, c.who, c.alias.Name, want, value)
 	return record.OfSecret(made), err
 }
 
-// handedSecret is the secret that the challenge of an event has handed over.
-func (s *server) handedSecret(ctx context.Context, c *requestInfo, event, provider string) (value relay.SecretText, err error) {
+// sentSecret returns the secret that the challenge of an event contains.
+func (s *server) sentSecret(ctx context.Context, c *requestInfo, event, provider string) (value relay.SecretText, err error) {
 	id, err := relay.ParseID(event)
 	if err != nil {
 		return value, relay.ErrNotFound
 	}
-	e, err := s.Events.Request(ctx, c.who, id, maxHanded)
+	e, err := s.Events.Request(ctx, c.who, id, maxSecretBody)
 	if err == nil && e.AliasID != c.alias.ID {
 		err = relay.ErrNotFound
 	}
 	if err != nil {
 		return value, err
 	}
-	sender, value := record.HandedSecret(e)
+	sender, value := record.SentSecret(e)
 	if sender == "" || sender != provider {
-		return value, invalid("body.from", "this event does not hand over a secret of that provider", nil)
+		return value, invalid("body.from", "this event contains no secret of that provider", nil)
 	}
 	return value, nil
 }
 
-// maxHanded bounds the body that is read for a secret, in bytes.
-const maxHanded = 64 << 10
+// maxSecretBody bounds the body that is read for a secret, in bytes.
+const maxSecretBody = 64 << 10

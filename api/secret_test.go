@@ -67,7 +67,7 @@ func TestSecrets(t *testing.T) {
 }
 
 // A session needs a login within 15 minutes for both.
-// A challenge of Asana or Notion hands over the secret of later signatures: it is kept by the event, and no
+// A challenge of Asana or Notion contains the secret of later signatures: it is kept by the event, and no
 // answer shows it.
 func TestSecretOfAnEvent(t *testing.T) {
 	t.Parallel()

@@ -52,7 +52,7 @@ func TestMissedChallengeWithASecret(t *testing.T) {
 	}
 }
 
-// The challenges of Asana and Notion hand over a secret: one button keeps it, for the owner alone, until it
+// The challenges of Asana and Notion send a secret: one button keeps it, for the owner alone, until it
 // is kept.
 func TestKeepAsSecret(t *testing.T) {
 	t.Parallel()

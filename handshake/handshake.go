@@ -82,9 +82,9 @@ func NeedOf(name string) Need {
 	return NeedsSecret
 }
 
-// Handed returns the secret that a challenge hands over for the signatures of later requests, with its
+// SentSecret returns the secret that a challenge contains for the signatures of later requests, with its
 // sender: Asana and Notion do so. It returns "" for other requests.
-func Handed(r *Request) (sender, secret string) {
+func SentSecret(r *Request) (sender, secret string) {
 	q, ok := read(r)
 	if !ok {
 		return "", ""

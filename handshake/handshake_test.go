@@ -305,18 +305,18 @@ func TestOtherSpellings(t *testing.T) {
 	}
 }
 
-// Asana and Notion hand over a secret, and only their challenges do.
-func TestHanded(t *testing.T) {
+// Asana and Notion send a secret, and only their challenges do.
+func TestSentSecret(t *testing.T) {
 	t.Parallel()
 	for _, c := range cases {
 		head, body, _ := strings.Cut(c.request(challenge), "\r\n\r\n")
-		sender, value := handshake.Handed(&handshake.Request{Head: []byte(head + "\r\n\r\n"), Body: []byte(body)})
+		sender, value := handshake.SentSecret(&handshake.Request{Head: []byte(head + "\r\n\r\n"), Body: []byte(body)})
 		want := map[string]string{"asana": challenge, "notion": "secret_tMrlL1qK5vuQAh1b6cZGhFChZTSYJlce98V0pYn7yBl"}[c.name]
 		if value != want || (sender == c.name) != (want != "") {
 			t.Errorf("%s: %q of %q, want %q", c.name, value, sender, want)
 		}
 	}
-	if sender, value := handshake.Handed(nil); sender+value != "" {
+	if sender, value := handshake.SentSecret(nil); sender+value != "" {
 		t.Error("nothing hands something over")
 	}
 }

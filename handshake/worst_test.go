@@ -14,7 +14,7 @@ func TestWorstBytes(t *testing.T) {
 	secrets := func(string) []string { return []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"} }
 	judge := func(r *Request) {
 		Recognise(r)
-		Handed(r)
+		SentSecret(r)
 		ConfirmationLink(r)
 		Answer(r, []string{All}, secrets, now)
 	}

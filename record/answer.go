@@ -254,10 +254,10 @@ func challengeOf(e *relay.Event) *handshake.Request {
 	return &handshake.Request{Head: e.Request.Head, Body: b.Data}
 }
 
-// HandedSecret returns the secret that the request of an event hands over for the signatures of later
+// SentSecret returns the secret that the request of an event contains for the signatures of later
 // ones, with its sender; "" for other requests.
-func HandedSecret(e *relay.Event) (sender string, secret relay.SecretText) {
-	sender, value := handshake.Handed(challengeOf(e))
+func SentSecret(e *relay.Event) (sender string, secret relay.SecretText) {
+	sender, value := handshake.SentSecret(challengeOf(e))
 	return sender, relay.NewSecretText(value)
 }
 

@@ -39,7 +39,7 @@ type eventView struct {
 	Queued       string        // position in the queue, "" = nothing waits
 	SSHCommand   string        // how to bring the tunnel back, "" = it is online
 	Missed       *alias.Missed // the challenge that was not answered; nil = it is none
-	Handed       string        // sender whose request hands over its secret, which the viewer can keep; "" = none
+	SecretSender string        // sender whose request contains its secret, which the viewer can keep; "" = none
 	Confirm      string        // link of Amazon SNS that somebody has to open; "" = none
 	Provider     *providerView
 	Request      messageView
@@ -172,7 +172,7 @@ func (p pages) readEventView(r *http.Request, who relay.Actor, id relay.ID) (v e
 	}
 	v.Missed = alias.MissedOf(e, a, who)
 	v.Confirm = record.ConfirmationLink(e)
-	v.Handed = p.handedOf(r, who, e, a)
+	v.SecretSender = p.secretSenderOf(r, who, e, a)
 	if !head.Online && !head.Settings.Paused {
 		v.SSHCommand = head.SSHCommand
 	}

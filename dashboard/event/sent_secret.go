@@ -11,10 +11,10 @@ import (
 	"relay/record"
 )
 
-// handedOf names the sender whose request hands over its secret, where the viewer can keep it and it is
+// secretSenderOf returns the sender whose request contains its secret, where the viewer can keep it and it is
 // not kept yet.
-func (p pages) handedOf(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) string {
-	sender, secret := record.HandedSecret(e)
+func (p pages) secretSenderOf(r *http.Request, who relay.Actor, e *relay.Event, a *relay.Alias) string {
+	sender, secret := record.SentSecret(e)
 	if sender == "" || a.Owner != who.Account {
 		return ""
 	}
@@ -25,15 +25,15 @@ func (p pages) handedOf(r *http.Request, who relay.Actor, e *relay.Event, a *rel
 	return sender
 }
 
-// keepSecret keeps the secret that the request of an event has handed over.
+// keepSecret keeps the secret that the request of an event contains.
 func (p pages) keepSecret(w http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	e, err := p.Events.Request(r.Context(), who, id, maxVerified)
 	if err != nil {
 		return nil, err
 	}
-	sender, secret := record.HandedSecret(e)
+	sender, secret := record.SentSecret(e)
 	if sender == "" {
-		return nil, relay.Errorf(relay.CodeValidationFailed, "this request hands over no secret")
+		return nil, relay.Errorf(relay.CodeValidationFailed, "this request contains no secret")
 	}
 	_, err = p.Accounts.AddSecret(r.Context(), who, e.Alias, relay.SenderSecret{Provider: sender}, secret)
 	return page.SeeOther(w, r, err, page.AliasPath(e.Alias, "settings")+"?done=secret-added#secrets")
