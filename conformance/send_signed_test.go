@@ -1,0 +1,135 @@
+package conformance
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stripe/stripe-go/v82"
+	"github.com/stripe/stripe-go/v82/webhook"
+
+	"relay/relaytest"
+)
+
+// stripeHandler is a server that takes the events that Stripe's own library accepts, as its documentation has it.
+type stripeHandler struct {
+	mu   sync.Mutex
+	seen []error // of each request, nil = accepted
+	raw  []string
+}
+
+func (h *stripeHandler) serve(w http.ResponseWriter, req *http.Request) {
+	body, err := io.ReadAll(req.Body)
+	if err == nil {
+		_, err = webhook.ConstructEvent(body, req.Header.Get("Stripe-Signature"), plainSecret)
+	}
+	h.mu.Lock()
+	h.seen, h.raw = append(h.seen, err), append(h.raw, req.Header.Get("Stripe-Signature")+"\n"+string(body))
+	h.mu.Unlock()
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+	}
+}
+
+// last is how many requests came, the error of the newest one, and its signature and body.
+func (h *stripeHandler) last() (n int, err error, raw string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.seen), h.seen[len(h.seen)-1], h.raw[len(h.raw)-1]
+}
+
+// TestSendAgainFreshlySigned: an event of Stripe that was signed an hour ago. Stripe's library refuses its replay,
+// which is exact, and accepts a new event that is made from it and signed now. Both are recorded, and the
+// original stays as it came.
+func TestSendAgainFreshlySigned(t *testing.T) {
+	t.Parallel()
+	r := startRelay(t, "")
+	r.alias("pay")
+	add, err := json.Marshal(map[string]any{"provider": "stripe", "secret": plainSecret, "sign": true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var secret struct{ ID string }
+	if err := json.Unmarshal(r.must(201, "POST", "/aliases/pay/secrets", add), &secret); err != nil {
+		t.Fatal(err)
+	}
+
+	body := `{"id":"evt_1","object":"event","type":"invoice.paid","api_version":"` + stripe.APIVersion + `", "data":{"object":{"a":1.10,"b":"caf\u00e9"}}}`
+	signedAt := strconv.FormatInt(time.Now().Add(-time.Hour).Unix(), 10)
+	line := "t=" + signedAt + ",v1=" + hex.EncodeToString(mac(plainSecret, signedAt+"."+body))
+	original := fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: pay.localhost\r\nstripe-signature:  %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", line, len(body), body)
+	conn := r.dial()
+	defer conn.Close()
+	if _, err := io.WriteString(conn, original); err != nil {
+		t.Fatal(err)
+	}
+	if answer, err := readAnswer(conn, 15, false); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 202 ") {
+		t.Fatalf("answer: %.200q, %v", answer, err)
+	}
+	id := r.events("pay", "")[0].ID
+	checkSigned(t, r, id, "expired", "")
+
+	var handler stripeHandler
+	r.up("--alias", "pay", "--target", "http://"+serveLocal(t, handler.serve))
+	replayed := r.replay(id)
+	n, refused, raw := handler.last()
+	if !errors.Is(refused, webhook.ErrTooOld) || raw != line+"\n"+body || n != 1 {
+		t.Errorf("the handler says of replay %d of %q: %v", n, raw, refused)
+	}
+	if replayed.Status == nil || *replayed.Status != 400 {
+		t.Errorf("the replay: %+v", replayed)
+	}
+
+	var sent record
+	if err := json.Unmarshal(r.must(200, "POST", "/aliases/pay/send", []byte(`{"from":"`+id+`","sign":"auto"}`)), &sent); err != nil {
+		t.Fatal(err)
+	}
+	n, refused, raw = handler.last()
+	if refused != nil || n != 2 || !strings.HasSuffix(raw, "\n"+body) || strings.HasPrefix(raw, line) {
+		t.Errorf("the handler says of the new event %d, %q: %v", n, raw, refused)
+	}
+	checkSigned(t, r, sent.ID, "valid", secret.ID)
+	if list := r.events("pay", ""); len(list) != 2 || list[0].ID != sent.ID || list[1].ID != id || *list[0].Status != 200 {
+		t.Errorf("listed: %+v", list)
+	}
+	if kept := string(r.must(200, "GET", "/events/"+id+"/request.raw", nil)); kept != original {
+		t.Errorf("the original became %q", kept)
+	}
+	checkSigned(t, r, id, "expired", "")
+
+	// The same with a secret that does not leave the machine of the client.
+	cmd := exec.CommandContext(t.Context(), relaytest.Program(t, "relay"), "send", "pay", "--from", id, "--sign", "--secret-env", "SECRET", "--json",
+		"--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
+	cmd.Env = append(r.env(), "SECRET="+plainSecret)
+	out, err := cmd.Output()
+	if n, refused, _ = handler.last(); err != nil || refused != nil || n != 3 || !strings.Contains(string(out), `"signedBy":"client"`) {
+		t.Errorf("signed by the client, %d: %v, %v\n%s", n, refused, err, out)
+	}
+}
+
+// checkSigned compares what the record of an event says of its signature, and of what signed it.
+func checkSigned(t *testing.T, r *relayServer, id, verdict, by string) {
+	t.Helper()
+	var e struct {
+		Signature struct{ Verdict, Reason string }
+		MadeFrom  *string
+		SignedBy  *string
+		Changes   []string
+	}
+	if err := json.Unmarshal(r.must(200, "GET", "/events/"+id, nil), &e); err != nil {
+		t.Fatal(err)
+	}
+	sent := by == "" && e.SignedBy == nil && e.MadeFrom == nil || e.SignedBy != nil && *e.SignedBy == by && e.MadeFrom != nil && strings.Join(e.Changes, " ") == "header:stripe-signature"
+	if e.Signature.Verdict != verdict || !sent {
+		t.Errorf("%s: %+v, want %s by %q", id, e, verdict, by)
+	}
+}
