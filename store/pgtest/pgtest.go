@@ -29,6 +29,9 @@ import (
 	_ "github.com/lib/pq" // the driver
 )
 
+// Dir is the folder of the server and its data.
+func (s *Server) Dir() string { return s.dir }
+
 // URL gives the address of an empty schema of its own, on a server that does not
 // wait for the disk. The schema is dropped when the test ends.
 func URL(t testing.TB) string {
