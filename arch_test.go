@@ -21,7 +21,7 @@ import (
 )
 
 // testPackages are imported by tests only, and may be by those of every package.
-var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/powertest", "relay/store/storetest"}
+var testPackages = []string{"relay/relaytest", "relay/store/pgtest", "relay/store/plantest", "relay/store/powertest", "relay/store/storetest"}
 
 // allowedImports maps each package to the packages of the module that its program files
 // may import. A package that is not listed fails the test, so that the author of one
@@ -58,7 +58,7 @@ var allowedImports = map[string][]string{
 	"relay/delivery/spares":   {"relay"},
 	"relay/delivery/feed":     {"relay", "relay/record"},
 	"relay/delivery/registry": {"relay", "relay/delivery/kept", "relay/delivery/limiter", "relay/delivery/spares"},
-	"relay/store":             {"relay", "relay/wire", "relay/record", "relay/record/body", "relay/store/db", "relay/store/people", "relay/store/events", "relay/store/cluster", "relay/store/file", "relay/store/seal", "relay/store/convert", "relay/store/spool", "relay/budget"},
+	"relay/store":             {"relay", "relay/wire", "relay/record", "relay/record/body", "relay/store/db", "relay/store/people", "relay/store/events", "relay/store/cluster", "relay/store/file", "relay/store/seal", "relay/store/convert", "relay/store/spool", "relay/store/journal", "relay/store/partition"},
 	"relay/store/db":          {"relay", "relay/migrations", "relay/store/file"},
 	"relay/store/people":      {"relay", "relay/record", "relay/signature", "relay/store/db", "relay/store/seal"},
 	"relay/store/seal":        {"relay/store/file"},
@@ -67,6 +67,9 @@ var allowedImports = map[string][]string{
 	"relay/store/convert":     {"relay", "relay/store/db", "relay/store/events", "relay/store/file"},
 	"relay/store/file":        {},
 	"relay/store/spool":       {"relay", "relay/store/file"},
+	"relay/store/partition":   {"relay", "relay/store/db", "relay/store/events"},
+	"relay/store/journal":     {"relay", "relay/record", "relay/store/db", "relay/store/people", "relay/store/events", "relay/store/cluster", "relay/store/spool"},
+	"relay/store/plantest":    {"relay/store/db", "relay/store/events"},
 	"relay/store/storetest":   {"relay", "relay/relaytest", "relay/store", "relay/store/seal"},
 	"relay/store/pgtest":      {"relay/relaytest"},
 	"relay/store/powertest":   {},

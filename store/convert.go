@@ -7,6 +7,7 @@ import (
 
 	"relay/store/convert"
 	"relay/store/db"
+	"relay/store/partition"
 )
 
 // CopiedTable is a table of a SQLite store that was copied, with the number and hash of its rows.
@@ -31,7 +32,7 @@ func (s *Store) copySQLite(ctx context.Context, o convert.Options) ([]*CopiedTab
 	}
 	o.Source, o.Target = db.PlaceOf("", s.opt.DataDir), s.db
 	o.MakeDay = func(ctx context.Context, day time.Time) error {
-		err := db.WhileLocked(ctx, func() error { return s.makeDay(ctx, pastDay(day)) })
+		err := db.WhileLocked(ctx, func() error { return partition.MakeDay(ctx, s.db, partition.Day(day)) })
 		if db.SQLState(err) == "42P07" { // duplicate_table: an earlier call made it
 			return nil
 		}

@@ -14,6 +14,7 @@ import (
 	"relay"
 	"relay/store/convert"
 	"relay/store/db"
+	"relay/store/partition"
 	"relay/store/pgtest"
 )
 
@@ -69,7 +70,7 @@ func fillEveryTable(t *testing.T, s *Store) {
 }
 
 func lowestID(at time.Time) (id relay.ID) {
-	day, _ := pastDay(at).ids()
+	day, _ := partition.Day(at).IDs()
 	return day
 }
 
@@ -138,7 +139,7 @@ func TestCopySQLite(t *testing.T) {
 		VALUES ('new', 1, 1, 202, 0, '', 0, 0, 0) RETURNING id`); err != nil || next != 901 {
 		t.Errorf("the next alias has id %d: %v", next, err)
 	}
-	if days, err := partitionDays(s.db.Session(ctx, s.db.Slow)); err != nil || len(days) != 2 {
+	if days, err := partition.Days(s.db.Session(ctx, s.db.Slow)); err != nil || len(days) != 2 {
 		t.Errorf("days: %v, %v", days, err)
 	}
 	for _, name := range []string{"relay.db", "relay.db-wal"} {

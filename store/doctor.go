@@ -10,6 +10,7 @@ import (
 	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
+	"relay/store/partition"
 )
 
 // examineLimit bounds one check, because counting the rows of a large store can take minutes.
@@ -32,7 +33,7 @@ func (s *Store) Examine(ctx context.Context) []relay.Finding {
 	}
 	examine("nodes", s.examineNodes)
 	examine("durability", s.db.ExamineDurability)
-	examine("partitions", s.examinePartitions)
+	examine("partitions", func(q db.Query) relay.Finding { return partition.Examine(q, s.db.Now()) })
 	examine("free space", s.db.ExamineDisk)
 	examine("storage", s.examineStorage)
 	examine("pages", s.db.ExaminePages)

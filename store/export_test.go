@@ -53,7 +53,7 @@ func (s *Store) CommitSettings(ctx context.Context) (values []string) {
 		}
 	}
 	note(s.db.Update(ctx, "", func(c *db.Tx) error { return read(c.Query) }))
-	_, err := s.inBatch(ctx, &writeTarget{db: s.db.Journal}, func(w *writer) error { return read(w.Query) })
+	_, err := s.db.Batch(ctx, s.db.Journal, func(b *db.Batch) error { return read(b.Query) })
 	note(err)
 	return values
 }

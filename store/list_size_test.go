@@ -13,6 +13,7 @@ import (
 	"relay/relaytest"
 	"relay/store/events"
 	"relay/store/pgtest"
+	"relay/store/plantest"
 )
 
 // listPromise is the longest time of a list.
@@ -161,7 +162,7 @@ func fillSized(t *testing.T, s *Store, n int) relay.Actor {
 		[]byte("POST / HTTP/1.1\r\nHost: big.localhost\r\nContent-Type: application/json\r\n\r\n"), body("pi_rare"), packed(body("pi_1")), body("pi_1"))
 	exec(numbers+fmt.Sprintf(`INSERT INTO payloads (`+events.PayloadColumns+`) SELECT %s, 1, CAST(? AS %s), NULL, 0, 0, CAST(? AS %s), 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, bin, bin),
 		[]byte("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"), []byte("ok"))
-	for _, statement := range analyzeTables {
+	for _, statement := range plantest.AnalyzeTables {
 		exec(statement)
 	}
 	return relay.Actor{Account: a.ID, AccountName: "alice", Name: "alice", Kind: relay.ActorUser, Scopes: relay.AllScopes}

@@ -8,8 +8,6 @@ import (
 
 	"relay"
 	"relay/store/db"
-	"relay/store/events"
-	"relay/store/spool"
 )
 
 // A feed that takes no change does not hold an operation longer than one may take: the change is
@@ -116,21 +114,5 @@ func TestReadsAskForScopes(t *testing.T) {
 	}
 	if _, err := s.Shares(ctx, actor("bob", relay.AllScopes), id); relay.AsError(err).Code != relay.CodeForbidden {
 		t.Errorf("shares for a member: %v", err)
-	}
-}
-
-// A step that is refused at once may have a claim to return, which is a step too.
-func TestRefusedStepReturnsItsClaim(t *testing.T) {
-	t.Parallel()
-	s := openMigrated(t, Options{DataDir: t.TempDir()})
-	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
-		t.Fatal(err)
-	}
-	s.committer.mu.Lock()
-	s.committer.away, s.committer.refusal = errAway, errCatchingUp
-	s.committer.mu.Unlock()
-	st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{tried: true, oldest: events.AttemptRow{EventID: s.NewID(), N: 1}}}
-	if err := wait(s.enqueueStep(st)); !errors.Is(err, errCatchingUp) {
-		t.Errorf("got %v", err)
 	}
 }

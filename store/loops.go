@@ -9,6 +9,7 @@ import (
 	"relay"
 	"relay/store/cluster"
 	"relay/store/db"
+	"relay/store/partition"
 )
 
 // A loop is work that the store does by itself while it serves. loops is the only place that
@@ -46,6 +47,9 @@ const (
 	leaseSweep        = 10 * time.Second
 	tidyInterval      = time.Hour
 	tidyAgain         = time.Minute
+
+	reconcileInterval = 2 * time.Second
+	reconcileAge      = 10 * time.Second // of a claim before it counts as run by nobody
 )
 
 // loops lists all of them. last is the newest revision that was there before the start.
@@ -62,7 +66,7 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 		{name: "free space of the disk", who: everyNode, every: time.Second, round: func(context.Context) error { s.db.Disk.Refresh(); return nil }},
 		{name: "results written late", who: everyNode, every: time.Second, when: withDatabase, round: s.writeBehind},
 		{name: "claims that nobody runs", who: everyNode, every: reconcileInterval, when: withDatabase, round: func(ctx context.Context) error {
-			return s.reconcile(ctx, s.db.Now().Add(-reconcileAge))
+			return s.Reconcile(ctx, s.db.Now().Add(-reconcileAge))
 		}},
 		{name: "events that are too old", who: cluster.LeaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context) error {
 			now := s.db.Now()
@@ -72,7 +76,7 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 		}},
 		{name: "events of removed aliases", who: cluster.LeaseTidy, every: tidyAgain, soon: true, wake: s.wakeCleaner, when: withDatabase, round: s.deleteRemovedAliases},
 		{name: "partitions of the days to come", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context) error {
-			return s.makePartitions(ctx, s.db.Now())
+			return partition.Make(ctx, s.db, s.log, s.db.Now())
 		}},
 		{name: "rows that have expired", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context) error {
 			return cmp.Or(s.dropExpired(ctx, s.db.Now()), s.db.Update(ctx, "note the time", func(c *db.Tx) error { cluster.NoteSeen(c); return nil }))
@@ -98,7 +102,7 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 		list = append(list, loop{name: "log of SQLite", who: everyNode, run: s.db.CheckpointLoop})
 	}
 	if s.spool.Enabled() {
-		list = append(list, loop{name: "spool of this node", who: everyNode, run: s.drainLoop})
+		list = append(list, loop{name: "spool of this node", who: everyNode, run: s.DrainLoop})
 	}
 	if s.db.Dialect.SeveralNodes() {
 		list = append(list,

@@ -13,6 +13,7 @@ import (
 	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/events"
+	"relay/store/partition"
 	"relay/store/pgtest"
 	"relay/store/spool"
 )
@@ -165,7 +166,7 @@ var loopCases = map[string]struct {
 		}
 	}, `SELECT COUNT(*) FROM events`},
 	"partitions of the days to come": {func(c *testCluster) {
-		c.exec(`DROP TABLE ` + tables("", pastDay(time.Now().UTC().AddDate(0, 0, 2)).of("")))
+		c.exec(`DROP TABLE ` + partition.Tables("", partition.Day(time.Now().UTC().AddDate(0, 0, 2)).Of("")))
 	}, `SELECT COUNT(*) FROM pg_inherits WHERE inhparent = 'events'::regclass`},
 	"rows that have expired": {func(c *testCluster) {
 		c.exec(`INSERT INTO audit (at, actor, account_id, subject_id, action, target, detail) SELECT 1, 'x', 7, 7, 'x', '', '' FROM generate_series(1, 500)`)

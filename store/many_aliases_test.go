@@ -11,6 +11,7 @@ import (
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/pgtest"
+	"relay/store/plantest"
 )
 
 // Sizes of the store with many aliases.
@@ -79,10 +80,10 @@ func fillManyAliases(t *testing.T, s *Store) relay.Actor {
 			%s, 1, '', '', '', '', 0, 0, %s, '', '', CASE WHEN i %% 50 = 1 THEN 404 ELSE 200 END, 1, 1, 1, '', 5 FROM k`, id, manyAll, at, at, target, state),
 		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO attempts (`+events.AttemptColumns+`) SELECT %s, 1, 1 + i * 7 %% %d, 0, %s, %s, 0, 0, '', '', '', 0, 0, 'new', 1, NULL, 1, 200,
 			'complete', 'n', 1, 10 FROM k`, id, manyAll, state, at),
-		fillQueue,
+		plantest.FillQueue,
 		numbers(manyEvents) + fmt.Sprintf(`INSERT INTO payloads (`+events.PayloadColumns+`) SELECT %s, 0, %s, NULL, 0, 0, %s, 0, 1, 1, NULL, 'complete', NULL, NULL FROM k`, id, target, target),
 	}
-	for _, statement := range append(statements, analyzeTables...) {
+	for _, statement := range append(statements, plantest.AnalyzeTables...) {
 		if _, err := s.db.Slow.ExecContext(t.Context(), statement); err != nil {
 			t.Fatalf("%.60s: %v", statement, err)
 		}

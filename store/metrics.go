@@ -2,7 +2,6 @@ package store
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -11,37 +10,6 @@ import (
 	"relay/store/db"
 	"relay/store/file"
 )
-
-// meter holds the counters of the journal, which are atomic. docs/metrics.md explains them.
-type meter struct {
-	batch  prometheus.Histogram // steps of a transaction
-	commit prometheus.Histogram // its seconds
-
-	failed atomic.Int64 // steps that failed
-
-	reconciled atomic.Int64 // attempts that nobody ran
-	retried    atomic.Int64 // transactions that were tried again
-	spooled    atomic.Int64 // steps that went to the spool
-}
-
-func (m *meter) init() {
-	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "relay_store_batch_steps", Help: "Steps of one transaction of the journal.",
-		Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 1024},
-	})
-	m.commit = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "relay_store_commit_seconds", Help: "How long one transaction of the journal took, commit included.",
-		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5},
-	})
-}
-
-// recordBatch counts a transaction of the journal.
-func (s *Store) recordBatch(steps int, took time.Duration) {
-	s.committed.Add(int64(steps))
-	s.batches.Add(1)
-	s.meter.batch.Observe(float64(steps))
-	s.meter.commit.Observe(took.Seconds())
-}
 
 // Register registers the metrics of the store. They are read when they are scraped, and none
 // asks the database.
@@ -67,22 +35,21 @@ func (s *Store) Register(reg prometheus.Registerer) {
 	flag := func(is func() bool) func() float64 {
 		return func() float64 { return float64(db.BoolToInt(is())) }
 	}
-	register(s.meter.batch)
-	register(s.meter.commit)
-	counter("steps_total", "Steps of the journal that are in the database.", s.committed.Load)
-	gauge("queued_steps", "Steps that wait to be written or are being written.", func() float64 { return float64(s.Stats().QueuedSteps) })
-	counter("failed_steps_total", "Steps that could not be stored: the caller got 503, or the result is repaired later.", s.meter.failed.Load)
-	counter("reconciled_attempts_total", "Attempts under way that nobody ran, because their outcome could not be stored: marked interrupted.", s.meter.reconciled.Load)
-	counter("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.", s.meter.retried.Load)
+	register(s.Meter().Batch)
+	register(s.Meter().Commit)
+	counter("steps_total", "Steps of the journal that are in the database.", s.Meter().Committed.Load)
+	gauge("queued_steps", "Steps that wait to be written or are being written.", func() float64 { return float64(s.QueuedSteps()) })
+	counter("failed_steps_total", "Steps that could not be stored: the caller got 503, or the result is repaired later.", s.Meter().Failed.Load)
+	counter("reconciled_attempts_total", "Attempts under way that nobody ran, because their outcome could not be stored: marked interrupted.", s.Meter().Reconciled.Load)
+	counter("retries_total", "Transactions of the journal that failed: tried again, split, spooled or given up.", s.Meter().Retried.Load)
 	gauge("up", "1 while new events can be stored, in the database or in the spool.", flag(func() bool {
-		c := s.running()
-		return c != nil && c.whyAway() == nil && s.db.Disk.Low() == nil && !s.spool.IntakeClosed.Load()
+		return s.Serving() && s.WhyAway() == nil && s.db.Disk.Low() == nil && !s.spool.IntakeClosed.Load()
 	}))
 	gauge("spool_bytes", "Bytes in the spool that are not in Postgres yet.", func() float64 { return float64(s.spool.Undrained.Load()) })
 	gauge("spool_limit_bytes", "Limit of the spool; 0 without a spool.", func() float64 { return float64(s.spool.Limit) })
-	counter("spool_steps_total", "Steps that went to the spool.", s.meter.spooled.Load)
+	counter("spool_steps_total", "Steps that went to the spool.", s.Meter().Spooled.Load)
 	counter("spool_drained_bytes_total", "Bytes of the spool that reached Postgres.", s.spool.Drained.Load)
-	counter("spool_refused_steps_total", "Steps that were refused because the spool was full.", func() int64 { return s.Stats().SpoolFull })
+	counter("spool_refused_steps_total", "Steps that were refused because the spool was full.", s.spool.Refused.Load)
 	const removed = "Events that retention removed, by reason."
 	counter("retention_events_total", removed, s.retentionCounts.expired.Load, "reason", "age")
 	counter("retention_events_total", removed, s.retentionCounts.evicted.Load, "reason", "size")

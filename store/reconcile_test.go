@@ -9,48 +9,7 @@ import (
 
 	"relay"
 	"relay/store/db"
-	"relay/store/events"
 )
-
-// A claim whose commit was not answered is taken back, if it stands; the next claim
-// of the attempt is not.
-func TestLostClaim(t *testing.T) {
-	t.Parallel()
-	ctx := t.Context()
-	s, err := Open(ctx, Options{DataDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.db.Migrate(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Serve(ctx, func([]relay.Change) {}); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.CreateAccount(ctx, relay.System(), "alice", false); err != nil {
-		t.Fatal(err)
-	}
-	alias, err := s.CreateAlias(ctx, relay.System(), "hooks", "alice")
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := &relay.Event{
-		ID: s.NewID(), AliasID: alias.ID, ReceivedAt: time.Now(), State: relay.StateQueued,
-		Attempts: []relay.Attempt{{N: 1, State: relay.StateQueued, ReceivedAt: time.Now()}},
-	}
-	ticket := s.Accept(e)
-	if <-ticket.Done(); ticket.Err() != nil {
-		t.Fatal(ticket.Err())
-	}
-	claimed(t, s, alias.ID, e.ID)
-	s.dropClaim(&step{claim: &queueClaim{tried: true, oldest: events.AttemptRow{EventID: e.ID, N: 1}}})
-	s.dropClaim(&step{claim: &queueClaim{oldest: events.AttemptRow{EventID: e.ID, N: 1}}}) // no transaction had it
-	claimed(t, s, alias.ID, e.ID)
-	if got, err := s.Event(ctx, relay.System(), e.ID, 0); err != nil || got.State != relay.StateDelivering || len(got.Attempts) != 1 {
-		t.Fatalf("a later claim was taken back: %+v, %v", got, err)
-	}
-}
 
 // claimed claims the one attempt and gives the moment of the claim.
 func claimed(t *testing.T, s *Store, alias int64, id relay.ID) int64 {
@@ -128,12 +87,12 @@ func TestReconcile(t *testing.T) {
 		last = s.Accept(e)
 	}
 	settle(t, last)
-	if err := s.reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // too early
+	if err := s.Reconcile(ctx, time.Now().Add(-time.Minute)); err != nil { // too early
 		t.Fatal(err)
 	}
 	want(lost, relay.StateDelivering)
 	for range 2 {
-		if err := s.reconcile(ctx, time.Now().Add(2*ahead)); err != nil {
+		if err := s.Reconcile(ctx, time.Now().Add(2*ahead)); err != nil {
 			t.Fatal(err)
 		}
 		want(lost, relay.StateInterrupted)

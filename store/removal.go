@@ -310,7 +310,7 @@ func (s *Store) DeleteEvent(ctx context.Context, who relay.Actor, id relay.ID) e
 	if err := people.Allow(who, relay.ScopeEventsWrite); err != nil {
 		return err
 	}
-	if err := s.caughtUp(); err != nil {
+	if err := s.spool.CaughtUp(); err != nil {
 		return err // a step in the spool could store this event again
 	}
 	list, heavy := make([]removalCandidate, 1), false

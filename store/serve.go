@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"relay"
+	"relay/store/partition"
 )
 
 // Serve makes this process a node of the store. It takes the lock of the data dir (it fails
@@ -33,10 +34,10 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if f := s.db.ExamineDurability(s.db.Session(ctx, s.db.Write)); f.Verdict != relay.VerdictOK {
 		s.log.Warn("the database may not make commits durable", "reason", f.Reason, "fix", f.Fix)
 	}
-	if err := s.makePartitions(ctx, s.db.Now()); err != nil {
+	if err := partition.Make(ctx, s.db, s.log, s.db.Now()); err != nil {
 		s.log.Warn(partitionsLate, "err", err)
 	}
-	if err := s.recoverSpool(ctx); err != nil {
+	if err := s.RecoverSpool(ctx); err != nil {
 		return fmt.Errorf("store what waits in the spool: %w", err)
 	}
 	if err := s.EndDeadNodes(ctx, before); err != nil {
@@ -55,7 +56,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	if err := s.countStorage(run); err != nil {
 		return err
 	}
-	if err := s.startCommitter(run); err != nil {
+	if err := s.StartJournal(run); err != nil {
 		return err
 	}
 	if err := s.StartNotices(run); err != nil {

@@ -18,13 +18,6 @@ const (
 	judgedBody      = 256 << 10       // bytes; larger ones are judged by verify alone
 )
 
-// noteFit notes when a secret has fitted. judged may be nil.
-func (s *Store) noteFit(judged *relay.Signature, at time.Time) {
-	if judged != nil && judged.SecretID != "" && judged.Reason == "ok" {
-		s.NoteValid(judged.SecretID, at)
-	}
-}
-
 // AddSecret is that of people. It judges the newest events of the sender again, which costs nobody
 // else: their bodies are read one after the other.
 func (s *Store) AddSecret(ctx context.Context, who relay.Actor, alias string, want relay.SenderSecret, value relay.SecretText) (relay.SenderSecret, error) {
@@ -74,7 +67,7 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 		}
 		if verdict := record.JudgeEvent(e, s.opt.Site, secrets); verdict != nil {
 			judged[e.ID] = verdict
-			s.noteFit(verdict, db.StoredTime(e.ReceivedAt))
+			s.NoteValid(verdict, db.StoredTime(e.ReceivedAt))
 		}
 	}
 	stored, cancelStored := context.WithTimeout(context.WithoutCancel(ctx), judgedAgainTime)

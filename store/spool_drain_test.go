@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"relay"
+	"relay/relaytest"
 	"relay/store/pgtest"
-	"relay/store/spool"
 )
 
 func servedOnPostgres(t *testing.T) (*Store, int64) {
@@ -32,35 +32,6 @@ func servedOnPostgres(t *testing.T) (*Store, int64) {
 	return s, a.ID
 }
 
-// arrivals are the steps of n events that were put back to the queue, given by id in
-// their order, and of half as many that were delivered; mixed as they came.
-func arrivals(s *Store, alias int64, n int) (steps []*step, queue []relay.ID) {
-	start := time.Now().Round(0)
-	for i := range n {
-		at := start.Add(time.Duration(i) * time.Millisecond)
-		event := func() *relay.Event {
-			return &relay.Event{
-				ID: s.NewID(), AliasID: alias, ReceivedAt: at, State: relay.StateDelivering, Method: "POST", Target: []byte("/"),
-				Attempts: []relay.Attempt{{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: at, StartedAt: at}},
-			}
-		}
-		e := event()
-		queue = append(queue, e.ID)
-		steps = append(steps,
-			&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e}, ticket: relay.NewTicket()},
-			&step{Step: spool.Step{Kind: spool.Requeue, ID: e.ID, N: 1}, ticket: relay.NewTicket()})
-		if i%2 == 0 {
-			e := event()
-			end := &relay.Attempt{N: 1, State: relay.StateDelivered, StartedAt: at, EndedAt: at, HasResponse: true, Status: 200}
-			steps = append(steps, &step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e}, ticket: relay.NewTicket()})
-			defer func() {
-				steps = append(steps, &step{Step: spool.Step{Kind: spool.Finish, ID: e.ID, N: 1, Attempt: end}, ticket: relay.NewTicket()})
-			}()
-		}
-	}
-	return steps, queue
-}
-
 // Nothing is claimed, replayed or deleted while steps wait in the spool: a claim could overtake
 // one of them, and a step that is written twice could bring a deleted event back.
 func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
@@ -81,7 +52,8 @@ func TestNothingIsClaimedWhileStepsWait(t *testing.T) {
 		}
 	}
 	s.spool.Active.Store(false)
-	if c := takeOut(t, s, alias); c == nil || c.Event.ID != e.ID || c.N != 1 {
-		t.Errorf("claimed %+v after the spool was empty", c)
+	relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })
+	if c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true}); err != nil || c == nil || c.Event.ID != e.ID || c.N != 1 {
+		t.Errorf("claimed %+v after the spool was empty, %v", c, err)
 	}
 }

@@ -498,12 +498,3 @@ func (k *storageUsage) noteFull(h holder) {
 	stored, _ := k.of(h)
 	stored.full = time.Now()
 }
-
-// addUsage notes what a transaction of the journal stores for an alias. It is added to the
-// usage after the commit.
-func (w *writer) addUsage(alias, bytes int64) {
-	if w.usageDelta == nil {
-		w.usageDelta = map[int64]int64{}
-	}
-	w.usageDelta[alias] += bytes
-}

@@ -2,8 +2,7 @@
 // on SQLite (the default) or Postgres, with one SQL text for both and small dialect files
 // where they differ.
 //
-// Events are written through a journal: callers enqueue steps without waiting, the committer
-// writes all waiting steps in one transaction, and a ticket resolves when its step is durable. Everything else is an operation: rule, change, audit row and revision
+// Events are written through a journal. Everything else is an operation: rule, change, audit row and revision
 // in one transaction, with the asking actor in every WHERE, so that a forgotten check finds
 // no rows.
 //
@@ -13,6 +12,7 @@ package store
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -21,7 +21,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"relay"
@@ -29,6 +28,7 @@ import (
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/file"
+	"relay/store/journal"
 	"relay/store/people"
 	"relay/store/seal"
 	"relay/store/spool"
@@ -95,6 +95,7 @@ type (
 	eventStore  = events.Store
 
 	clusterStore = cluster.Store
+	eventJournal = journal.Journal
 )
 
 // Store keeps everything that has to outlive the process. All methods are safe for
@@ -103,15 +104,13 @@ type Store struct {
 	*peopleStore
 	*eventStore
 	*clusterStore
+	*eventJournal
 
 	opt   Options
 	log   *slog.Logger
 	db    *db.DB
 	spool *spool.Spool
 
-	spoolID         string // names the data dir, and with it the spool
-	meter           meter
-	underWay        func() map[relay.AttemptRef]bool // attempts under way; nil = not known
 	remover         remover
 	storage         storageUsage
 	jumps           jumpWatch
@@ -119,11 +118,6 @@ type Store struct {
 
 	retainMu  sync.Mutex
 	daysTried time.Time // when dropping partitions was last tried
-
-	serving   atomic.Bool // the committer runs
-	committer *committer
-	committed atomic.Int64
-	batches   atomic.Int64
 
 	stop        context.CancelFunc // ends the goroutines of Serve
 	wait        sync.WaitGroup
@@ -141,7 +135,6 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Store{opt: o, log: o.Log, wakeCleaner: make(chan struct{}, 1), closed: make(chan struct{})}
-	s.meter.init()
 	spooling := o.URL != "" && !o.NoCreate && o.DataDir != ""
 	if !spooling {
 		o.SpoolLimit = 0
@@ -162,9 +155,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
 		Keys: seal.NewRing(o.SecretKeys, secretKeyFile(o.DataDir)), Alone: s.servesAlone,
 	})
+	spoolID := ""
 	if err == nil {
-		s.spoolID, err = s.loadSpoolID()
+		spoolID, err = s.loadSpoolID()
 	}
+	s.eventJournal = journal.New(s.db, s.spool, s.clusterStore, journal.Options{
+		Log: o.Log, DataDir: o.DataDir, SpoolID: spoolID, Stored: s.storage.add, Judged: s.NoteValid, Go: s.wait.Go,
+	})
 	if err != nil && spooling && spool.Left(o.DataDir) {
 		err = fmt.Errorf("%w; events wait in the spool in %s and are stored once it is back: leave it there", err, o.DataDir)
 	}
@@ -192,7 +189,7 @@ func (s *Store) servesAlone(ctx context.Context) (bool, error) {
 	}
 	nodes, err := s.Nodes(ctx)
 	others := slices.ContainsFunc(nodes, func(n relay.Node) bool { return !n.Self && n.State != relay.NodeDead })
-	return s.serving.Load() && !others, err
+	return s.Serving() && !others, err
 }
 
 // loadSpoolID reads the id of the data dir, and creates it when absent.
@@ -251,11 +248,8 @@ func (s *Store) Shutdown(ctx context.Context) error {
 
 // close is Shutdown without a bound.
 func (s *Store) close() error {
-	if s.committer != nil {
-		s.committer.close()
-	}
-	s.drainLast()
-	if s.committer != nil && s.committer.whyAway() == nil && !s.spool.Active.Load() {
+	s.StopJournal()
+	if s.Serving() && s.WhyAway() == nil && !s.spool.Active.Load() {
 		s.WriteLate(context.Background())
 	}
 	if s.stop != nil {
@@ -278,7 +272,7 @@ func (s *Store) StoreFirst() bool { return s.spool.NearlyFull() }
 // Health returns a nil error when new events can be stored. degraded means that they go to
 // the spool because Postgres does not take them. It answers within 2 s.
 func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
-	if !s.spool.Enabled() || !s.serving.Load() {
+	if !s.spool.Enabled() || !s.Serving() {
 		return false, s.health(ctx)
 	}
 	if s.spool.IntakeClosed.Load() || s.spool.AdmitsTypical() != nil {
@@ -288,7 +282,7 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 		return true, s.spool.CheckWritable()
 	}
 	err = s.health(ctx)
-	if err != nil && s.shouldSpool(err) {
+	if err != nil && s.ShouldSpool(err) {
 		return true, s.spool.CheckWritable() // if that is nil, the next event goes to the spool
 	}
 	return false, err
@@ -296,10 +290,8 @@ func (s *Store) Health(ctx context.Context) (degraded bool, err error) {
 
 // health returns nil when the database takes new events: it answers a query within 2 s.
 func (s *Store) health(ctx context.Context) error {
-	if c := s.running(); c != nil {
-		if err := c.whyAway(); err != nil {
-			return fmt.Errorf("store: %w", err)
-		}
+	if err := s.WhyAway(); err != nil {
+		return fmt.Errorf("store: %w", err)
 	}
 	s.db.Disk.Refresh()
 	if e := s.db.Disk.Low(); e != nil {
@@ -324,11 +316,11 @@ type Stats struct {
 
 // Stats returns the figures since Serve.
 func (s *Store) Stats() Stats {
-	st := Stats{Committed: s.committed.Load(), Batches: s.batches.Load(), SpoolBytes: s.spool.Undrained.Load(), SpoolFull: s.spool.Refused.Load()}
-	if c := s.running(); c != nil {
-		st.QueuedSteps = c.length()
+	m := s.Meter()
+	return Stats{
+		Committed: m.Committed.Load(), Batches: m.Batches.Load(), QueuedSteps: s.QueuedSteps(),
+		SpoolBytes: s.spool.Undrained.Load(), SpoolFull: s.spool.Refused.Load(),
 	}
-	return st
 }
 
 // Describe names the engine and the location of the data, without secrets.
@@ -345,3 +337,14 @@ var ErrUsePgDump = db.ErrUsePgDump
 // may write to the store meanwhile. The file appears complete and synced, or not at all. An
 // existing file is not touched.
 func (s *Store) Backup(ctx context.Context, path string) error { return s.db.Backup(ctx, path) }
+
+// errAway fails operations at once while the database is known not to answer.
+var errAway = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
+
+// away returns an error while the database is known not to answer.
+func (s *Store) away() error {
+	if s.spool.Away.Load() {
+		return errAway
+	}
+	return nil
+}

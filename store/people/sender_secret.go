@@ -314,9 +314,13 @@ func (s *Store) SigningSecret(ctx context.Context, who relay.Actor, alias int64,
 // secretUsed is how often the time of the last fit is written at most, for each secret.
 const secretUsed = time.Minute
 
-// NoteValid notes that a secret has fitted a request. It does not block; it is written within
-// seconds.
-func (s *Store) NoteValid(id string, at time.Time) {
+// NoteValid notes when a secret has fitted a request, if that is what the verdict says; it may be nil. It
+// does not block; it is written within seconds.
+func (s *Store) NoteValid(judged *relay.Signature, at time.Time) {
+	if judged == nil || judged.SecretID == "" || judged.Reason != "ok" {
+		return
+	}
+	id := judged.SecretID
 	s.late.putOnce("secret "+id, secretUsed, func(c *db.Tx) error {
 		c.Do(`UPDATE sender_secrets SET last_valid_at = ? WHERE id = ? AND last_valid_at < ?`, db.Micros(at), id, db.Micros(at))
 		return nil

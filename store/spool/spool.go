@@ -108,6 +108,21 @@ var errFull = &relay.Error{
 	Detail: "the relay's storage is away and what it keeps meanwhile is full; try again in a moment",
 }
 
+// ErrCatchingUp refuses what has to come after the steps in the spool.
+var ErrCatchingUp = &relay.Error{
+	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
+	Detail: "the relay's storage is away or catching up with what came meanwhile; try again in a moment",
+}
+
+// CaughtUp returns an error while steps wait in the spool. A claim made now could overtake
+// one of them, or be changed by one that is written twice.
+func (p *Spool) CaughtUp() error {
+	if p.Active.Load() {
+		return ErrCatchingUp
+	}
+	return nil
+}
+
 // ErrUnready is errFull with advice for the operator.
 var ErrUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
 

@@ -70,7 +70,7 @@ func (b *fixture) secretsAreKept() {
 		b.Errorf("all: %+v, %v", all, err)
 	}
 	at := time.Now().UTC().Truncate(time.Second)
-	b.NoteValid(made.ID, at)
+	b.NoteValid(&relay.Signature{SecretID: made.ID, Reason: "ok"}, at)
 	b.eventually("the time of a fit is noted", func() bool {
 		list, err := b.Secrets(b.Context(), b.alice, "hooks")
 		return err == nil && len(list) == 1 && list[0].LastValidAt.Equal(at)

@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"time"
@@ -32,52 +32,52 @@ const stepOverhead = 512
 
 // Accept stores a new event; see delivery.Journal. Its times are corrected by the clock of
 // Postgres. After the clock was set back, they are adjusted to follow those of earlier events.
-func (s *Store) Accept(e *relay.Event) *relay.Ticket {
-	s.db.Clock.Adjust(e)
+func (j *Journal) Accept(e *relay.Event) *relay.Ticket {
+	j.db.Clock.Adjust(e)
 	size := messageSize(&e.Request)
 	for i := range e.Attempts {
-		s.db.Clock.Correct(&e.Attempts[i])
+		j.db.Clock.Correct(&e.Attempts[i])
 		size += attemptSize(&e.Attempts[i])
 	}
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e, Size: size}})
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Accept, ID: e.ID, Event: e, Size: size}})
 }
 
 // Chunk stores part i of a large body; see delivery.Journal. Below Options.MinFree parts of
 // new requests are refused: the remaining space is reserved for the answers of earlier ones.
-func (s *Store) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
-	if full := s.db.Disk.Low(); full != nil && n == 0 {
+func (j *Journal) Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket {
+	if full := j.db.Disk.Low(); full != nil && n == 0 {
 		t := relay.NewTicket()
 		t.Resolve(full)
 		return t
 	}
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Chunk, ID: id, N: n, I: i, Data: data, Size: int64(len(data))}})
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Chunk, ID: id, N: n, I: i, Data: data, Size: int64(len(data))}})
 }
 
 // Finish ends an attempt that this process is delivering, and corrects its times by the clock of
 // Postgres; see delivery.Journal.
-func (s *Store) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}})
+func (j *Journal) Finish(id relay.ID, a *relay.Attempt, event string) *relay.Ticket {
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}})
 }
 
 // CallerGone notes after the end of an attempt that its caller did not get the whole answer; see
 // delivery.Journal. It is a Finish without a state.
-func (s *Store) CallerGone(id relay.ID, n int) *relay.Ticket {
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: n, Attempt: &relay.Attempt{N: n, CallerGone: true}}})
+func (j *Journal) CallerGone(id relay.ID, n int) *relay.Ticket {
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Finish, ID: id, N: n, Attempt: &relay.Attempt{N: n, CallerGone: true}}})
 }
 
 // Amend replaces the request of an event; see delivery.Journal.
-func (s *Store) Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket {
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: id, Message: m, Signature: judged, Size: messageSize(m)}})
+func (j *Journal) Amend(id relay.ID, m *relay.Message, judged *relay.Signature) *relay.Ticket {
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Amend, ID: id, Message: m, Signature: judged, Size: messageSize(m)}})
 }
 
 // Requeue puts an attempt back to queued; see delivery.Journal.
-func (s *Store) Requeue(id relay.ID, n int) *relay.Ticket {
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n}})
+func (j *Journal) Requeue(id relay.ID, n int) *relay.Ticket {
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n}})
 }
 
 // RequeueHeld puts an attempt back to queued, and takes its release back; see delivery.Journal.
-func (s *Store) RequeueHeld(id relay.ID, n int) *relay.Ticket {
-	return s.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n, State: heldState}})
+func (j *Journal) RequeueHeld(id relay.ID, n int) *relay.Ticket {
+	return j.enqueueStep(&step{Step: spool.Step{Kind: spool.Requeue, ID: id, N: n, State: heldState}})
 }
 
 // heldState is the State of a Requeue that takes the release of the attempt back.
@@ -100,17 +100,17 @@ func attemptSize(a *relay.Attempt) int64 {
 }
 
 // enqueueStep passes a step to the committer.
-func (s *Store) enqueueStep(st *step) *relay.Ticket {
+func (j *Journal) enqueueStep(st *step) *relay.Ticket {
 	st.ticket = relay.NewTicket()
 	st.Size += stepOverhead
 	if st.Attempt != nil {
-		s.db.Clock.Correct(st.Attempt)
+		j.db.Clock.Correct(st.Attempt)
 	}
-	if s.committer == nil {
+	if c := j.committer.Load(); c != nil {
+		c.enqueue(st)
+	} else {
 		st.ticket.Resolve(relay.Errorf(relay.CodeStoreUnavailable, "the store is not being served"))
-		return st.ticket
 	}
-	s.committer.enqueue(st)
 	return st.ticket
 }
 

@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"context"
@@ -39,33 +39,33 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 			}
 			return
 		}
-		if c.s.spool.Active.Load() {
+		if c.j.spool.Active.Load() {
 			c.divert(steps, nil)
 			return
 		}
-		try, cancel := c.s.tryContext(ctx)
+		try, cancel := c.j.tryContext(ctx)
 		began := time.Now()
 		changes, err := write(try, steps)
 		cancel()
 		if err == nil {
-			c.s.recordBatch(len(steps), time.Since(began))
-			c.s.Publish(changes)
+			c.j.meter.recordBatch(len(steps), time.Since(began))
+			c.j.nodes.Publish(changes)
 			for _, st := range steps {
 				st.ticket.Resolve(st.err)
 			}
 			return
 		}
-		c.s.meter.retried.Add(1)
+		c.j.meter.Retried.Add(1)
 		switch {
 		case db.Retriable(err) && time.Now().Before(deadline):
 			<-time.After(db.RetryPause)
 		case db.Unavailable(err) == "":
 			c.split(ctx, steps, err, write)
 			return
-		case c.s.shouldSpool(err):
+		case c.j.ShouldSpool(err):
 			c.divert(steps, err)
 			return
-		case !c.s.db.Dialect.Remote() || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
+		case !c.j.db.Dialect.Remote() || tries > 1 && time.Now().After(deadline): // an overloaded machine may have had time for only one try
 			c.failAll(steps, err)
 			return
 		default:
@@ -78,29 +78,29 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 // tryContext is the context of one transaction; it does not end with ctx. SQLite needs no
 // time limit: it waits 2 s for the lock of an operator command and then fails, and a context
 // with a deadline would cost a goroutine for every statement.
-func (s *Store) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
+func (j *Journal) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx = context.WithoutCancel(ctx)
-	if !s.db.Dialect.Remote() {
+	if !j.db.Dialect.Remote() {
 		return ctx, func() {}
 	}
-	if s.spool.Enabled() {
+	if j.spool.Enabled() {
 		return context.WithTimeout(ctx, commitLimit)
 	}
 	return context.WithTimeout(ctx, tryLimit)
 }
 
-// shouldSpool reports whether steps that failed with err go to the spool: the connection or
+// ShouldSpool reports whether steps that failed with err go to the spool: the connection or
 // the server caused it, and not a full disk of the server.
-func (s *Store) shouldSpool(err error) bool {
-	return s.spool.Enabled() && db.Unavailable(err) == relay.CodeStoreUnavailable
+func (j *Journal) ShouldSpool(err error) bool {
+	return j.spool.Enabled() && db.Unavailable(err) == relay.CodeStoreUnavailable
 }
 
 // divert makes steps durable in the spool, or fails those that do not fit.
 func (c *committer) divert(steps []*step, why error) {
 	steps = slices.DeleteFunc(slices.Clone(steps), func(st *step) bool {
-		c.s.dropClaim(st)
+		c.j.dropClaim(st)
 		if st.Kind == claimStep {
-			st.ticket.Resolve(errCatchingUp)
+			st.ticket.Resolve(spool.ErrCatchingUp)
 		}
 		return st.Kind == claimStep
 	})
@@ -108,8 +108,8 @@ func (c *committer) divert(steps []*step, why error) {
 	for i, st := range steps {
 		kept[i] = &st.Step
 	}
-	refused, size, err := c.s.spool.Put(kept, why)
-	refusal := c.s.db.Fault("write event", err)
+	refused, size, err := c.j.spool.Put(kept, why)
+	refusal := c.j.db.Fault("write event", err)
 	for _, st := range steps {
 		if slices.Contains(refused, &st.Step) {
 			c.refuse(st, refusal)
@@ -117,8 +117,8 @@ func (c *committer) divert(steps []*step, why error) {
 			st.ticket.Resolve(nil)
 		}
 	}
-	c.s.meter.spooled.Add(int64(len(steps) - len(refused)))
-	c.s.spool.Throttle(size)
+	c.j.meter.Spooled.Add(int64(len(steps) - len(refused)))
+	c.j.spool.Throttle(size)
 }
 
 // split halves a batch until the row that makes it fail is found. Steps of one event stay
@@ -127,8 +127,8 @@ func (c *committer) split(ctx context.Context, steps []*step, cause error, write
 	list := groupByEvent(steps)
 	switch {
 	case len(steps) == 1:
-		c.s.log.Error("a row cannot be stored", "event", steps[0].ID.String(), "err", cause)
-		c.s.meter.failed.Add(1)
+		c.j.log.Error("a row cannot be stored", "event", steps[0].ID.String(), "err", cause)
+		c.j.meter.Failed.Add(1)
 		steps[0].ticket.Resolve(&relay.Error{
 			Code: relay.CodeStoreUnavailable, Detail: "the relay cannot store this request", Cause: cause,
 		})
@@ -153,7 +153,7 @@ func flatten(list []*eventSteps) (steps []*step) {
 // failAll fails the batch and everything that waits. It asks the disk once for the refusal
 // of all steps, and without the lock: a disk that hangs must not block the metrics.
 func (c *committer) failAll(steps []*step, cause error) {
-	refusal := c.s.db.Fault("write event", cause)
+	refusal := c.j.db.Fault("write event", cause)
 	c.mu.Lock()
 	c.away, c.refusal = cause, refusal
 	var failed []*step
@@ -181,12 +181,12 @@ func (c *committer) logThrottled(cause error) {
 		c.logged = true
 		until := "the database is back"
 		switch {
-		case c.s.db.DiskFull(cause):
+		case c.j.db.DiskFull(cause):
 			until = relay.FormatBytes(db.FullDisk) + " are free on the data disk"
 		case db.Unavailable(cause) == relay.CodeStorageFull:
 			until = "the disk of postgres has free space: free some, or set a shorter --retention"
 		}
-		c.s.log.Error("events cannot be stored; callers get 503", "until", until, "err", cause)
+		c.j.log.Error("events cannot be stored; callers get 503", "until", until, "err", cause)
 	})
 }
 
@@ -198,16 +198,16 @@ func (c *committer) probe(ctx context.Context) {
 	case <-c.wake: // closing
 	case <-time.After(probeEvery):
 	}
-	try, cancel := c.s.tryContext(ctx)
+	try, cancel := c.j.tryContext(ctx)
 	defer cancel()
-	_, err := c.s.db.UpdateOnce(try, c.s.db.Begin, func(tx *db.Tx) error {
+	_, err := c.j.db.UpdateOnce(try, c.j.db.Begin, func(tx *db.Tx) error {
 		tx.Do(`INSERT INTO meta (name, value) VALUES ('probe', ?) ON CONFLICT (name) DO UPDATE SET value = excluded.value`,
 			time.Now().UTC().Format(time.RFC3339Nano))
 		return nil
 	})
 	why := c.whyAway()
-	stores := err == nil && !(c.s.db.DiskFull(why) && c.s.db.Disk.Exhausted())
-	if !stores && !c.s.shouldSpool(err) { // where the disk is not the reason any more, the spool can take events
+	stores := err == nil && !(c.j.db.DiskFull(why) && c.j.db.Disk.Exhausted())
+	if !stores && !c.j.ShouldSpool(err) { // where the disk is not the reason any more, the spool can take events
 		c.logThrottled(why)
 		return
 	}
@@ -215,7 +215,7 @@ func (c *committer) probe(ctx context.Context) {
 	c.away, c.refusal = nil, nil
 	c.mu.Unlock()
 	if stores && c.logged {
-		c.s.log.Info("events can be stored again")
+		c.j.log.Info("events can be stored again")
 		c.logged = false
 	}
 }

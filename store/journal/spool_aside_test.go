@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"os"
@@ -63,7 +63,7 @@ func TestStepsWithoutEffectAreKeptAside(t *testing.T) {
 func TestMarksOfACopyStay(t *testing.T) {
 	t.Parallel()
 	s, alias := servedOnPostgres(t)
-	if err := s.db.Execute(t.Context(), "", `INSERT INTO spool_marks (spool, step) VALUES (?, 7)`, s.spoolID+"/copy/1"); err != nil {
+	if err := s.db.Execute(t.Context(), "", `INSERT INTO spool_marks (spool, step) VALUES (?, 7)`, s.opt.SpoolID+"/copy/1"); err != nil {
 		t.Fatal(err)
 	}
 	steps, _ := arrivals(s, alias, 2)
@@ -72,7 +72,7 @@ func TestMarksOfACopyStay(t *testing.T) {
 		t.Fatal(err)
 	}
 	var left []string
-	if err := s.db.Read.Select(&left, `SELECT spool FROM spool_marks`); err != nil || len(left) != 1 || left[0] != s.spoolID+"/copy/1" {
+	if err := s.db.Read.Select(&left, `SELECT spool FROM spool_marks`); err != nil || len(left) != 1 || left[0] != s.opt.SpoolID+"/copy/1" {
 		t.Errorf("%q are left (%v)", left, err)
 	}
 }

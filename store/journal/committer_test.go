@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"context"
@@ -20,9 +20,7 @@ import (
 
 // idle is a committer that nobody runs: its queue can be looked at.
 func idle(limit int64) *committer {
-	s := &Store{log: slog.New(slog.DiscardHandler), db: &db.DB{Dialect: db.SQLite{}}, spool: &spool.Spool{}}
-	s.meter.init()
-	c := newCommitter(s)
+	c := newCommitter(New(&db.DB{Dialect: db.SQLite{}}, &spool.Spool{}, nil, Options{Log: slog.New(slog.DiscardHandler)}))
 	c.rows.limit, c.chunks.limit = limit, 64
 	return c
 }
@@ -184,7 +182,7 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(1 << 20)
-		c.s.db.Dialect = db.Postgres{}
+		c.j.db.Dialect = db.Postgres{}
 		c.give(spool.Chunk, 1, 1)
 		row := c.give(spool.Finish, 2, 1)
 		chunks, rows := c.dequeue()
@@ -198,7 +196,7 @@ func TestNobodyWaitsTwice(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		c := idle(1 << 20)
-		c.s.db.Dialect = db.Postgres{}
+		c.j.db.Dialect = db.Postgres{}
 		c.give(spool.Accept, 1, 1)
 		_, rows := c.dequeue()
 		tries := 0
@@ -246,9 +244,8 @@ func TestFailAllMakesOneRefusal(t *testing.T) {
 // A batch that the database asks to run again is not run for ever: its callers wait.
 func TestDeadlocksWithoutEnd(t *testing.T) {
 	t.Parallel()
-	s := serveSQLite(t)
-	c := newCommitter(s)
-	st := &step{Step: spool.Step{Kind: spool.Requeue, ID: s.NewID(), N: 1}, ticket: relay.NewTicket()}
+	c := idle(1 << 20)
+	st := &step{Step: spool.Step{Kind: spool.Requeue, ID: relay.ID{1}, N: 1}, ticket: relay.NewTicket()}
 	began, tries := time.Now(), 0
 	go c.commit(context.Background(), []*step{st}, func(context.Context, []*step) ([]relay.Change, error) {
 		if tries++; time.Since(began) > 30*time.Second {

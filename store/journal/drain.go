@@ -1,16 +1,12 @@
-package store
+package journal
 
 import (
 	"context"
-	"database/sql"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"golang.org/x/time/rate"
 
 	"relay"
@@ -26,55 +22,17 @@ const (
 	closeStuck = time.Second            // of that, without progress
 )
 
-// writeTarget says over which handle, and in whose name, steps are written.
-type writeTarget struct {
-	db           *sqlx.DB
-	node, former string // ids of the node: now, and those before its last rejoins, separated by spaces
-	name         string // of the node
-	// replaying is set for steps from the spool. Some of them may be in the database
-	// already, because the result of their commit was lost.
-	replaying bool
-}
-
-// claimants are the ids under which the node has claimed what it ends.
-func (t *writeTarget) claimants() []string { return append(strings.Fields(t.former), t.node) }
-
-// errAway fails operations at once while the database is known not to answer.
-var errAway = fmt.Errorf("postgres does not answer: %w", sql.ErrConnDone)
-
-var errCatchingUp = &relay.Error{
-	Code: relay.CodeStoreUnavailable, RetryAfter: 2 * time.Second,
-	Detail: "the relay's storage is away or catching up with what came meanwhile; try again in a moment",
-}
-
-// away returns an error while the database is known not to answer.
-func (s *Store) away() error {
-	if s.spool.Away.Load() {
-		return errAway
-	}
-	return nil
-}
-
-// caughtUp returns an error while steps wait in the spool. A claim made now could overtake
-// one of them, or be changed by one that is written twice.
-func (s *Store) caughtUp() error {
-	if s.spool.Active.Load() {
-		return errCatchingUp
-	}
-	return nil
-}
-
-// recoverSpool writes the spool that an earlier process left to the database. It runs before
+// RecoverSpool writes the spool that an earlier process left to the database. It runs before
 // the sweep, because the spool may hold the ends of attempts, and also when the spool is turned
 // off now.
-func (s *Store) recoverSpool(ctx context.Context) error {
-	p, dir := s.spool, s.opt.DataDir
+func (j *Journal) RecoverSpool(ctx context.Context) error {
+	p, dir := j.spool, j.opt.DataDir
 	if !p.Enabled() {
 		switch {
 		case dir == "" || !spool.Left(dir):
 			return nil
-		case !s.db.Dialect.SeveralNodes():
-			s.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
+		case !j.db.Dialect.SeveralNodes():
+			j.log.Warn("a spool waits in the data dir for the Postgres database that it was made for; it is stored when relayd runs with that and this data dir",
 				"dir", dir)
 			return nil
 		}
@@ -87,36 +45,33 @@ func (s *Store) recoverSpool(ctx context.Context) error {
 		return err
 	}
 	if p.Active.Load() {
-		s.log.Info("storing what waits in the spool of an earlier run", "bytes", p.Undrained.Load())
-		return s.drain(ctx, p)
+		j.log.Info("storing what waits in the spool of an earlier run", "bytes", p.Undrained.Load())
+		return j.drain(ctx, p)
 	}
-	return s.db.Reconnect(ctx)
+	return j.db.Reconnect(ctx)
 }
 
-// drainLoop writes the spool to the database whenever something is in it.
-func (s *Store) drainLoop(ctx context.Context) {
+// DrainLoop writes the spool to the database whenever something is in it.
+func (j *Journal) DrainLoop(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-s.spool.Wake:
+		case <-j.spool.Wake:
 		}
-		if s.spool.Active.Load() {
-			_ = s.drain(ctx, s.spool) // ctx ended: the rest waits for the next start
+		if j.spool.Active.Load() {
+			_ = j.drain(ctx, j.spool) // ctx ended: the rest waits for the next start
 		}
 	}
 }
 
 // drainLast waits up to closeDrain for the spool to be drained before the store closes,
 // unless the database does not answer or makes no progress.
-func (s *Store) drainLast() {
-	if s.stop == nil || !s.spool.Active.Load() {
-		return
-	}
+func (j *Journal) drainLast() {
 	deadline := time.Now().Add(closeDrain)
-	for left, moved := s.spool.Undrained.Load(), time.Now(); s.spool.Active.Load() && !s.spool.Away.Load() && time.Now().Before(deadline); {
+	for left, moved := j.spool.Undrained.Load(), time.Now(); j.spool.Active.Load() && !j.spool.Away.Load() && time.Now().Before(deadline); {
 		<-time.After(drainPause)
-		if now := s.spool.Undrained.Load(); now < left {
+		if now := j.spool.Undrained.Load(); now < left {
 			left, moved = now, time.Now()
 		} else if time.Since(moved) > closeStuck {
 			return
@@ -125,8 +80,8 @@ func (s *Store) drainLast() {
 }
 
 // drain writes the spool to the database, in order, until it is empty or ctx ends.
-func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
-	d := newDrainer(s, p)
+func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
+	d := newDrainer(j, p)
 	for ctx.Err() == nil {
 		done, err := d.round(ctx)
 		p.Away.Store(err != nil && !done)
@@ -136,13 +91,13 @@ func (s *Store) drain(ctx context.Context, p *spool.Spool) error {
 			for id := range d.aliases {
 				changes = append(changes, relay.Change{Kind: relay.ChangeQueue, Alias: id})
 			}
-			s.Publish(changes)
+			j.nodes.Publish(changes)
 			if err == nil { // the file is removed durably, so that its marks are not needed any more
 				d.removeMarks(ctx)
 			}
 			return nil
 		case err != nil:
-			if s.running() == nil && db.Unavailable(err) != "" {
+			if !j.Serving() && db.Unavailable(err) != "" {
 				d.logThrottled("postgres does not take what waits in the spool; this node serves once it is stored", err)
 			}
 			_ = db.Pause(ctx, drainPause)
@@ -157,18 +112,18 @@ func (d *drainer) removeMarks(ctx context.Context) {
 	if len(d.marks) == 0 {
 		return
 	}
-	err := d.s.db.Update(ctx, "remove marks of the spool", func(c *db.Tx) error {
+	err := d.j.db.Update(ctx, "remove marks of the spool", func(c *db.Tx) error {
 		_, err := c.ExecIn(`DELETE FROM spool_marks WHERE spool IN (?)`, slices.Sorted(maps.Keys(d.marks)))
 		return err
 	})
 	if err != nil && ctx.Err() == nil && db.Unavailable(err) == "" {
-		d.s.log.Debug("marks of the spool were not removed", "err", err)
+		d.j.log.Debug("marks of the spool were not removed", "err", err)
 	}
 }
 
 // drainer is one run of drain.
 type drainer struct {
-	s       *Store
+	j       *Journal
 	p       *spool.Spool
 	limit   int               // steps of one batch
 	aliases map[int64]bool    // aliases whose queues changed
@@ -178,9 +133,9 @@ type drainer struct {
 	often   rate.Sometimes    // for the log
 }
 
-func newDrainer(s *Store, p *spool.Spool) *drainer {
+func newDrainer(j *Journal, p *spool.Spool) *drainer {
 	return &drainer{
-		s: s, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}, marks: map[string]bool{}, aside: map[int64]bool{}, often: rate.Sometimes{Interval: logInterval},
+		j: j, p: p, limit: drainSteps, aliases: map[int64]bool{}, foreign: map[relay.ID]bool{}, marks: map[string]bool{}, aside: map[int64]bool{}, often: rate.Sometimes{Interval: logInterval},
 	}
 }
 
@@ -194,7 +149,7 @@ func (d *drainer) round(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if len(rows) == 0 {
-		if err := d.s.db.Reconnect(ctx); err != nil {
+		if err := d.j.db.Reconnect(ctx); err != nil {
 			return false, err
 		}
 		return d.p.MarkEmpty()
@@ -311,10 +266,10 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 	began := time.Now()
 	try, cancel := context.WithTimeout(context.WithoutCancel(ctx), tryLimit)
 	defer cancel()
-	name, last := d.s.spoolID+"/"+rows[0].Node, rows[len(rows)-1].Seq
-	target := &writeTarget{db: d.s.db.Write, node: rows[0].Node, former: rows[0].Former, name: d.s.NodeName(), replaying: true}
+	name, last := d.j.opt.SpoolID+"/"+rows[0].Node, rows[len(rows)-1].Seq
+	target := &writeTarget{db: d.j.db.Write, node: rows[0].Node, former: rows[0].Former, name: d.j.nodes.NodeName(), replaying: true}
 	d.marks[name] = true
-	changes, err := d.s.inBatch(try, target, func(w *writer) error {
+	changes, err := d.j.inBatch(try, target, func(w *writer) error {
 		// Steps up to the mark are in the database: they are not stored again when the result of the
 		// commit was lost, or the process was killed right after it. That would bring back what
 		// somebody removed in between. The lock makes sure that an earlier transaction whose result
@@ -335,7 +290,7 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 		if err != nil {
 			return err
 		}
-		if err := d.s.putSteps(w, known); err != nil {
+		if err := d.j.putSteps(w, known); err != nil {
 			return err
 		}
 		if last > mark {
@@ -357,8 +312,8 @@ func (d *drainer) write(ctx context.Context, rows []spool.Row, steps []*step, un
 		}
 		return c.Kind == relay.ChangeQueue
 	})
-	d.s.Publish(changes)
-	d.s.recordBatch(len(steps), time.Since(began))
+	d.j.nodes.Publish(changes)
+	d.j.meter.recordBatch(len(steps), time.Since(began))
 	return nil
 }
 

@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func (l *lane) hasSpace(st *step) bool {
 
 // committer makes steps durable, in order for each event, one transaction at a time.
 type committer struct {
-	s *Store
+	j *Journal
 
 	mu      sync.Mutex
 	rows    lane
@@ -65,31 +65,12 @@ type committer struct {
 	logged bool           // that nothing can be stored, and not yet the end of that
 }
 
-// startCommitter starts the goroutine; close ends it.
-func (s *Store) startCommitter(ctx context.Context) (err error) {
-	if err := s.db.Prepare(ctx, finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed); err != nil {
-		return err
-	}
-	s.committer = newCommitter(s)
-	s.wait.Go(func() { s.committer.run(ctx) })
-	s.serving.Store(true)
-	return nil
-}
-
-func newCommitter(s *Store) *committer {
+func newCommitter(j *Journal) *committer {
 	return &committer{
-		s: s, wake: make(chan struct{}, 1), often: rate.Sometimes{Interval: logInterval},
+		j: j, wake: make(chan struct{}, 1), often: rate.Sometimes{Interval: logInterval},
 		rows:   lane{limit: queueBytes - partBytes, wait: spaceWait, cost: func(st *step) int64 { return st.Size }},
 		chunks: lane{limit: partBytes / (relay.BodyPart + stepOverhead), wait: partWait, cost: func(*step) int64 { return 1 }},
 	}
-}
-
-// running returns the committer once it runs, else nil; for callers that may be earlier.
-func (s *Store) running() *committer {
-	if !s.serving.Load() {
-		return nil
-	}
-	return s.committer
 }
 
 func (c *committer) enqueue(st *step) {
@@ -127,8 +108,8 @@ func (c *committer) add(st *step) error {
 // refuse fails a step that was not tried, with the error for its caller. A result that is lost this way leaves a claim
 // that reconcile ends.
 func (c *committer) refuse(st *step, refusal error) {
-	c.s.dropClaim(st)
-	c.s.meter.failed.Add(1)
+	c.j.dropClaim(st)
+	c.j.meter.Failed.Add(1)
 	st.ticket.Resolve(refusal)
 }
 
@@ -215,8 +196,8 @@ func (c *committer) run(ctx context.Context) {
 	for {
 		chunks, rows := c.dequeue()
 		if len(chunks)+len(rows) > 0 {
-			c.commit(ctx, chunks, c.s.writeSteps)
-			c.commit(ctx, rows, c.s.writeSteps)
+			c.commit(ctx, chunks, c.j.writeSteps)
+			c.commit(ctx, rows, c.j.writeSteps)
 			c.mu.Lock()
 			c.busy = 0
 			c.mu.Unlock()

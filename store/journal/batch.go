@@ -1,9 +1,12 @@
-package store
+package journal
 
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/jmoiron/sqlx"
 
 	"relay"
 	"relay/store/db"
@@ -11,28 +14,41 @@ import (
 	"relay/store/spool"
 )
 
+// writeTarget says over which handle, and in whose name, steps are written.
+type writeTarget struct {
+	db           *sqlx.DB
+	node, former string // ids of the node: now, and those before its last rejoins, separated by spaces
+	name         string // of the node
+	// replaying is set for steps from the spool. Some of them may be in the database
+	// already, because the result of their commit was lost.
+	replaying bool
+}
+
+// claimants are the ids under which the node has claimed what it ends.
+func (t *writeTarget) claimants() []string { return append(strings.Fields(t.former), t.node) }
+
 // writeSteps makes steps durable in one transaction, and returns what to publish after it.
-func (s *Store) writeSteps(ctx context.Context, steps []*step) ([]relay.Change, error) {
-	node, former := s.Claimant()
-	return s.writeStepsAs(ctx, &writeTarget{db: s.db.Journal, node: node, former: former, name: s.NodeName()}, steps)
+func (j *Journal) writeSteps(ctx context.Context, steps []*step) ([]relay.Change, error) {
+	node, former := j.nodes.Claimant()
+	return j.writeStepsAs(ctx, &writeTarget{db: j.db.Journal, node: node, former: former, name: j.nodes.NodeName()}, steps)
 }
 
 // writeStepsAs is writeSteps in the name of a node.
-func (s *Store) writeStepsAs(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
-	if single := s.db.Single(ctx); single != nil {
+func (j *Journal) writeStepsAs(ctx context.Context, by *writeTarget, steps []*step) ([]relay.Change, error) {
+	if single := j.db.Single(ctx); single != nil {
 		if list := groupByEvent(steps); onlyNewEvents(list) {
 			w := &writer{Batch: single, target: by}
-			if err := s.insertNewEvents(w, list); err != nil {
+			if err := j.insertNewEvents(w, list); err != nil {
 				return nil, err
 			}
 			if !slices.ContainsFunc(list, func(u *eventSteps) bool { return u.insert.merged < len(u.steps) }) {
-				s.addUsage(w)
+				j.countStored(w)
 				return w.Changes, nil
 			}
 			// A part of the batch was stored before, so the rest of the steps needs a transaction.
 		}
 	}
-	return s.inBatch(ctx, by, func(w *writer) error { return s.putSteps(w, steps) })
+	return j.inBatch(ctx, by, func(w *writer) error { return j.putSteps(w, steps) })
 }
 
 // onlyNewEvents reports whether the statement that inserts new events does all that the
@@ -62,7 +78,7 @@ func onlyNewEvents(list []*eventSteps) bool {
 // putSteps writes steps: first the parts of large bodies, because the rows of messages refer to
 // them, then the new events, merged with their ends as far as known, then the rest in rounds of
 // one step of each event.
-func (s *Store) putSteps(w *writer, all []*step) error {
+func (j *Journal) putSteps(w *writer, all []*step) error {
 	var steps []*step
 	var chunks [][]any
 	for _, st := range all {
@@ -76,12 +92,12 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 		return err
 	}
 	claims := claimsOf(steps)
-	known, err := w.chooseCandidates(s, claims) // events that the rounds change
+	known, err := w.chooseCandidates(j, claims) // events that the rounds change
 	if err != nil {
 		return err
 	}
 	list := groupByEvent(steps)
-	if err := s.insertNewEvents(w, list); err != nil {
+	if err := j.insertNewEvents(w, list); err != nil {
 		return err
 	}
 	next := make([]int, len(list))
@@ -107,7 +123,7 @@ func (s *Store) putSteps(w *writer, all []*step) error {
 		if len(round) == 0 {
 			return w.claimCandidates(claims)
 		}
-		if err := s.writeRound(w, round); err != nil {
+		if err := j.writeRound(w, round); err != nil {
 			return err
 		}
 	}
@@ -121,23 +137,31 @@ type writer struct {
 }
 
 // inBatch runs one transaction of the journal and returns what to publish after it.
-func (s *Store) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) error) ([]relay.Change, error) {
+func (j *Journal) inBatch(ctx context.Context, by *writeTarget, fn func(*writer) error) ([]relay.Change, error) {
 	w := &writer{target: by}
-	changes, err := s.db.Batch(ctx, by.db, func(b *db.Batch) error {
+	changes, err := j.db.Batch(ctx, by.db, func(b *db.Batch) error {
 		w.Batch = b
 		return fn(w)
 	})
 	if err == nil {
-		s.addUsage(w)
+		j.countStored(w)
 	}
 	return changes, err
 }
 
-// addUsage counts the bytes that a transaction added.
-func (s *Store) addUsage(w *writer) {
+// countStored tells what a transaction added.
+func (j *Journal) countStored(w *writer) {
 	for alias, bytes := range w.usageDelta {
-		s.storage.add(alias, bytes)
+		j.opt.Stored(alias, bytes)
 	}
+}
+
+// addUsage notes what the transaction stores for an alias.
+func (w *writer) addUsage(alias, bytes int64) {
+	if w.usageDelta == nil {
+		w.usageDelta = map[int64]int64{}
+	}
+	w.usageDelta[alias] += bytes
 }
 
 // newEventsOf are the new events of a batch whose parts are all stored, and their rows.
@@ -173,7 +197,7 @@ func (w *writer) newEventsOf(list []*eventSteps) (rows newRows, whole []*newEven
 }
 
 // insertNewEvents inserts the new events of a batch.
-func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
+func (j *Journal) insertNewEvents(w *writer, list []*eventSteps) error {
 	rows, inserted, err := w.newEventsOf(list)
 	if err != nil {
 		return err
@@ -203,7 +227,7 @@ func (s *Store) insertNewEvents(w *writer, list []*eventSteps) error {
 				rare[i] = append(rare[i], values)
 			}
 		}
-		s.noteFit(f.event.Signature, f.event.ReceivedAt)
+		j.opt.Judged(f.event.Signature, f.event.ReceivedAt)
 		asIs := true
 		if a := f.attempt; a != nil {
 			w.addUsage(f.event.AliasID, events.AttemptStoredSize(a))
@@ -296,7 +320,7 @@ func (f *newEvent) changes(snapshot func() (*relay.Event, *relay.Attempt)) []rel
 }
 
 // writeRound applies at most one step of each event.
-func (s *Store) writeRound(w *writer, round []*step) error {
+func (j *Journal) writeRound(w *writer, round []*step) error {
 	var finishes []*step
 	for _, st := range round {
 		var err error
@@ -305,7 +329,7 @@ func (s *Store) writeRound(w *writer, round []*step) error {
 			finishes = append(finishes, st)
 		case spool.Amend:
 			if err = w.amend(st); err == nil && st.err == nil && st.Signature != nil {
-				s.noteFit(st.Signature, time.Now())
+				j.opt.Judged(st.Signature, time.Now())
 			}
 		case spool.Requeue:
 			err = w.requeueAttempt(st)

@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"context"
@@ -200,18 +200,8 @@ func TestLoseStalled(t *testing.T) {
 // A store that closes makes everything durable that waits, also what has no room yet.
 func TestCloseStoresStalled(t *testing.T) {
 	t.Parallel()
-	s, err := Open(t.Context(), Options{DataDir: t.TempDir()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = s.Close() })
-	if _, _, err := s.db.Migrate(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
-		t.Fatal(err)
-	}
-	c := s.committer
+	s, _ := served(t, "")
+	c := s.committer.Load()
 	c.mu.Lock()
 	c.chunks.limit = 1
 	c.mu.Unlock()
@@ -222,9 +212,8 @@ func TestCloseStoresStalled(t *testing.T) {
 			tickets = append(tickets, s.Chunk(id, 0, i, make([]byte, 1000)))
 		}
 	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+	s.StopJournal()
+	s.wait.Wait()
 	for i, ticket := range tickets {
 		select {
 		case <-ticket.Done():

@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"bytes"
@@ -21,14 +21,14 @@ import (
 
 // spooled gives a served store and a spool of its own that holds steps, in the name of
 // the store, and whose drainer is not running.
-func spooled(t *testing.T, s *Store, steps []*step) (*spool.Spool, *drainer) {
+func spooled(t *testing.T, s *fixture, steps []*step) (*spool.Spool, *drainer) {
 	t.Helper()
 	p := spoolWithoutDatabase(t, t.TempDir(), 8<<20)
 	p.Claimant = s.Claimant
 	if len(steps) > 0 {
 		mustPut(t, p, steps)
 	}
-	return p, newDrainer(s, p)
+	return p, newDrainer(s.Journal, p)
 }
 
 // writeNext writes the next limit steps to the database, as if the process was killed, or the
@@ -69,7 +69,7 @@ func rounds(t *testing.T, d *drainer) {
 
 // takeOut claims what comes next out of the queue of an alias and ends it; nil when
 // nothing waits.
-func takeOut(t *testing.T, s *Store, alias int64) *relay.Claim {
+func takeOut(t *testing.T, s *fixture, alias int64) *relay.Claim {
 	t.Helper()
 	relaytest.Until(t, 15*time.Second, "the node to be allowed to claim", func() bool { return s.MayClaim() == nil })
 	c, err := s.Next(relay.NextClaim{Alias: alias, Auto: true})
@@ -96,9 +96,7 @@ func TestSpoolStoredOnce(t *testing.T) {
 	}
 	ctx, who := t.Context(), relay.System()
 	for _, id := range queue[:4] {
-		if err := s.DeleteEvent(ctx, who, id); err != nil {
-			t.Fatal(err)
-		}
+		s.forget(t, `id = ?`, id)
 	}
 	if err := s.Cancel(ctx, who, queue[4]); err != nil {
 		t.Fatal(err)
@@ -261,10 +259,8 @@ func TestSpoolStoredBeforeAnAliasWasRemoved(t *testing.T) {
 	if err := s.RemoveAlias(t.Context(), relay.System(), "hooks"); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.deleteRemovedAliases(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	rounds(t, newDrainer(s, p))
+	s.forget(t, `alias_id = ?`, alias)
+	rounds(t, newDrainer(s.Journal, p))
 	if _, err := os.Stat(filepath.Join(p.Dir, spool.RefusedFile)); err == nil {
 		t.Error("events of the removed alias were kept aside")
 	}
@@ -292,7 +288,7 @@ func TestSpoolWrittenAgain(t *testing.T) {
 				}
 			}
 			p, d := spooled(t, s, nil)
-			earlier := s.spoolID + "/0"
+			earlier := s.opt.SpoolID + "/0"
 			p.Claimant = func() (string, string) { return earlier, earlier } // an earlier run wrote the first half
 			mustPut(t, p, steps)
 			p.Claimant = s.Claimant
@@ -300,7 +296,7 @@ func TestSpoolWrittenAgain(t *testing.T) {
 			want = append(want, behind...)
 			writeNext(t, d, limit)
 			writeNext(t, d, limit/2+1)
-			rounds(t, newDrainer(s, p))
+			rounds(t, newDrainer(s.Journal, p))
 			for i, id := range want {
 				if c := takeOut(t, s, alias); c == nil || c.Event.ID != id || len(c.Event.Attempts) != 1 {
 					t.Fatalf("%d comes out of the queue as %+v", i, c)

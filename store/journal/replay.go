@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"context"
@@ -12,18 +12,18 @@ import (
 )
 
 // BeginReplay appends a replay attempt; see delivery.Queue.
-func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
+func (j *Journal) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, deliver bool) (*relay.Claim, error) {
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return nil, err
 	}
-	if err := s.caughtUp(); err != nil {
+	if err := j.spool.CaughtUp(); err != nil {
 		return nil, err
 	}
-	if deliver && s.MayClaim() != nil { // the database was away a moment ago: the replay would be queued
-		s.RefreshPeers(ctx)
+	if deliver && j.nodes.MayClaim() != nil { // the database was away a moment ago: the replay would be queued
+		j.nodes.RefreshPeers(ctx)
 	}
 	var claim relay.Claim
-	err := s.db.Update(ctx, "begin replay", func(c *db.Tx) error {
+	err := j.db.Update(ctx, "begin replay", func(c *db.Tx) error {
 		e, err := events.FindEvent(c.Query, who, id)
 		if err != nil {
 			return err
@@ -31,9 +31,9 @@ func (s *Store) BeginReplay(ctx context.Context, who relay.Actor, id relay.ID, d
 		if e.Blocker != "" {
 			return events.NotReplayable(&e)
 		}
-		now, state, started, node := s.db.Clock.Arrival(s.db.Clock.Wall()), events.Queued, time.Time{}, ""
+		now, state, started, node := j.db.Clock.Arrival(j.db.Clock.Wall()), events.Queued, time.Time{}, ""
 		if deliver {
-			state, started, node = events.Delivering, now, s.NodeID()
+			state, started, node = events.Delivering, now, j.nodes.NodeID()
 		}
 		n := 0
 		if err := c.Get(&n, `UPDATE events SET attempts = attempts + 1, asked_at = ?, state = ?, error_code = '', error_message = ''
@@ -70,14 +70,14 @@ const releaseSlice = 1000
 // Release permits the automatic delivery of the inbound events that were queued while the
 // alias was offline; see delivery.Queue. It releases the oldest first, in several
 // transactions: when it fails, some events may have been released.
-func (s *Store) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
+func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (released int, err error) {
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return 0, err
 	}
 	until := int64(-1)
 	for more := true; more; {
 		n := 0
-		err := s.db.Update(ctx, "release queued events", func(c *db.Tx) error {
+		err := j.db.Update(ctx, "release queued events", func(c *db.Tx) error {
 			a, err := people.FindAlias(c.Query, who, alias)
 			if err != nil {
 				return err
@@ -126,13 +126,13 @@ const cancelSlice = 1000
 
 // Cancel cancels the queued attempts of an event, the oldest first, in several transactions: when
 // it fails, some may be canceled. It returns conflict when none is queued.
-func (s *Store) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
+func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) error {
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
 	}
 	until := 0 // what is asked for later is not canceled
 	for first, more := true, true; more; first = false {
-		err := s.db.Update(ctx, "cancel queued attempts", func(c *db.Tx) error {
+		err := j.db.Update(ctx, "cancel queued attempts", func(c *db.Tx) error {
 			if _, err := events.FindEvent(c.Query, who, id); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package store
+package journal
 
 import (
 	"database/sql"
@@ -40,15 +40,15 @@ var errNotSettled = &relay.Error{
 
 // Next claims the oldest attempt of an alias that may be delivered automatically; see
 // delivery.Queue. It returns nil when no attempt waits.
-func (s *Store) Next(next relay.NextClaim) (*relay.Claim, error) {
+func (j *Journal) Next(next relay.NextClaim) (*relay.Claim, error) {
 	for {
-		if err := s.caughtUp(); err != nil {
+		if err := j.spool.CaughtUp(); err != nil {
 			return nil, err
 		}
 		// The id belongs to no event; it distinguishes the claims of aliases.
 		st := &step{Step: spool.Step{Kind: claimStep}, claim: &queueClaim{NextClaim: next}}
 		binary.BigEndian.PutUint64(st.ID[8:], uint64(next.Alias))
-		ticket := s.enqueueStep(st)
+		ticket := j.enqueueStep(st)
 		<-ticket.Done()
 		if err := ticket.Err(); err != nil || !st.claim.later {
 			return st.claim.got, err
@@ -58,12 +58,26 @@ func (s *Store) Next(next relay.NextClaim) (*relay.Claim, error) {
 
 // FinishAndClaim is Finish followed by a claim in the same transaction; see
 // delivery.Journal.
-func (s *Store) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
+func (j *Journal) FinishAndClaim(id relay.ID, a *relay.Attempt, event string, next relay.NextClaim) (*relay.Ticket, func() *relay.Claim) {
 	claim := &queueClaim{NextClaim: next}
-	ticket := s.enqueueStep(&step{
+	ticket := j.enqueueStep(&step{
 		Step: spool.Step{Kind: spool.Finish, ID: id, N: a.N, Attempt: a, State: event, Size: attemptSize(a)}, claim: claim,
 	})
 	return ticket, func() *relay.Claim { return claim.got }
+}
+
+// dropClaim ends the claim of a step that was not committed, as far as is known. If it was
+// committed, the attempt goes back to the queue. That step waits for a transaction of an earlier
+// connection that may still claim, and it comes before later claims of the attempt.
+func (j *Journal) dropClaim(st *step) {
+	c := st.claim
+	if c == nil {
+		return
+	}
+	c.got = nil
+	if c.tried {
+		j.Requeue(c.oldest.EventID, c.oldest.N) // a claim that it cannot take back is left to reconcile
+	}
 }
 
 // readClaimed is ClaimedSQL, prepared on SQLite.
@@ -99,8 +113,8 @@ func (st *step) setClaimError(err error) {
 // chooseCandidates finds the oldest attempts for claims, before the transaction locks
 // events. Before that it locks the rows of the tunnels, so that a claim either is made
 // before a takeover of its tunnel and is seen by it, or fails.
-func (w *writer) chooseCandidates(s *Store, claims []*step) ([]relay.ID, error) {
-	may := s.MayClaim()
+func (w *writer) chooseCandidates(j *Journal, claims []*step) ([]relay.ID, error) {
+	may := j.nodes.MayClaim()
 	var left []*step
 	tunnels := map[string]bool{}
 	for _, st := range claims {

@@ -1,0 +1,132 @@
+// Package journal makes durable what happens to events: new requests, the ends of attempts, and claims
+// of what waits in queues. Callers enqueue steps without waiting; the committer writes all steps that
+// wait in one transaction, and a ticket resolves when its step is durable. While Postgres is away, steps
+// go to the spool of the data dir, and are drained from there in order.
+//
+// The way of a step: step.go (what callers enqueue) → committer.go (lanes, order, space) → commit.go
+// (one transaction: again, split, spooled or refused) → batch.go (what the transaction writes), which
+// uses new_event.go, finish.go and claim.go → or, from the spool, drain.go.
+package journal
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"relay"
+	"relay/store/cluster"
+	"relay/store/db"
+	"relay/store/spool"
+)
+
+// Options has the links of a journal to the rest of the store.
+type Options struct {
+	Log *slog.Logger
+	// DataDir is where an earlier process may have left a spool. SpoolID names it in the marks that
+	// say how far a spool is stored.
+	DataDir, SpoolID string
+	// Stored gets how many bytes a committed transaction added to an alias.
+	Stored func(alias, bytes int64)
+	// Judged gets the verdict on each new request that is stored; nil = there is none.
+	Judged func(verdict *relay.Signature, at time.Time)
+	// Go runs a goroutine that ends with the context of Start, or at Stop.
+	Go func(func())
+}
+
+// Journal writes steps to the database. All methods are safe for concurrent use.
+type Journal struct {
+	db    *db.DB
+	spool *spool.Spool
+	nodes *cluster.Store
+	log   *slog.Logger
+	opt   Options
+	meter Meter
+
+	underWay  func() map[relay.AttemptRef]bool // attempts under way; nil = not known
+	committer atomic.Pointer[committer]        // nil before Start
+}
+
+// New makes a journal that writes nothing before Start.
+func New(d *db.DB, p *spool.Spool, nodes *cluster.Store, o Options) *Journal {
+	j := &Journal{db: d, spool: p, nodes: nodes, log: o.Log, opt: o}
+	j.meter.init()
+	return j
+}
+
+// StartJournal starts the goroutine that writes; StopJournal ends it.
+func (j *Journal) StartJournal(ctx context.Context) error {
+	if err := j.db.Prepare(ctx, finishAttempts, oldestOnSQLite, claimOnSQLite, readClaimed); err != nil {
+		return err
+	}
+	c := newCommitter(j)
+	j.opt.Go(func() { c.run(ctx) })
+	j.committer.Store(c)
+	return nil
+}
+
+// StopJournal refuses steps from now on, has those that wait made durable, and waits a moment for the
+// spool to be drained.
+func (j *Journal) StopJournal() {
+	if c := j.committer.Load(); c != nil {
+		c.close()
+		j.drainLast()
+	}
+}
+
+// Serving reports whether the journal takes steps, or has taken some before it was stopped.
+func (j *Journal) Serving() bool { return j.committer.Load() != nil }
+
+// WhyAway returns why steps can be stored neither in the database nor in the spool; nil when they can,
+// and before StartJournal.
+func (j *Journal) WhyAway() error {
+	if c := j.committer.Load(); c != nil {
+		return c.whyAway()
+	}
+	return nil
+}
+
+// QueuedSteps is how many steps wait to be written or are being written.
+func (j *Journal) QueuedSteps() int {
+	if c := j.committer.Load(); c != nil {
+		return c.length()
+	}
+	return 0
+}
+
+// Meter holds the counters of a journal. docs/metrics.md explains them.
+type Meter struct {
+	Batch  prometheus.Histogram // steps of a transaction
+	Commit prometheus.Histogram // its seconds
+
+	Committed  atomic.Int64 // steps made durable in the database
+	Batches    atomic.Int64 // transactions that did it
+	Failed     atomic.Int64 // steps that failed
+	Reconciled atomic.Int64 // attempts that nobody ran
+	Retried    atomic.Int64 // transactions that were tried again
+	Spooled    atomic.Int64 // steps that went to the spool
+}
+
+func (m *Meter) init() {
+	m.Batch = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "relay_store_batch_steps", Help: "Steps of one transaction of the journal.",
+		Buckets: []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 1024},
+	})
+	m.Commit = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name: "relay_store_commit_seconds", Help: "How long one transaction of the journal took, commit included.",
+		Buckets: []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .25, .5, 1, 2.5},
+	})
+}
+
+// recordBatch counts a transaction.
+func (m *Meter) recordBatch(steps int, took time.Duration) {
+	m.Committed.Add(int64(steps))
+	m.Batches.Add(1)
+	m.Batch.Observe(float64(steps))
+	m.Commit.Observe(took.Seconds())
+}
+
+// Meter gives the counters.
+func (j *Journal) Meter() *Meter { return &j.meter }

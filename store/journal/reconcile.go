@@ -1,0 +1,56 @@
+package journal
+
+import (
+	"context"
+	"time"
+
+	"relay"
+	"relay/store/db"
+	"relay/store/events"
+)
+
+var lostEndFault = relay.Fault{
+	Code: relay.CodeResponseNotStored, Message: "the outcome could not be stored because the database was away",
+}
+
+// SetRunning sets the function that returns the attempts which this process has under way:
+// from their claim, or before their event is stored, until their end is stored or has
+// failed. Call it before Serve.
+func (j *Journal) SetRunning(running func() map[relay.AttemptRef]bool) { j.underWay = running }
+
+// Reconcile compares the claims of this node with the attempts that it runs, and ends those that it
+// claimed before a time and does not run: a step whose outcome could not be stored has left them, or a
+// lost answer of the database. It does nothing while steps wait in the spool, which may end them.
+func (j *Journal) Reconcile(ctx context.Context, before time.Time) error {
+	if j.underWay == nil || j.spool.Active.Load() || j.WhyAway() != nil {
+		return nil
+	}
+	node, former := j.nodes.Claimant()
+	by := writeTarget{node: node, former: former}
+	var claims []events.AttemptRow
+	err := j.db.View(ctx, "read claims", func(q db.Query) error {
+		return q.AllIn(&claims, `SELECT `+events.AttemptRowColumns+` FROM attempts WHERE state = 1 AND claim_node IN (?)
+			AND started_at < ? ORDER BY started_at`, by.claimants(), db.Micros(before))
+	})
+	if err != nil {
+		return err
+	}
+	running := j.underWay()
+	if j.spool.Active.Load() { // the ends of some may have gone there meanwhile
+		return nil
+	}
+	for i := range claims {
+		if running[claims[i].Ref()] {
+			continue
+		}
+		err := j.db.Update(ctx, "end an attempt that nobody runs", func(c *db.Tx) error {
+			return events.InterruptAll(c, claims[i:i+1], lostEndFault)
+		})
+		if err != nil {
+			return err
+		}
+		j.meter.Reconciled.Add(1)
+		j.log.Warn("an attempt that nobody runs is marked interrupted", "event", claims[i].EventID.String(), "attempt", claims[i].N)
+	}
+	return nil
+}

@@ -1,0 +1,177 @@
+// Package partition makes the partitions of Postgres that hold the events of one day each, and knows their
+// names and ranges. SQLite keeps all events in one table.
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"time"
+
+	"relay"
+	"relay/store/db"
+	"relay/store/events"
+)
+
+const (
+	// Ahead is how many days have partitions before they begin: each costs the plans of queries.
+	Ahead        = 3
+	advisoryLock = 0x72656c6179 // advisory lock under which partitions are made
+	makeTimeout  = 30 * time.Second
+	attachTime   = 2 * time.Second // Postgres looks through the default partition, which it locks
+)
+
+var partitioned = []struct{ table, options string }{
+	{"events", " WITH (fillfactor = 90)"},
+	{"attempts", " WITH (fillfactor = 90, autovacuum_vacuum_scale_factor = 0.02)"},
+	{"payloads", ""},
+	{"body_chunks", ""},
+}
+
+// Tables lists the partitioned tables, each name between a prefix and a suffix.
+func Tables(before, behind string) string {
+	var list []string
+	for _, p := range partitioned {
+		list = append(list, before+p.table+behind)
+	}
+	return strings.Join(list, ", ")
+}
+
+// Day is a day that has partitions of its own.
+type Day time.Time
+
+// Of returns the name of the partition of a table.
+func (d Day) Of(table string) string { return table + time.Time(d).Format("_20060102") }
+
+// End returns the time at which the next day begins.
+func (d Day) End() time.Time { return time.Time(d).AddDate(0, 0, 1) }
+
+// IDs returns the first id of the day, and that of the next one.
+func (d Day) IDs() (first, next relay.ID) {
+	return events.LowestID(time.Time(d)), events.LowestID(d.End())
+}
+
+// String returns the date.
+func (d Day) String() string { return time.Time(d).Format(time.DateOnly) }
+
+// Make makes the partitions of the days from yesterday to Ahead days
+// ahead. The range of a day is a range of UUIDv7. The default partitions take rows of other
+// days, and of days whose partitions cannot be made, so an error does not prevent the service.
+func Make(ctx context.Context, d *db.DB, log *slog.Logger, now time.Time) error {
+	if !d.Dialect.SeveralNodes() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, makeTimeout)
+	defer cancel()
+	q := d.Session(ctx, d.Slow)
+	missing, err := Missing(q, now)
+	if err != nil {
+		return fmt.Errorf("list partitions: %w", err)
+	}
+	for _, day := range missing {
+		err := MakeDay(ctx, d, day)
+		switch code := db.SQLState(err); {
+		case code == "42P07": // duplicate_table: another process made it meanwhile
+		case code == "23514": // check_violation
+			log.Warn("a day stays in the default partition, because rows of that day are there already", "day", day.String())
+		case err != nil:
+			return fmt.Errorf("make partitions of %s: %w", day, err)
+		}
+	}
+	return nil
+}
+
+// Days lists the days that have partitions. The partitions of a day are made in one transaction,
+// so it is enough to look at one table.
+func Days(q db.Query) (days []Day, err error) {
+	var names []string
+	err = q.All(&names, `SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+		WHERE i.inhparent = to_regclass('events') ORDER BY c.relname`)
+	for _, name := range names {
+		if day, err := time.Parse("events_20060102", name); err == nil {
+			days = append(days, Day(day))
+		}
+	}
+	return days, err
+}
+
+// Missing lists the days from yesterday to Ahead days ahead that have no
+// partitions.
+func Missing(q db.Query, now time.Time) (missing []Day, err error) {
+	days, err := Days(q)
+	if err != nil {
+		return nil, err
+	}
+	first := now.UTC().Truncate(24*time.Hour).AddDate(0, 0, -1)
+	for i := range Ahead + 2 {
+		if day := Day(first.AddDate(0, 0, i)); !slices.Contains(days, day) {
+			missing = append(missing, day)
+		}
+	}
+	return missing, nil
+}
+
+// MakeDay makes the partitions of one day. CREATE TABLE … PARTITION OF would lock the
+// whole table against everybody, behind every reader of it and before every writer. A
+// table that is made by itself and then attached takes a lock that stops neither readers
+// nor writers, but for that on the default partition: relayd waits for it for TableWait
+// and tries again later. Names in DDL cannot be parameters; these consist of constants
+// and digits.
+func MakeDay(ctx context.Context, d *db.DB, day Day) error {
+	tx, err := d.Slow.BeginTxx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	statements := []string{
+		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, db.TableWait.Milliseconds()),
+		// Behind a network failure the server keeps the locks of this transaction, for which writes wait.
+		fmt.Sprintf(`SET LOCAL idle_in_transaction_session_timeout = %d`, attachTime.Milliseconds()),
+		fmt.Sprintf(`SELECT pg_advisory_xact_lock(%d, hashtext(current_schema()))`, advisoryLock&0x7fffffff),
+	}
+	for _, p := range partitioned {
+		statements = append(statements, fmt.Sprintf(`CREATE TABLE %s (LIKE %s INCLUDING ALL)%s`, day.Of(p.table), p.table, p.options))
+	}
+	statements = append(statements,
+		`LOCK TABLE `+Tables("ONLY ", "")+` IN SHARE UPDATE EXCLUSIVE MODE`,
+		`LOCK TABLE `+Tables("", "_default")+` IN ACCESS EXCLUSIVE MODE`,
+		fmt.Sprintf(`SET LOCAL statement_timeout = %d`, attachTime.Milliseconds()))
+	first, next := day.IDs()
+	for _, p := range partitioned {
+		statements = append(statements, fmt.Sprintf(`ALTER TABLE %s ATTACH PARTITION %s FOR VALUES FROM ('%x') TO ('%x')`,
+			p.table, day.Of(p.table), first[:], next[:]))
+	}
+	for _, statement := range statements {
+		if _, err := tx.ExecContext(ctx, statement); err != nil {
+			return errors.Join(err, db.Rollback(tx))
+		}
+	}
+	return tx.Commit()
+}
+
+// Examine checks whether the next days have partitions, and whether the default
+// partition has rows.
+func Examine(q db.Query, now time.Time) relay.Finding {
+	if !q.Dialect.SeveralNodes() {
+		return db.OKFinding("SQLite keeps all events in one table")
+	}
+	missing, err := Missing(q, now)
+	if err != nil {
+		return db.UnknownFinding(err)
+	}
+	var rows int
+	if err := q.Get(&rows, `SELECT COUNT(*) FROM (SELECT 1 FROM events_default LIMIT 100000) x`); err != nil {
+		return db.UnknownFinding(err)
+	}
+	const harm = "events of such a day go to the default partition, from which they are deleted row by row when they expire"
+	switch {
+	case len(missing) > 0:
+		return relay.Findingf(relay.VerdictWarn, "end the transaction that reads events for so long (pg_stat_activity shows it by xact_start): a server that runs tries again each minute; where none runs, start it",
+			"%d of %d days have no partition, the first is %s: %s", len(missing), Ahead+2, missing[0], harm)
+	case rows > 0:
+		return db.OKFinding("all days to come have partitions; the default partition holds %d events or more", rows)
+	}
+	return db.OKFinding("all days to come have partitions")
+}
