@@ -13,8 +13,10 @@ type Alias struct {
 	Name      string
 	Owner     int64
 	OwnerName string
-	Settings  Settings
-	CreatedAt time.Time
+	// OwnerMaxQueue is MaxQueue of the owner.
+	OwnerMaxQueue *int64
+	Settings      Settings
+	CreatedAt     time.Time
 	// LastOnlineAt is the last time a tunnel was attached or lost, became stale or alive, or was
 	// paused or resumed: the present state of the alias began then. Zero = never online.
 	LastOnlineAt time.Time
@@ -96,10 +98,10 @@ type Usage struct {
 	Bytes  int64 // of requests and responses, as --max-alias-storage counts them
 }
 
-// AccountUsage is what all aliases of an account have stored, and how many bytes it may; 0 = no limit.
+// AccountUsage is what all aliases of an account have stored and queued, and how much it may; 0 = no limit.
 type AccountUsage struct {
-	Usage
-	Limit int64
+	Bytes, Limit       int64
+	Queued, QueueLimit int
 }
 
 // QueueStats counts the queue of an alias.

@@ -50,10 +50,12 @@ type Accounts interface {
 
 	// For admins only, but for Audit.
 	Accounts(ctx context.Context, who Actor) ([]Account, error)
-	// AccountUsage says what each account has stored, by its id.
+	// AccountUsage says what each account has stored and queued, by its id.
 	AccountUsage(ctx context.Context, who Actor) (map[int64]AccountUsage, error)
 	// SetAccountStorage sets how many bytes all aliases of an account may store; nil = as the server says.
 	SetAccountStorage(ctx context.Context, who Actor, name string, limit *int64) (Account, error)
+	// SetAccountQueue sets how many attempts may be queued at all aliases of an account; nil = as the server says.
+	SetAccountQueue(ctx context.Context, who Actor, name string, limit *int64) (Account, error)
 	CreateAccount(ctx context.Context, who Actor, name string, admin bool) (Account, error)
 	RemoveAccount(ctx context.Context, who Actor, name string) error
 	CreateInvite(ctx context.Context, who Actor, user string, ttl time.Duration) (secret string, err error)

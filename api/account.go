@@ -26,6 +26,7 @@ type userBody struct {
 // userChangeBody is what can be changed of an account.
 type userChangeBody struct {
 	MaxAccountStorage *int64 `json:"maxAccountStorage,omitempty" minimum:"0" nullable:"true" doc:"bytes that all aliases of the account may store; 0 = no limit, null = the server's limit"`
+	MaxAccountQueue   *int64 `json:"maxAccountQueue,omitempty" minimum:"0" nullable:"true" doc:"attempts that may be queued at all aliases of the account; 0 = no limit, null = the server's limit"`
 }
 
 // userChange is a body that was checked against userChangeBody. Unlike userChangeBody, it distinguishes
@@ -68,14 +69,14 @@ func (s *server) addUserRoutes() {
 	list := func(ctx context.Context, c *requestInfo) ([]relay.Account, error) {
 		return s.Accounts.Accounts(ctx, c.who)
 	}
-	addJSON(s, users.on("GET /users", "list-users", "All accounts, with what each has stored"),
+	addJSON(s, users.on("GET /users", "list-users", "All accounts, with what each has stored and queued"),
 		func(ctx context.Context, c *requestInfo, _ *noInput) (out record.List[record.User], err error) {
 			accounts, err := list(ctx, c)
 			if err != nil {
 				return out, err
 			}
 			usage, err := s.Accounts.AccountUsage(ctx, c.who)
-			if err != nil { // counting the events of a large store may take too long; the accounts are known
+			if err != nil { // the accounts are known
 				return listOf(accounts, record.OfAccount), nil
 			}
 			return listOf(accounts, func(a relay.Account) record.User { return record.OfAccountUsage(a, usage[a.ID]) }), nil
@@ -86,12 +87,17 @@ func (s *server) addUserRoutes() {
 			return record.OfAccount(account), err
 		})
 	user := found(users, "user", func(x relay.Account) string { return x.Name }, list)
-	addJSON(s, user.on("PATCH /users/{user}", "update-user", "Change the storage limit of an account", 404),
+	addJSON(s, user.on("PATCH /users/{user}", "update-user", "Change the limits of an account", 404),
 		func(ctx context.Context, c *requestInfo, in *jsonBody[userChange]) (record.User, error) {
-			limit, given := in.Body["maxAccountStorage"]
-			if given {
-				account, err := s.Accounts.SetAccountStorage(ctx, c.who, c.path("user"), limit)
-				return record.OfAccount(account), err
+			if limit, given := in.Body["maxAccountStorage"]; given {
+				if _, err := s.Accounts.SetAccountStorage(ctx, c.who, c.path("user"), limit); err != nil {
+					return record.User{}, err
+				}
+			}
+			if limit, given := in.Body["maxAccountQueue"]; given {
+				if _, err := s.Accounts.SetAccountQueue(ctx, c.who, c.path("user"), limit); err != nil {
+					return record.User{}, err
+				}
 			}
 			accounts, err := list(ctx, c)
 			i := slices.IndexFunc(accounts, func(a relay.Account) bool { return a.Name == c.path("user") })

@@ -251,9 +251,20 @@ func TestUsers(t *testing.T) {
 		h.call("PATCH", h.asAlice, "/api/v1/users/bob", body).code(422, "validation-failed")
 	}
 	for _, u := range decoded[record.List[record.User]](h.get(h.asAlice, "/api/v1/users").want(200)).Data {
-		if u.Name == "bob" && (u.MaxAccountStorage == nil || *u.MaxAccountStorage != 1<<20) || u.Events == nil || u.StoredBytes == nil {
+		if u.Name == "bob" && (u.MaxAccountStorage == nil || *u.MaxAccountStorage != 1<<20) || u.Events != nil || u.StoredBytes == nil || u.Queued == nil || u.QueueLimit != nil && u.Name != "bob" {
 			t.Errorf("listed %+v", u)
 		}
+	}
+	queue := func(body string) *int64 {
+		t.Helper()
+		return decoded[record.User](h.call("PATCH", h.asAlice, "/api/v1/users/bob", body).want(200)).MaxAccountQueue
+	}
+	if own := queue(`{"maxAccountQueue":7}`); own == nil || *own != 7 {
+		t.Errorf("the limit of the queue is %v", own)
+	}
+	h.call("PATCH", h.asAlice, "/api/v1/users/bob", `{"maxAccountQueue":-1}`).code(422, "validation-failed")
+	if own := queue(`{"maxAccountQueue":null}`); own != nil {
+		t.Errorf("the limit of the queue is %v after it was taken back", *own)
 	}
 	if own := limit(`{}`); own == nil {
 		t.Error("the limit is gone after a change of nothing")

@@ -35,7 +35,7 @@ func TestUsers(t *testing.T) {
 		t.Errorf("carol is %+v, %v", a, err)
 	}
 	o.post("root", "/admin/users", "name", "dave").redirectsTo("/admin?done=user-added")
-	o.get("root", "/admin?done=user-added").want(200, "The account was created.", `data-user="carol"`, ">0 events, 0 bytes<", "Its aliases and their events are kept")
+	o.get("root", "/admin?done=user-added").want(200, "The account was created.", `data-user="carol"`, `data-label="Stored">0 bytes<`, `data-label="Queued">0<`, "Its aliases and their events are kept")
 	o.post("root", "/admin/users/nobody/invite").want(404)
 	o.post("root", "/admin/users/nobody/remove").want(404)
 	o.post("root", "/admin/users/root/remove").want(409, "your own account")

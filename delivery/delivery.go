@@ -36,6 +36,7 @@ type Options struct {
 	ResponseTimeout    time.Duration // to the final response head; an alias may have its own
 	QueueLimit         int           // waiting attempts per alias
 	QueueBytes         int64         // their request bytes per alias
+	AccountQueue       int           // waiting attempts of all aliases of an account without its own limit
 
 	// Capacity returns nil when a request of about need bytes can be stored for the alias,
 	// else the error that its caller gets. It may wait up to wait for space. Without the
@@ -161,6 +162,12 @@ func (d *Delivery) Publish(changes []relay.Change) {
 		switch c.Kind {
 		case relay.ChangeAlias:
 			waits = append(waits, d.registry.ReadAgain(c.Alias))
+		case relay.ChangeAccount:
+			if c.Account != 0 && c.Credential == "" {
+				if done := d.registry.ReadAccountAgain(c.Account); done != nil {
+					waits = append(waits, done)
+				}
+			}
 		case relay.ChangeQueue:
 			d.registry.Recount(c.Alias)
 		case relay.ChangeMissed:

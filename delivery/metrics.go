@@ -133,6 +133,8 @@ func (c *counts) initGauges(d *Delivery, f promauto.Factory) {
 	gauge("channels", "Channels of tunnels that are open, idle ones included.", nil, d.registry.Channels)
 	gauge("viewers", "Subscribers of the live feed.", nil, d.feed.Viewers)
 	gauge("feed_bytes", "Bytes of the changes that wait for subscribers of the live feed.", nil, d.feed.Bytes)
+	f.NewGaugeFunc(prometheus.GaugeOpts{Name: namespace + "account_queue_max_ratio", Help: "Largest part of its limit that an account has queued at all its aliases; 0 without a limit."},
+		func() float64 { return d.registry.FullestQueue(d.queueLimits()) })
 	gauge("queued", "Attempts that wait in queues.", nil, func() int { return d.Stats().Queued })
 	for _, state := range []relay.TunnelState{relay.TunnelOnline, relay.TunnelStale} {
 		gauge("tunnels", "Aliases with a tunnel, by its state.", prometheus.Labels{"state": string(state)}, func() int {

@@ -20,6 +20,11 @@ const (
 	maxRequeueBackoff = 30 * time.Second
 )
 
+// queueLimits are those of the queue of an alias.
+func (d *Delivery) queueLimits() registry.QueueLimits {
+	return registry.QueueLimits{Attempts: d.opt.QueueLimit, Bytes: d.opt.QueueBytes, Account: d.opt.AccountQueue}
+}
+
 // enqueue queues the request of a caller and returns the answer once it is durable.
 func (j *job) enqueue() relay.Outcome {
 	q := j.q
@@ -32,13 +37,13 @@ func (j *job) enqueue() relay.Outcome {
 		}
 		return j.enqueueStored()
 	}
-	queue, opt := &j.st.Queue, &j.d.opt
+	queue := &j.st.Queue
 	size := int64(len(q.Event.Request.Head)) + max(0, q.Head.Length)
-	if !queue.Reserve(1, size, opt.QueueLimit, opt.QueueBytes) {
+	if got := queue.Reserve(1, size, j.d.queueLimits()); got != registry.Reserved {
 		if out, ok := j.answerWithFullQueue(); ok {
 			return out
 		}
-		return j.ifPresent(refusal(exchange.ErrQueueFull(), relay.ID{}))
+		return j.ifPresent(refusal(exchange.ErrQueueFull(got == registry.AccountQueueFull, exchange.NotKept), relay.ID{}))
 	}
 	j.queueBytes = size
 	handedOver := false
@@ -101,7 +106,7 @@ func (j *job) growReservation(size int64) bool {
 	if more <= 0 {
 		return true
 	}
-	if !j.st.Queue.Reserve(0, more, 0, j.d.opt.QueueBytes) {
+	if j.st.Queue.Reserve(0, more, registry.QueueLimits{Bytes: j.d.opt.QueueBytes}) != registry.Reserved {
 		return false
 	}
 	j.queueBytes += more

@@ -320,6 +320,42 @@ func TestQueueLimits(t *testing.T) {
 			b.want("chunked", code(out), relay.CodeQueueFull)
 		}, func(b *fixture) { b.opt.QueueBytes = 2*size + 10 })
 	})
+	// What waits at all aliases of an account counts together; other accounts have their own.
+	t.Run("account", func(t *testing.T) {
+		run(t, nil, func(b *fixture) {
+			sendTo := func(name string, i int) relay.Outcome {
+				in, _ := b.inbound(numbered(i))
+				in.Alias, _ = b.d.Alias(name)
+				return b.d.Capture(context.Background(), in)
+			}
+			b.want("first", code(sendTo("hook", 1)), "202")
+			b.want("second", code(sendTo("other", 2)), "202")
+			full := sendTo("hook", 3)
+			b.want("full", code(full), relay.CodeQueueFull)
+			b.want("says", strings.Contains(full.Answer.Error.Detail, "limit of what may wait at all its aliases"), true)
+			b.want("retry", full.Answer.Error.RetryAfter > 0, true)
+			b.want("full at the other", code(sendTo("other", 4)), relay.CodeQueueFull)
+			b.want("another account", code(sendTo("foreign", 5)), "202")
+			_, _, err := b.d.Replay(context.Background(), relay.System(), b.s.order[0], 0)
+			b.want("replay", relay.AsError(err).Code, relay.CodeQueueFull)
+			b.d.Cancel(context.Background(), relay.System(), b.s.order[0])
+			synctest.Wait()
+			b.want("after a cancel", code(sendTo("other", 6)), "202")
+			own, changed := int64(3), *b.s.aliases[7]
+			changed.OwnerMaxQueue = &own
+			b.s.mu.Lock()
+			b.s.aliases[7] = &changed
+			b.s.mu.Unlock()
+			b.d.Publish([]relay.Change{{Kind: relay.ChangeAccount, Account: 1}})
+			synctest.Wait()
+			b.want("its own limit", code(sendTo("hook", 7)), "202")
+			b.want("beyond it", code(sendTo("other", 8)), relay.CodeQueueFull)
+		}, func(b *fixture) {
+			b.opt.AccountQueue = 2
+			b.s.aliases[8] = &relay.Alias{ID: 8, Name: "other", Owner: 1, Settings: relay.DefaultSettings()}
+			b.s.aliases[9] = &relay.Alias{ID: 9, Name: "foreign", Owner: 2, Settings: relay.DefaultSettings()}
+		})
+	})
 	// A chunked body of which all had come with its head was not counted before it was queued.
 	t.Run("chunked", func(t *testing.T) {
 		const head = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -86,10 +86,8 @@ func (d *Delivery) outcome(ctx context.Context, who relay.Actor, begun *relay.Ev
 // queueReplay queues a replay until the tunnel is back.
 func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registry.Alias, e *relay.Event) (*relay.Event, int, error) {
 	cost := costOf(e)
-	if !st.Queue.Reserve(1, cost, d.opt.QueueLimit, d.opt.QueueBytes) {
-		full := exchange.ErrQueueFull()
-		full.Detail = "the tunnel is offline and its queue is full; the replay was not taken"
-		return nil, 0, full
+	if got := st.Queue.Reserve(1, cost, d.queueLimits()); got != registry.Reserved {
+		return nil, 0, exchange.ErrQueueFull(got == registry.AccountQueueFull, "the replay was not taken")
 	}
 	st.Queue.Move()
 	c, err := d.store.BeginReplay(ctx, who, e.ID, false)

@@ -38,21 +38,27 @@ type User struct {
 	// MaxAccountStorage is what the account has of its own.
 	MaxAccountStorage *int64 `json:"maxAccountStorage" doc:"bytes that all its aliases may store; 0 = no limit, null = the server's limit"`
 	StorageLimit      *int64 `json:"storageLimit" doc:"the limit that counts now; null = none, or not asked for"`
-	Events            *int   `json:"events" doc:"stored events of all its aliases; null = not asked for"`
+	MaxAccountQueue   *int64 `json:"maxAccountQueue" doc:"attempts that may be queued at all its aliases; 0 = no limit, null = the server's limit"`
+	QueueLimit        *int   `json:"queueLimit" doc:"the limit that counts now; null = none, or not asked for"`
+	Queued            *int   `json:"queued" doc:"queued attempts at all its aliases; null = not asked for"`
+	Events            *int   `json:"events" doc:"stored events of all its aliases; null = not counted, which takes long: only relayd user list --usage does"`
 	StoredBytes       *int64 `json:"storedBytes" doc:"of requests and responses, as the limit counts them; null = not asked for"`
 }
 
 // OfAccount gives the outward form of an account, without its usage.
 func OfAccount(a relay.Account) User {
-	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}, MaxAccountStorage: a.MaxStorage}
+	return User{Name: a.Name, Admin: a.Admin, CreatedAt: Time{a.CreatedAt}, MaxAccountStorage: a.MaxStorage, MaxAccountQueue: a.MaxQueue}
 }
 
-// OfAccountUsage is OfAccount with what the account has stored.
+// OfAccountUsage is OfAccount with what the account has stored and queued.
 func OfAccountUsage(a relay.Account, usage relay.AccountUsage) User {
 	u := OfAccount(a)
-	u.Events, u.StoredBytes = &usage.Events, &usage.Bytes
+	u.StoredBytes, u.Queued = &usage.Bytes, &usage.Queued
 	if usage.Limit > 0 {
 		u.StorageLimit = &usage.Limit
+	}
+	if usage.QueueLimit > 0 {
+		u.QueueLimit = &usage.QueueLimit
 	}
 	return u
 }

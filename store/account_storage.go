@@ -107,7 +107,7 @@ func (s *Store) readAccountLimits(ctx context.Context) error {
 	return nil
 }
 
-// AccountUsage says what each account has stored in all its aliases, by the id of the account; for
+// AccountUsage says what each account has stored and queued in all its aliases, by the id of the account; for
 // admins. Bytes are counted from memory where this process serves.
 func (s *Store) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]relay.AccountUsage, error) {
 	if err := people.AllowAdmin(who); err != nil {
@@ -115,10 +115,12 @@ func (s *Store) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]re
 	}
 	type row struct {
 		alias, owner int64
-		events       int
+		queued       int
+		own          *int64
 	}
-	rows, err := db.ReadRows(ctx, s.db, "count events of accounts", func(r *row) []any { return []any{&r.alias, &r.owner, &r.events} },
-		`SELECT al.id, al.owner_id, (SELECT COUNT(*) FROM events e WHERE e.alias_id = al.id) FROM aliases al`)
+	rows, err := db.ReadRows(ctx, s.db, "count queues of accounts", func(r *row) []any { return []any{&r.alias, &r.owner, &r.queued, &r.own} },
+		`SELECT al.id, al.owner_id, COALESCE(w.n, 0), o.max_queue FROM aliases al JOIN accounts o ON o.id = al.owner_id
+			LEFT JOIN (SELECT alias_id, COUNT(*) AS n FROM queue WHERE claim_node = '' GROUP BY alias_id) w ON w.alias_id = al.id`)
 	if err != nil {
 		return nil, err
 	}
@@ -128,11 +130,14 @@ func (s *Store) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]re
 	defer k.mu.Unlock()
 	for _, r := range rows {
 		sum := out[r.owner]
-		sum.Events += r.events
 		if of := k.aliases[r.alias]; of != nil {
 			sum.Bytes += of.bytes
 		}
-		sum.Limit = k.accounts.limitOf(r.owner)
+		sum.Queued += r.queued
+		sum.Limit, sum.QueueLimit = k.accounts.limitOf(r.owner), s.opt.MaxAccountQueue
+		if r.own != nil {
+			sum.QueueLimit = int(*r.own)
+		}
 		out[r.owner] = sum
 	}
 	return out, nil

@@ -63,7 +63,7 @@ func TestStorageOfAccount(t *testing.T) {
 			return all[a.ID]
 		}
 		eventually(t, "its own limit is held", func() bool { return usage("alice").Bytes <= limit })
-		if u := usage("alice"); u.Limit != limit || u.Events < 2 || !there(t, s, kept) {
+		if u := usage("alice"); u.Limit != limit || u.Bytes < weight || u.Queued != 1 || !there(t, s, kept) {
 			t.Errorf("alice has %+v", u)
 		}
 		if _, err := s.TransferAlias(t.Context(), system, "of-bob", "alice"); err != nil {

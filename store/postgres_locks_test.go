@@ -138,7 +138,7 @@ func TestMigrationBesideALongReader(t *testing.T) {
 		`DROP TABLE sender_secrets`, `ALTER TABLE attempts DROP COLUMN via`, `ALTER TABLE audit DROP COLUMN via`, `ALTER TABLE events DROP COLUMN sent`,
 		`ALTER TABLE events DROP COLUMN signature`, `ALTER TABLE aliases DROP COLUMN handshakes`, `ALTER TABLE aliases DROP COLUMN answers`,
 		`ALTER TABLE events DROP COLUMN handshake`, `ALTER TABLE events DROP COLUMN missed_handshake`,
-		`ALTER TABLE accounts DROP COLUMN max_storage`, `ALTER TABLE spool_marks DROP COLUMN moved_at`,
+		`ALTER TABLE accounts DROP COLUMN max_storage`, `ALTER TABLE accounts DROP COLUMN max_queue`, `ALTER TABLE spool_marks DROP COLUMN moved_at`,
 		`DELETE FROM goose_db_version WHERE version_id >= 12`)
 	if err := older.Commit(); err != nil {
 		t.Fatal(err)

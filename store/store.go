@@ -62,6 +62,9 @@ type Options struct {
 	// MaxAccountStorage; 0 = no bound.
 	AccountLimits     bool
 	MaxAccountStorage int64
+	// MaxAccountQueue is the bound of the queued attempts of an account without its own, as AccountUsage tells
+	// it; 0 = none. Delivery enforces it.
+	MaxAccountQueue int
 	// MinFree is how many bytes have to be free on the disk of a SQLite store: with
 	// less, new events are refused; 0 = no such bound. FreeSpace returns how many bytes
 	// are free; nil = ask the file system.

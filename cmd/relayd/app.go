@@ -208,7 +208,7 @@ func (a *app) wire() error {
 	options := delivery.Options{
 		Budget: budget, Store: a.store, Site: a.site, Registry: registry, Log: a.log,
 		MaxHead: c.MaxHead, MaxBody: c.MaxBody, MaxResponseCapture: c.MaxResponseCapture,
-		ResponseTimeout: c.ResponseTimeout, QueueLimit: c.QueueLimit, QueueBytes: c.QueueBytes,
+		ResponseTimeout: c.ResponseTimeout, QueueLimit: c.QueueLimit, QueueBytes: c.QueueBytes, AccountQueue: c.MaxAccountQueue,
 		Capacity: a.store.Capacity, StoreFirst: a.store.StoreFirst,
 		AwaitRenewal: a.store.AwaitRenewal,
 	}

@@ -146,6 +146,8 @@ type Config struct {
 	Retention time.Duration `group:"Retention, queue and replays" kind:"duration" flag:"retention" default:"30d" help:"age at which events are deleted; queued, shared and pinned ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
 	// QueueLimit is counted per alias.
 	QueueLimit int `kind:"count" flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
+	// MaxAccountQueue counts as QueueLimit does; an account may have its own.
+	MaxAccountQueue int `kind:"count" flag:"max-account-queue" default:"off" help:"queued attempts of all aliases of an account (503 queue-full)" note:"relayd user set NAME max-account-queue=COUNT gives one account its own"`
 	// ReplayLimit is counted per token or session.
 	ReplayLimit api.Rate `kind:"rate" flag:"replay-limit" default:"60/min" help:"replays per token or session (429)"`
 	// MaxShareAge is for shares that are created from then on.

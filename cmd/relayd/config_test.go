@@ -192,6 +192,7 @@ drain 15s
 drain-delay 3s
 retention 30d
 queue-limit 10000
+max-account-queue off
 replay-limit 60/min
 max-share-age off
 share-replay-limit 10/min

@@ -69,6 +69,7 @@ var contractDefaults = map[string]struct {
 	"drain":                       {value: "15s"},
 	"retention":                   {value: "30d"},
 	"queue-limit":                 {value: "10000"},
+	"max-account-queue":           {value: "off"},
 	"replay-limit":                {value: "60/min"},
 	"share-replay-limit":          {value: "10/min"},
 	"initial-admin-keys":          {value: ""},

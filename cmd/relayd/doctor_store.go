@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -222,6 +223,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 	var waiting, at int
 	var oldest time.Time
 	var full, filling []string
+	accounts := map[string]accountQueue{}
 	for _, a := range aliases {
 		q := stats[a.ID]
 		if q.Queued == 0 {
@@ -231,15 +233,19 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 		if oldest.IsZero() || q.OldestQueuedAt.Before(oldest) {
 			oldest = q.OldestQueuedAt
 		}
-		percent := max(percent(int64(q.Queued), int64(cfg.QueueLimit)), percent(q.QueuedBytes, cfg.QueueBytes))
-		switch {
-		case percent >= 100:
-			full = append(full, a.Name)
-		case percent >= nearlyFull:
-			filling = append(filling, a.Name)
+		of := accountQueue{queued: accounts[a.OwnerName].queued + int64(q.Queued), limit: int64(cfg.MaxAccountQueue)}
+		if a.OwnerMaxQueue != nil {
+			of.limit = *a.OwnerMaxQueue
 		}
+		accounts[a.OwnerName] = of
+		full, filling = judgeQueue(a.Name, max(percent(int64(q.Queued), int64(cfg.QueueLimit)), percent(q.QueuedBytes, cfg.QueueBytes)), full, filling)
 	}
-	const fix = "open the tunnel of the alias and release what waits (`ssh HOST replay-queued ALIAS`, or the dashboard), cancel or delete what nobody needs, or raise --queue-limit and --queue-bytes"
+	for _, name := range slices.Sorted(maps.Keys(accounts)) {
+		of := accounts[name]
+		full, filling = judgeQueue("account "+name, percent(of.queued, of.limit), full, filling)
+	}
+	const fix = "open the tunnel of the alias and release what waits (`ssh HOST replay-queued ALIAS`, or the dashboard), cancel or delete what nobody needs, or raise --queue-limit and --queue-bytes; " +
+		"of an account: --max-account-queue, or relayd user set NAME max-account-queue=COUNT"
 	switch {
 	case len(full) > 0:
 		return finding(check, relay.VerdictFail, fix, "the queue of %s is full: callers get 503 queue-full", joinMax(full))
@@ -249,6 +255,20 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 		return passed(check, "%s waiting at %s, the oldest since %s", record.Count(waiting, "attempt", "attempts"), record.Count(at, "alias", "aliases"), when(oldest))
 	}
 	return passed(check, "nothing waits for a tunnel")
+}
+
+// accountQueue is what is queued at all aliases of an account, and its limit; 0 = none.
+type accountQueue struct{ queued, limit int64 }
+
+// judgeQueue adds a queue to those that are full, or that are nearly full, if it is.
+func judgeQueue(name string, percent int64, full, filling []string) ([]string, []string) {
+	switch {
+	case percent >= 100:
+		full = append(full, name)
+	case percent >= nearlyFull:
+		filling = append(filling, name)
+	}
+	return full, filling
 }
 
 // percent returns the used percentage of a limit; 0 without a limit.

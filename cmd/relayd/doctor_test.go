@@ -75,11 +75,12 @@ func spoolOf(t *testing.T, path string, size int) {
 // waiting is a store of one alias for checkQueues.
 type waiting struct {
 	stats relay.QueueStats
+	own   *int64
 	err   error
 }
 
 func (w waiting) Aliases(context.Context, relay.Actor) ([]relay.Alias, error) {
-	return []relay.Alias{{ID: 7, Name: "shop"}}, w.err
+	return []relay.Alias{{ID: 7, Name: "shop", OwnerName: "alice", OwnerMaxQueue: w.own}}, w.err
 }
 
 func (w waiting) AllQueueStats(context.Context) (map[int64]relay.QueueStats, error) {
@@ -90,7 +91,8 @@ func (w waiting) AllQueueStats(context.Context) (map[int64]relay.QueueStats, err
 // callers are turned away for it.
 func TestDoctorQueues(t *testing.T) {
 	t.Parallel()
-	cfg := Config{QueueLimit: 10, QueueBytes: 1000}
+	cfg, own := Config{QueueLimit: 10, QueueBytes: 1000}, int64(5)
+	byAccount := Config{QueueLimit: 10, MaxAccountQueue: 3}
 	for _, tc := range []struct {
 		name          string
 		s             waiting
@@ -102,6 +104,9 @@ func TestDoctorQueues(t *testing.T) {
 		{"many", waiting{stats: relay.QueueStats{Queued: 8}}, cfg, relay.VerdictWarn, "queue of shop is nearly full"},
 		{"large", waiting{stats: relay.QueueStats{Queued: 1, QueuedBytes: 800}}, cfg, relay.VerdictWarn, "queue of shop is nearly full"},
 		{"full", waiting{stats: relay.QueueStats{Queued: 10}}, cfg, relay.VerdictFail, "callers get 503"},
+		{"full account", waiting{stats: relay.QueueStats{Queued: 3}}, byAccount, relay.VerdictFail, "queue of account alice is full"},
+		{"filling account", waiting{stats: relay.QueueStats{Queued: 4}, own: &own}, byAccount, relay.VerdictWarn, "queue of account alice is nearly full"},
+		{"account with its own limit", waiting{stats: relay.QueueStats{Queued: 3}, own: &own}, byAccount, relay.VerdictOK, "3 attempts waiting"},
 		{"without limits", waiting{stats: relay.QueueStats{Queued: 1e6}}, Config{}, relay.VerdictOK, "1000000 attempts waiting"},
 		{"unknown", waiting{err: errors.New("no answer")}, cfg, relay.VerdictFail, "no answer"},
 	} {

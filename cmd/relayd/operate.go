@@ -88,7 +88,7 @@ func (c *program) openStore(ctx context.Context, cfg Config, existing bool) (*st
 		AliasClaim: cfg.AliasClaim, MaxAliases: cfg.MaxAliases, MaxShareAge: cfg.MaxShareAge, NoCreate: existing, SecretKeys: cfg.SecretKeys, Site: knownSite(cfg),
 		SpoolLimit: cfg.SpoolLimit, Retention: cfg.Retention,
 		NodeName: cfg.NodeName, Version: relay.ThisBuild().Version, MaxConns: cfg.DatabaseMaxConns,
-		MaxAliasStorage: cfg.MaxAliasStorage, MaxAccountStorage: cfg.MaxAccountStorage, AccountLimits: true, MinFree: max(cfg.MinFree, 0),
+		MaxAliasStorage: cfg.MaxAliasStorage, MaxAccountStorage: cfg.MaxAccountStorage, AccountLimits: true, MaxAccountQueue: cfg.MaxAccountQueue, MinFree: max(cfg.MinFree, 0),
 		Log: c.logger(cfg),
 	})
 	var network *net.OpError

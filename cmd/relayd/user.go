@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -21,17 +22,20 @@ const noAccount = "there is no account %s; `relayd user list` shows them"
 func (c *program) userCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "list the accounts", Example: "  relayd user list --usage"}
 	usage := usageFlag(list)
-	listing(c, list, "NAME\tADMIN\tEVENTS\tSTORED\tLIMIT\tMADE", func(ctx context.Context, o *operator) ([]record.User, error) {
+	listing(c, list, "NAME\tADMIN\tEVENTS\tSTORED\tLIMIT\tQUEUE LIMIT\tMADE", func(ctx context.Context, o *operator) ([]record.User, error) {
 		return o.users(ctx, *usage)
 	}, func(u record.User) record.User { return u }, func(u record.User) []string {
-		admin, limit := "-", "-"
+		admin, limit, queue := "-", "-", "-"
 		if u.Admin {
 			admin = "admin"
 		}
 		if u.StorageLimit != nil {
 			limit = relay.FormatBytes(*u.StorageLimit)
 		}
-		return slices.Concat([]string{u.Name, admin}, usageCells{u.Events, u.StoredBytes}.cells(), []string{limit, when(u.CreatedAt.Time)})
+		if u.QueueLimit != nil {
+			queue = strconv.Itoa(*u.QueueLimit)
+		}
+		return slices.Concat([]string{u.Name, admin}, usageCells{u.Events, u.StoredBytes}.cells(), []string{limit, queue, when(u.CreatedAt.Time)})
 	})
 	remove := c.changing(&cobra.Command{
 		Use: "rm NAME", Short: "remove an account with its keys, tokens and tunnels; its aliases stay for an admin to transfer", Args: cli.Takes("NAME", 1, 1),
@@ -61,14 +65,20 @@ func (o *operator) users(ctx context.Context, usage bool) ([]record.User, error)
 		}
 	}
 	rows := mapSlice(accounts, func(a relay.Account) record.User {
-		limit := o.cfg.MaxAccountStorage
+		has := relay.AccountUsage{Bytes: sums[a.ID].Bytes, Limit: o.cfg.MaxAccountStorage, QueueLimit: o.cfg.MaxAccountQueue}
 		if a.MaxStorage != nil {
-			limit = *a.MaxStorage
+			has.Limit = *a.MaxStorage
 		}
-		u := record.OfAccountUsage(a, relay.AccountUsage{Usage: sums[a.ID], Limit: limit})
-		if !usage {
-			u.Events, u.StoredBytes = nil, nil
+		if a.MaxQueue != nil {
+			has.QueueLimit = int(*a.MaxQueue)
 		}
+		u := record.OfAccountUsage(a, has)
+		if u.Queued = nil; !usage {
+			u.StoredBytes = nil
+			return u
+		}
+		events := sums[a.ID].Events
+		u.Events = &events
 		return u
 	})
 	if usage {
@@ -92,42 +102,67 @@ func (o *operator) usageByAccount(ctx context.Context) (map[int64]relay.Usage, e
 	return sums, err
 }
 
-// userSet changes settings of an account. There is one.
+// userSet changes the limits of an account.
 func (c *program) userSet() *cobra.Command {
-	const key = "max-account-storage"
+	const storage, queue = "max-account-storage", "max-account-queue"
 	cmd := &cobra.Command{
-		Use: "set NAME key=value...", Short: "change the limit of an account; `default` gives it back to the server", Args: cli.Takes("arguments, NAME and "+key+"=SIZE", 2, 2),
-		Example: "  relayd user set alice max-account-storage=20GiB\n  relayd user set alice max-account-storage=default",
-		Long: `Gives an account its own --max-account-storage: bytes that all its aliases together may store. off
-is no limit, default the one of the server. A server that runs follows within 2 seconds.`,
+		Use: "set NAME key=value...", Short: "change the limits of an account; `default` gives one back to the server", Args: cli.Takes("arguments, NAME and key=value", 2, 3),
+		Example: "  relayd user set alice " + storage + "=20GiB " + queue + "=5000\n  relayd user set alice " + storage + "=default",
+		Long: `Gives an account its own --max-account-storage, bytes that all its aliases together may store, or its own
+--max-account-queue, attempts that may be queued at all of them. off is no limit, default the one of the server. A
+server that runs follows within 2 seconds.`,
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		name, value, ok := strings.Cut(args[1], "=")
-		if !ok || name != key && name != "maxAccountStorage" {
-			return cli.Usage("%q is not %s=SIZE", args[1], key).WithHint("%s alice %s=20GiB", cmd.CommandPath(), key)
-		}
-		var limit *int64
-		switch value {
-		case "default", "null":
-		case off:
-			limit = new(int64)
-		default:
-			size, err := parseSize(value)
+		var changes []func() error
+		for _, arg := range args[1:] {
+			name, value, ok := strings.Cut(arg, "=")
+			set, parse := o.store.SetAccountStorage, parseSize
+			switch {
+			case ok && (name == storage || name == "maxAccountStorage"):
+			case ok && (name == queue || name == "maxAccountQueue"):
+				set, parse = o.store.SetAccountQueue, parseCount
+			default:
+				return cli.Usage("%q is not %s=SIZE or %s=COUNT", arg, storage, queue).WithHint("%s alice %s=20GiB", cmd.CommandPath(), storage)
+			}
+			limit, err := ownLimit(name, value, parse)
 			if err != nil {
-				return cli.Usage("%s: %s", key, err)
+				return err
 			}
-			if size == int64(0) {
-				return cli.Usage("%s: %q would allow nothing; write off for no limit", key, value)
-			}
-			n := size.(int64)
-			limit = &n
+			changes = append(changes, func() error { _, err := set(ctx, o.who, args[0], limit); return err })
 		}
-		if _, err := o.store.SetAccountStorage(ctx, o.who, args[0], limit); err != nil {
-			return explainNotFound(err, noAccount, args[0])
+		for _, change := range changes {
+			if err := change(); err != nil {
+				return explainNotFound(err, noAccount, args[0])
+			}
 		}
 		o.report("account %s changed", args[0])
 		return nil
 	})
+}
+
+// ownLimit reads the value of a limit of an account; nil = the one of the server, 0 = no limit.
+func ownLimit(key, value string, parse func(string) (any, error)) (*int64, error) {
+	var limit int64
+	switch value {
+	case "default", "null":
+		return nil, nil
+	case off:
+		return &limit, nil
+	}
+	n, err := parse(value)
+	if err != nil {
+		return nil, cli.Usage("%s: %s", key, err)
+	}
+	switch n := n.(type) {
+	case int64:
+		limit = n
+	case int:
+		limit = int64(n)
+	}
+	if limit == 0 {
+		return nil, cli.Usage("%s: %q would allow nothing; write off for no limit", key, value)
+	}
+	return &limit, nil
 }
 
 func (c *program) userAdd() *cobra.Command {

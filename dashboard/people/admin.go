@@ -4,12 +4,12 @@ import (
 	"cmp"
 	"net/http"
 	"slices"
+	"strconv"
 
 	"github.com/a-h/templ"
 
 	"relay"
 	"relay/dashboard/page"
-	"relay/record"
 )
 
 // adminView is who has an account here, and the nodes that serve.
@@ -26,12 +26,25 @@ type adminView struct {
 // stored says what an account has stored, and of how much.
 func (v *adminView) stored(account int64) string {
 	if v.Usage == nil {
-		return "not known: counting took too long"
+		return "not known"
 	}
 	u := v.Usage[account]
-	text := record.Count(u.Events, "event", "events") + ", " + relay.FormatBytes(u.Bytes)
+	text := relay.FormatBytes(u.Bytes)
 	if u.Limit > 0 {
 		text += " of " + relay.FormatBytes(u.Limit)
+	}
+	return text
+}
+
+// queued says what waits at the aliases of an account, and of how much.
+func (v *adminView) queued(account int64) string {
+	if v.Usage == nil {
+		return "not known"
+	}
+	u := v.Usage[account]
+	text := strconv.Itoa(u.Queued)
+	if u.QueueLimit > 0 {
+		text += " of " + strconv.Itoa(u.QueueLimit)
 	}
 	return text
 }
@@ -52,7 +65,7 @@ func (p pages) admin(r *http.Request, who relay.Actor, failed page.Form) (templ.
 	v.Users, errs[0] = p.Accounts.Accounts(r.Context(), who)
 	v.Unowned, errs[1] = p.Accounts.UnownedAliases(r.Context(), who)
 	v.Nodes, errs[2] = p.Accounts.Nodes(r.Context())
-	v.Usage, _ = p.Accounts.AccountUsage(r.Context(), who) // counting the events of a large store may take too long
+	v.Usage, _ = p.Accounts.AccountUsage(r.Context(), who) // the accounts are shown without it
 	return adminPage(v), cmp.Or(errs[:]...)
 }
 

@@ -258,7 +258,7 @@ func (q *Request) receive(p []byte) (n int, end requestEnd) {
 // reserve ends a request for which grow, if there is one, finds no room in the queue.
 func (q *Request) reserve(grow func(size int64) bool) {
 	if grow != nil && (q.end.how == endOpen || q.end.how == endWhole) && !grow(int64(len(q.Event.Request.Head))+q.rec.cost()) {
-		q.end = requestEnd{endQueueFull, ErrQueueFull()}
+		q.end = requestEnd{endQueueFull, ErrQueueFull(false, NotKept)}
 	}
 }
 
@@ -278,11 +278,19 @@ func ErrTooLarge(limit int64) *relay.Error {
 	return relay.Errorf(relay.CodeBodyTooLarge, "the request body is larger than the limit of %d bytes", limit)
 }
 
-// ErrQueueFull is the error for a request that the queue has no room for.
-func ErrQueueFull() *relay.Error {
+// NotKept says that a refused request is lost.
+const NotKept = "nothing of this request was kept"
+
+// ErrQueueFull is the error for a request that the queue has no room for, or, with account, that the owner of
+// the alias may not have queued too. lost says what became of the request.
+func ErrQueueFull(account bool, lost string) *relay.Error {
+	full := "its queue is full"
+	if account {
+		full = "the owner of this alias has reached the limit of what may wait at all its aliases"
+	}
 	return &relay.Error{
 		Code:       relay.CodeQueueFull,
-		Detail:     "the tunnel is offline and its queue is full; nothing of this request was kept",
+		Detail:     "the tunnel is offline and " + full + "; " + lost,
 		RetryAfter: 30 * time.Second,
 	}
 }

@@ -1,6 +1,9 @@
 package registry
 
-import "sync"
+import (
+	"sync"
+	"sync/atomic"
+)
 
 // QueueCount counts the queued attempts of one alias in memory, so that the limits are exact without a
 // query: attempts that are queued in the store, and reservations for attempts that will be queued.
@@ -14,6 +17,59 @@ type QueueCount struct {
 	}
 	moving  int // calls of Move without their Moved
 	changes uint64
+	account *accountQueue // of the owner; nil = the alias is gone
+}
+
+// accountQueue counts the queued attempts of all aliases of an account, reserved ones included.
+type accountQueue struct {
+	n   atomic.Int64
+	own atomic.Pointer[int64] // its own limit; nil = as the server says
+}
+
+// QueueLimits are the most queued attempts of an alias, their bytes, and the most attempts of an account without a
+// limit of its own; 0 = no limit.
+type QueueLimits struct {
+	Attempts int
+	Bytes    int64
+	Account  int
+}
+
+// Reservation says whether Reserve has reserved anything.
+type Reservation int
+
+// What Reserve returns.
+const (
+	Reserved Reservation = iota
+	QueueFull
+	AccountQueueFull // of all aliases of the owner
+)
+
+// limit is the most attempts of the account; 0 = no limit.
+func (a *accountQueue) limit(server int) int64 {
+	if own := a.own.Load(); own != nil {
+		return *own
+	}
+	return int64(server)
+}
+
+// setAccount counts the attempts for another owner than before; nil = for none.
+func (q *QueueCount) setAccount(a *accountQueue) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.account == a {
+		return
+	}
+	total := q.n + q.reserved.n
+	q.count(-total)
+	q.account = a
+	q.count(total)
+}
+
+// count adds to the attempts of the account. The caller holds mu.
+func (q *QueueCount) count(n int) {
+	if q.account != nil {
+		q.account.n.Add(int64(n))
+	}
 }
 
 // Len returns the number of queued attempts, reserved ones included.
@@ -23,20 +79,25 @@ func (q *QueueCount) Len() int {
 	return q.n + q.reserved.n
 }
 
-// Reserve reserves room for n attempts and their bytes. It returns false when there is
-// none. A limit of 0 is off.
-func (q *QueueCount) Reserve(n int, bytes int64, limit int, limitBytes int64) bool {
+// Reserve reserves room for n attempts and their bytes, if there is any.
+func (q *QueueCount) Reserve(n int, bytes int64, limits QueueLimits) Reservation {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if n > 0 && limit > 0 && q.n+q.reserved.n+n > limit {
-		return false
+	if n > 0 && limits.Attempts > 0 && q.n+q.reserved.n+n > limits.Attempts {
+		return QueueFull
 	}
-	if limitBytes > 0 && q.bytes+q.reserved.bytes+bytes > limitBytes {
-		return false
+	if limits.Bytes > 0 && q.bytes+q.reserved.bytes+bytes > limits.Bytes {
+		return QueueFull
+	}
+	if a := q.account; n > 0 && a != nil { // other aliases of the account reserve at the same time
+		if all, limit := a.n.Add(int64(n)), a.limit(limits.Account); limit > 0 && all > limit {
+			a.n.Add(int64(-n))
+			return AccountQueueFull
+		}
 	}
 	q.reserved.n += n
 	q.reserved.bytes += bytes
-	return true
+	return Reserved
 }
 
 // GiveBack ends a reservation.
@@ -45,6 +106,7 @@ func (q *QueueCount) GiveBack(n int, bytes int64) {
 	defer q.mu.Unlock()
 	q.reserved.n -= n
 	q.reserved.bytes -= bytes
+	q.count(-n)
 }
 
 // Move announces that the store has been asked for a change of the queue; Moved follows
@@ -63,7 +125,9 @@ func (q *QueueCount) Moved(n int, bytes int64) {
 	defer q.mu.Unlock()
 	q.moving--
 	q.changes++
-	q.n = max(0, q.n+n)
+	n = max(-q.n, n)
+	q.n += n
+	q.count(n)
 	q.bytes = max(0, q.bytes+bytes)
 }
 
@@ -82,6 +146,7 @@ func (q *QueueCount) correct(version uint64, n int, bytes int64) bool {
 	if q.moving > 0 || q.changes != version {
 		return false
 	}
+	q.count(n - q.n)
 	q.n, q.bytes = n, bytes
 	return true
 }

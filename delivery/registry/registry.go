@@ -154,6 +154,7 @@ func request(w *workList[chan struct{}], id int64) <-chan struct{} {
 // owner is an account that owns aliases.
 type owner struct {
 	aliases  int
+	queue    accountQueue
 	overflow *semaphore.Weighted // channels in use beyond those of each tunnel
 	upgraded *semaphore.Weighted // connections that are upgraded, or may be
 }
@@ -227,6 +228,8 @@ func (r *Registry) set(a *relay.Alias) *Alias {
 	} else {
 		r.forget(st)
 	}
+	o.queue.own.Store(a.OwnerMaxQueue)
+	st.Queue.setAccount(&o.queue)
 	st.owner.Store(o)
 	st.alias.Store(a)
 	// Ids rise. An alias with a lower id than that of its label was removed, and its label given to
@@ -261,6 +264,7 @@ func (r *Registry) remove(id int64) *Alias {
 	}
 	delete(r.ids, id)
 	r.forget(st)
+	st.Queue.setAccount(nil)
 	return st
 }
 
@@ -282,6 +286,38 @@ func (r *Registry) forget(st *Alias) {
 func (r *Registry) ReadAgain(id int64) <-chan struct{} {
 	defer nudge(r.wake)
 	return request(&r.reloads, id)
+}
+
+// ReadAccountAgain asks KeepAliases to read the limits of an account. The returned channel is closed
+// once that is done; nil = it owns no alias.
+func (r *Registry) ReadAccountAgain(account int64) <-chan struct{} {
+	r.mu.RLock()
+	alias := int64(0) // any one of it: they all tell the same
+	if r.owners[account] != nil {
+		for id, st := range r.ids {
+			if st.alias.Load().Owner == account {
+				alias = id
+				break
+			}
+		}
+	}
+	r.mu.RUnlock()
+	if alias == 0 {
+		return nil
+	}
+	return r.ReadAgain(alias)
+}
+
+// FullestQueue returns the largest part of its limit that an account has queued; 0 = none has a limit.
+func (r *Registry) FullestQueue(limits QueueLimits) (most float64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, o := range r.owners {
+		if limit := o.queue.limit(limits.Account); limit > 0 {
+			most = max(most, float64(o.queue.n.Load())/float64(limit))
+		}
+	}
+	return most
 }
 
 // Recount asks KeepAliases to count the queues of aliases again.

@@ -3,15 +3,16 @@ package people
 import (
 	"context"
 	"regexp"
+	"strconv"
 
 	"relay"
 	"relay/store/db"
 )
 
-const accountQuery = `SELECT id, name, admin, created_at, max_storage FROM accounts WHERE removed_at = 0 AND `
+const accountQuery = `SELECT id, name, admin, created_at, max_storage, max_queue FROM accounts WHERE removed_at = 0 AND `
 
 func accountFields(a *relay.Account) []any {
-	return []any{&a.ID, &a.Name, &a.Admin, (*db.Time)(&a.CreatedAt), &a.MaxStorage}
+	return []any{&a.ID, &a.Name, &a.Admin, (*db.Time)(&a.CreatedAt), &a.MaxStorage, &a.MaxQueue}
 }
 
 // findAccount returns the account with this name, unless it was removed.
@@ -78,34 +79,47 @@ func (s *Store) Accounts(ctx context.Context, who relay.Actor) ([]relay.Account,
 
 // SetAccountStorage changes how many bytes all aliases of an account may have stored: nil = as the server
 // says, 0 = no limit. Only an admin may do this.
-func (s *Store) SetAccountStorage(ctx context.Context, who relay.Actor, name string, limit *int64) (a relay.Account, err error) {
+func (s *Store) SetAccountStorage(ctx context.Context, who relay.Actor, name string, limit *int64) (relay.Account, error) {
+	return s.setAccountLimit(ctx, who, name, limit, accountLimit{"maxAccountStorage", "max-account-storage", `max_storage`, relay.FormatBytes})
+}
+
+// SetAccountQueue changes how many attempts may be queued at all aliases of an account: nil = as the server
+// says, 0 = no limit. Only an admin may do this.
+func (s *Store) SetAccountQueue(ctx context.Context, who relay.Actor, name string, limit *int64) (relay.Account, error) {
+	return s.setAccountLimit(ctx, who, name, limit, accountLimit{"maxAccountQueue", "max-account-queue", `max_queue`, func(n int64) string { return strconv.FormatInt(n, 10) }})
+}
+
+// accountLimit is a limit that an account may have of its own.
+type accountLimit struct {
+	key, setting, column string
+	text                 func(int64) string
+}
+
+func (s *Store) setAccountLimit(ctx context.Context, who relay.Actor, name string, limit *int64, of accountLimit) (a relay.Account, err error) {
 	may := AllowAdmin(who)
 	if may == nil && limit != nil && *limit < 0 {
-		may = Invalid("maxAccountStorage", *limit, "must be 0 or more bytes")
+		may = Invalid(of.key, *limit, "must be 0 or more")
+	}
+	text := "the server's"
+	if limit != nil {
+		if text = "off"; *limit > 0 {
+			text = of.text(*limit)
+		}
 	}
 	err = s.db.UpdateIf(ctx, may, "set account", func(c *db.Tx) error {
 		if a, err = findAccount(c.Query, name); err != nil {
 			return err
 		}
-		a.MaxStorage = limit
-		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET max_storage = ? WHERE id = ? AND removed_at = 0`, limit, a.ID); err != nil {
+		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET `+of.column+` = ? WHERE id = ? AND removed_at = 0`, limit, a.ID); err != nil {
+			return err
+		}
+		if a, err = findAccount(c.Query, name); err != nil {
 			return err
 		}
 		c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: a.ID})
-		return Audit(c, who, a.ID, "user.set", name, "max-account-storage "+storageText(limit))
+		return Audit(c, who, a.ID, "user.set", name, of.setting+" "+text)
 	})
 	return a, err
-}
-
-// storageText is a limit of SetAccountStorage for people.
-func storageText(limit *int64) string {
-	switch {
-	case limit == nil:
-		return "the server's"
-	case *limit == 0:
-		return "off"
-	}
-	return relay.FormatBytes(*limit)
 }
 
 // RemoveAccount removes an account with its keys, tokens, sessions, links, shares, saved

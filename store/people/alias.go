@@ -21,7 +21,7 @@ const nameKept = 30 * 24 * time.Hour
 // quota of aliases.
 const churn = 10
 
-const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, al.created_at, al.last_online_at, al.offline_status,
+const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, own.max_queue, al.created_at, al.last_online_at, al.offline_status,
 	al.auto_deliver, al.host_header, al.forwarded, al.fresh_connections, al.response_timeout_us * 1000, al.retention_us * 1000, al.paused,
 	al.handshakes, al.answers, EXISTS (SELECT 1 FROM sender_secrets t WHERE t.alias_id = al.id AND t.owner_id = al.owner_id AND t.provider = '` + verifyToken + `')
 	FROM aliases al JOIN accounts own ON own.id = al.owner_id WHERE `
@@ -29,7 +29,7 @@ const aliasQuery = `SELECT al.id, al.name, al.owner_id, own.name, al.created_at,
 func aliasFields(a *relay.Alias) []any {
 	set := &a.Settings
 	return []any{
-		&a.ID, &a.Name, &a.Owner, &a.OwnerName, (*db.Time)(&a.CreatedAt), (*db.Time)(&a.LastOnlineAt), &set.OfflineStatus,
+		&a.ID, &a.Name, &a.Owner, &a.OwnerName, &a.OwnerMaxQueue, (*db.Time)(&a.CreatedAt), (*db.Time)(&a.LastOnlineAt), &set.OfflineStatus,
 		&set.AutoDeliver, &set.HostHeader, &set.Forwarded, &set.FreshConnections, &set.ResponseTimeout, &set.Retention, &set.Paused,
 		(*handshakes)(&set.Handshakes), (*answers)(&set.Answers),
 		keptToken{&set.VerifyToken},

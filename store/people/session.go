@@ -92,7 +92,7 @@ func (s *Store) createLink(ctx context.Context, who relay.Actor, may error, user
 }
 
 // linkQuery selects the account of a link of one of two kinds.
-const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at, o.max_storage FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
+const linkQuery = `SELECT o.id, o.name, o.admin, o.created_at, o.max_storage, o.max_queue FROM links x JOIN accounts o ON o.id = x.account_id AND o.removed_at = 0
 	WHERE x.hash = ? AND x.expires_at > ? AND x.kind IN (?, ?)`
 
 // LoginLink looks a login link or an invite up without using it; ErrNotFound for
