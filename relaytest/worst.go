@@ -169,18 +169,23 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 		return cpuTime(func() { f(p) })
 	}
 	small, medium := max(most/128, 4<<10), max(most/32, 16<<10)
+	// judge takes the time for all bytes from that for some; doubt says that all have to be tried.
+	judge := func(shape Worst) (took time.Duration, doubt bool) {
+		more := of(shape, medium)
+		took = more * time.Duration(max(1, most/medium))
+		// With four times the bytes, the square takes sixteen times as long.
+		return took, took > limit/2 || medium < most && more > 8*of(shape, small)+200*time.Microsecond
+	}
 	var slowest time.Duration
 	var which Worst
 	for _, shape := range shapes {
-		little, more := time.Duration(0), of(shape, medium)
-		if medium < most {
-			little = of(shape, small)
+		took, doubt := judge(shape)
+		if doubt { // it may have collected the garbage of others
+			took, doubt = judge(shape)
 		}
-		took := more * time.Duration(max(1, most/medium))
-		// With four times the bytes, the square takes sixteen times as long.
-		if took > limit/2 || medium < most && more > 8*little+200*time.Microsecond {
+		if doubt {
 			took = of(shape, most)
-			for again := 0; took > limit && took < 10*limit && again < 2; again++ { // it may have collected the garbage of others
+			for again := 0; took > limit && took < 10*limit && again < 2; again++ {
 				took = min(took, of(shape, most))
 			}
 		}
