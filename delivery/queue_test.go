@@ -341,10 +341,13 @@ func TestQueueLimits(t *testing.T) {
 			b.d.Cancel(context.Background(), relay.System(), b.s.order[0])
 			synctest.Wait()
 			b.want("after a cancel", code(sendTo("other", 6)), "202")
-			own, changed := int64(3), *b.s.aliases[7]
-			changed.OwnerMaxQueue = &own
+			own := int64(3)
 			b.s.mu.Lock()
-			b.s.aliases[7] = &changed
+			for _, id := range []int64{7, 8} { // any alias of the account tells it
+				changed := *b.s.aliases[id]
+				changed.OwnerMaxQueue = &own
+				b.s.aliases[id] = &changed
+			}
 			b.s.mu.Unlock()
 			b.d.Publish([]relay.Change{{Kind: relay.ChangeAccount, Account: 1}})
 			synctest.Wait()
