@@ -25,7 +25,7 @@ func NewAPI(base, token, version string) (*cli.API, error) {
 		return nil, cli.Errorf(cli.ExitUsage, "%q is no base URL", base).WithHint("set RELAY_URL to the address of the dashboard, such as https://relay.example.com")
 	}
 	if u.User != nil { // it would be in every error message
-		return nil, cli.Errorf(cli.ExitUsage, "the base URL %s holds a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")
+		return nil, cli.Errorf(cli.ExitUsage, "the base URL %s contains a login", u.Redacted()).WithHint("write it without; RELAY_TOKEN holds the token")
 	}
 	if token != "" && !Private(base) {
 		return nil, NotEncrypted(base)

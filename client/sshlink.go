@@ -110,5 +110,5 @@ func (c *Conn) isRelay() bool {
 }
 
 func notARelay(addr string) *cli.Error {
-	return cli.Errorf(cli.ExitFailure, "%s speaks SSH but does not answer like a relay", addr)
+	return cli.Errorf(cli.ExitFailure, "%s is an SSH server but no relay", addr)
 }

@@ -134,7 +134,7 @@ func (u *Up) connect(ctx context.Context) (held, pause time.Duration, err error)
 func (u *Up) Release(ctx context.Context, alias string) (*record.Released, error) {
 	t := u.tunnel.Load()
 	if t == nil {
-		return nil, cli.Errorf(cli.ExitUnreachable, "there is no connection to the relay just now")
+		return nil, cli.Errorf(cli.ExitUnreachable, "not connected to the relay at the moment")
 	}
 	released := &record.Released{}
 	path := "/aliases/" + url.PathEscape(cli.AliasLabel(alias)) + "/replay-queued"

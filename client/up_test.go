@@ -150,7 +150,7 @@ func TestNotARelay(t *testing.T) {
 	d.noAPI = true
 	dialer, _ := newDialer(t, d.listen())
 	run := startUp(t, dialer, Forward{Alias: "stripe-dev"})
-	if err := run.end(t); exitOfError(err) != cli.ExitFailure || !strings.Contains(err.Error(), "does not answer like a relay") {
+	if err := run.end(t); exitOfError(err) != cli.ExitFailure || !strings.Contains(err.Error(), "is an SSH server but no relay") {
 		t.Error(err)
 	}
 }

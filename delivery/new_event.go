@@ -13,7 +13,7 @@ import (
 )
 
 // errAliasOffline refuses a new event, because it is sent now or not at all.
-var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tunnel at the moment; start it and send again: a new event is never queued")
+var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tunnel; open one and send again (a new event is never queued)")
 
 // errSentNowhere is the error of the attempt of a new event whose tunnel was lost before a byte of it left.
 var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost before the request was sent; nothing of it was sent, and it is not queued")

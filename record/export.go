@@ -96,7 +96,7 @@ func ExportRefusal(e *relay.Event, format string) *relay.Error {
 		return nil
 	}
 	if e.Blocker != "" && e.Blocker != relay.BlockedUpgraded || e.Request.Body.State != relay.BodyComplete {
-		refused := relay.Errorf(relay.CodeEventNotReplayable, "this request was not kept whole, so there are no exact bytes to send; the form json and request.raw have what is there")
+		refused := relay.Errorf(relay.CodeEventNotReplayable, "this request was not stored completely, so it cannot be exported exactly; use the format json, or request.raw")
 		if refused.Reason = e.Blocker; refused.Reason == "" {
 			refused.Reason = relay.BlockedIncomplete
 		}

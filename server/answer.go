@@ -124,7 +124,7 @@ func requestID() string {
 
 // Errors that are the same for every request.
 var (
-	errHostUnknown = relay.Errorf(relay.CodeHostUnknown, "this relay does not answer for that host")
+	errHostUnknown = relay.Errorf(relay.CodeHostUnknown, "this host is neither the base host nor an alias; check the URL")
 	errMisdirected = relay.Errorf(relay.CodeHostUnknown, "the Host line names another host than the TLS connection was made for; use a connection of its own")
 	errStarting    = &relay.Error{Code: relay.CodeStoreUnavailable, Detail: "this relay is not serving yet; send the request again", RetryAfter: 2 * time.Second}
 	errStopping    = &relay.Error{Code: relay.CodeStopping, Detail: "the relay is stopping; send the request again in a moment", RetryAfter: retryDefault}

@@ -215,7 +215,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		return 0, err
 	case slow:
 		c.body = bodyMeter{}
-		return 0, relay.Errorf(relay.CodeRequestTimeout, "the request body comes slower than %d bytes a second", c.srv.opt.MinRate)
+		return 0, relay.Errorf(relay.CodeRequestTimeout, "the request body is slower than %d bytes a second", c.srv.opt.MinRate)
 	}
 	return 0, relay.Errorf(relay.CodeRequestTimeout, "no byte of the request came for %v", stall)
 }

@@ -58,7 +58,7 @@ func (c *conn) request() bool {
 	}
 	if toBase { // net/http answers
 		if _, err := url.ParseRequestURI(string(h.Target)); err != nil { // net/http would refuse it without a code
-			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the request target does not read as a URL; a %% begins an escape such as %%20"), isHead, "")
+			c.refuse(relay.Errorf(relay.CodeRequestMalformed, "the path is not a valid URL; %% must begin an escape such as %%20"), isHead, "")
 			return false
 		}
 		c.r += n - len(h.Raw) // skips the empty line before a request, which net/http does not accept

@@ -87,7 +87,7 @@ func doctorForwards(conf *client.Config, names []string, port int) ([]client.For
 		return conf.Aliases, nil
 	}
 	if port != 0 && len(names) == 0 {
-		return nil, cli.Usage("which alias leads to port %d?", port).WithHint("relay doctor ALIAS --port %d", port)
+		return nil, cli.Usage("no alias is given for port %d", port).WithHint("relay doctor ALIAS --port %d", port)
 	}
 	if port == 0 {
 		return forwards(conf, names, nil, "")

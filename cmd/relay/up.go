@@ -162,7 +162,7 @@ func forwards(conf *client.Config, names []string, fixed *client.Target, hostHea
 			WithHint("name some of them here and the others in a second relay up")
 	case len(names) > 0:
 	case fixed != nil:
-		return nil, cli.Usage("which alias?").WithHint("name it: relay up --alias NAME …")
+		return nil, cli.Usage("no alias is given").WithHint("name it: relay up --alias NAME …")
 	case conf.Path == "":
 		return nil, cli.Usage("name an alias: none is given, and %s", noConfig).WithHint("relay up --port 3000 --alias NAME")
 	default:
@@ -220,7 +220,7 @@ func configTarget(conf *client.Config, name string) (client.Target, error) {
 			return f.Target, nil
 		}
 	}
-	err := cli.Usage("where does %s lead? give --port, --target or --echo", name)
+	err := cli.Usage("no local server is given for %s; add --port, --target or --echo", name)
 	if port, convErr := strconv.Atoi(name); convErr == nil {
 		return client.Target{}, err.WithHint("did you mean relay up --port %d --alias NAME", port)
 	}

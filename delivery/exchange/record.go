@@ -133,7 +133,7 @@ func (r *recording) add(p []byte) int {
 	return n
 }
 
-var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many requests and answers are under way whose bytes wait in memory; try again in a moment")
+var errNoBuffer = relay.Errorf(relay.CodeOverloaded, "the memory for requests and responses in progress is used up; retry in a moment")
 
 // release drops the bytes that are held, and their reservation.
 func (r *recording) release() {

@@ -341,7 +341,7 @@ func (x *run) reserve() error {
 	}
 	x.out.held, x.answer.partial = nil, nil
 	x.out.space.release()
-	return x.fail(relay.Errorf(relay.CodeOverloaded, "too many answers wait for the store or for their callers; try again in a moment"))
+	return x.fail(relay.Errorf(relay.CodeOverloaded, "the memory for responses in progress is used up; retry in a moment"))
 }
 
 // onConnEnd decides what the end of the local server's side means.

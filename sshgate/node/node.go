@@ -341,4 +341,4 @@ func Origin(origin netip.AddrPort) string {
 }
 
 // ErrNoBuffer is the answer to a request while the buffer space is used up.
-var ErrNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many answers wait for callers that do not take them; try again in a moment")
+var ErrNoBuffer = relay.Errorf(relay.CodeOverloaded, "too many responses wait for slow readers; retry in a moment")

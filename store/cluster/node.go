@@ -45,7 +45,7 @@ func (s *Store) nodeRows(ctx context.Context) ([]nodeRow, error) {
 // start serves. ErrNotFound means that no living node has the name; with the code conflict no other node
 // serves.
 func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on bool) error {
-	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node serves, so that the clients of %s could go nowhere", name)
+	nobodyElse := relay.Errorf(relay.CodeConflict, "no other node is serving, so the clients of %s would have nowhere to go; start another node first", name)
 	from, to, action := relay.NodeDraining, relay.NodeServing, "node.resume"
 	if on {
 		from, to, action = to, from, "node.drain"

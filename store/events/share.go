@@ -103,7 +103,7 @@ func (s *Store) Shares(ctx context.Context, who relay.Actor, id relay.ID) (list 
 // these are not "". The newest come first.
 func (s *Store) AllShares(ctx context.Context, who relay.Actor, alias, owner string) ([]relay.Share, error) {
 	if who.Kind != relay.ActorSystem {
-		return nil, relay.Errorf(relay.CodeForbidden, "only the operator sees the shares of everybody")
+		return nil, relay.Errorf(relay.CodeForbidden, "only the operator can list all shares; run relayd share list")
 	}
 	rows, err := db.ReadRows(ctx, s.db, "read shares", shareFields, shareQuery+`(sh.expires_at = 0 OR sh.expires_at > ?)
 		AND (? = '' OR al.name = ?) AND (? = '' OR ac.name = ?) ORDER BY sh.created_at DESC, sh.id DESC`, db.Micros(s.db.Now()), alias, alias, owner, owner)

@@ -40,7 +40,7 @@ func AttemptStoredSize(a *relay.Attempt) int64 {
 // a row of every message, however long that takes.
 func (s *Store) Usage(ctx context.Context, who relay.Actor) (map[int64]relay.Usage, error) {
 	if who.Kind != relay.ActorSystem {
-		return nil, relay.Errorf(relay.CodeForbidden, "only the operator sees what everybody has stored")
+		return nil, relay.Errorf(relay.CodeForbidden, "only the operator can see what all accounts store; run relayd user list --usage")
 	}
 	handle := s.db.Slow
 	if !s.db.Dialect.SeveralNodes() {

@@ -151,7 +151,7 @@ func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) erro
 			case err != nil || !first:
 				return err
 			case n == 0:
-				return relay.Errorf(relay.CodeConflict, "nothing of this event waits in the queue")
+				return relay.Errorf(relay.CodeConflict, "this event has no queued attempt")
 			}
 			return people.AuditOfAlias(c, who, e.AliasID, "cancel", id.String(), "")
 		})

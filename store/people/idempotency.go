@@ -75,7 +75,7 @@ func earlierAnswer(c *db.Tx, credential, key, target string) (status int, body [
 	case before != target:
 		return 0, nil, relay.Errorf(relay.CodeValidationFailed, "this Idempotency-Key was used for another request")
 	case status == 0:
-		return 0, nil, relay.Errorf(relay.CodeConflict, "the first request with this Idempotency-Key is still running")
+		return 0, nil, relay.Errorf(relay.CodeConflict, "the first request with this Idempotency-Key is still in progress; retry in a moment")
 	}
 	return status, body, nil
 }
