@@ -110,3 +110,22 @@ func TestIdempotencyOfLargeAnswers(t *testing.T) {
 		t.Errorf("%d bytes are kept: %v", len(stored), err)
 	}
 }
+
+// A fault after a send has begun does not free its key: the same call again sends nothing, and says so.
+func TestIdempotencyOfAFault(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	sends := 0
+	h.deliver.send = func(relay.Actor, relay.Outgoing) (*relay.Event, error) {
+		sends++
+		panic("bug")
+	}
+	for range 2 {
+		r := h.request("POST", h.asAlice, sendTarget, `{"method":"POST"}`)
+		r.Header.Set("Idempotency-Key", "k")
+		h.do(r).code(500, "internal")
+	}
+	if sends != 1 {
+		t.Errorf("sent %d times", sends)
+	}
+}

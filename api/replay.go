@@ -217,6 +217,8 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 	switch {
 	case err != nil:
 		return err
+	case status != 0 && string(answer) == brokenOff:
+		return relay.Errorf(relay.CodeInternal, "a fault of the relay ended this call after it had begun; look at the events of the alias before you send again")
 	case status != 0 && call.again != nil && !bytes.HasPrefix(answer, []byte("{")): // it was too large
 		v, err := call.again(r.Context(), answer)
 		if err != nil {
@@ -241,11 +243,19 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 
 // runOnce is runCounted for a key that was begun, and stores the answer, if it is small or all
 // are. Failures without a status are not stored, so that a retry can succeed; nor does the key stay
-// reserved after a panic.
+// reserved after a panic, unless what the call does had begun: then a retry is told so, and does not do it again.
 func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
 	// The caller may disconnect before the end; the result must be stored all the same.
 	ctx := context.WithoutCancel(r.Context())
+	begun, ended, run := false, false, call.run
+	call.run = func(ctx context.Context) (int, any, error) {
+		begun = true
+		return run(ctx)
+	}
 	defer func() {
+		if begun && !ended {
+			status, answer = http.StatusInternalServerError, []byte(brokenOff)
+		}
 		stored := answer
 		if call.again != nil && (len(stored) == 0 || len(stored) > maxStoredAnswer) {
 			if stored = nil; call.reference != nil && status != 0 {
@@ -254,8 +264,13 @@ func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idemp
 		}
 		err = cmp.Or(err, s.Accounts.EndIdempotent(ctx, c.who, key, status, stored))
 	}()
-	return s.runCounted(ctx, c, call)
+	status, answer, err = s.runCounted(ctx, c, call)
+	ended = true
+	return status, answer, err
 }
+
+// brokenOff stands for the answer of a call that a fault of the relay has ended after it had begun.
+const brokenOff = "broken off"
 
 // runCounted counts the call and returns its answer; none with an error, which may have a status; see
 // idempotent. A record that is too large to be stored is left in c.large.

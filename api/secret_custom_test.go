@@ -83,6 +83,7 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 		"its definition, named":   {`{"from":"` + shop.String() + `","sign":"custom"`, "\r\nX-Shop: ", "sec_shop"},
 		"another definition":      {`{"from":"` + shop.String() + `","sign":"custom","secretId":"sec_other"`, "\r\nX-Other: ", "sec_other"},
 		"by its id":               {`{"method":"POST","sign":"auto","secretId":"sec_other"`, "\r\nX-Other: ", "sec_other"},
+		"an unsigned GitLab":      {`{"method":"POST","headers":[["X-Gitlab-Event","Push Hook"]],"sign":"auto"`, "\r\nX-Gitlab-Token: [masked]\r\n", "sec_gitlab"},
 		"a sample":                {`{"sample":"github/push","removeHeaders":["X-GitHub-Event"],"sign":"auto"`, "\r\nX-Hub-Signature-256: sha256=", "sec_github"},
 	} {
 		p := decoded[made](h.post(h.asAlice, sendTarget, c.body+`,"dryRun":true}`).want(200))
@@ -102,6 +103,7 @@ func (keptSecrets) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error
 	for _, s := range []relay.SenderSecret{
 		{ID: "sec_stripe", Provider: "stripe"},
 		{ID: "sec_github", Provider: "github"},
+		{ID: "sec_gitlab", Provider: "gitlab"},
 		{ID: "sec_shop", Provider: "custom", Custom: `{"header":"X-Shop","template":"{body}"}`},
 		{ID: "sec_other", Provider: "custom", Custom: `{"header":"X-Other","template":"{body}"}`},
 	} {

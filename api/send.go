@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/netip"
 	"net/url"
-	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -22,6 +21,7 @@ import (
 	"relay/compose"
 	"relay/outgoing"
 	"relay/record"
+	"relay/signature"
 )
 
 // messageType is the media type of the exact bytes of one request (RFC 9112, section 10.1).
@@ -146,7 +146,11 @@ func (s *server) send(w http.ResponseWriter, r *http.Request, c *requestInfo) er
 				return nil, err
 			}
 			e, err := s.Events.Event(ctx, c.who, id, record.MaxBody)
-			return s.eventRecord(c, e, err)
+			rec, err := s.eventRecord(c, e, err)
+			if err == nil {
+				maskSecret(rec)
+			}
+			return rec, err
 		},
 		reference: func() []byte { return []byte(c.event.ID.String()) },
 	})
@@ -305,11 +309,19 @@ func (x *sending) run(ctx context.Context) (int, any, error) {
 	if err != nil { // it was sent, and the answer says so, if without bodies
 		rec = record.Of(told, x.s.Site, time.Now())
 	}
+	maskSecret(rec)
+	x.c.event = told
+	return status, rec, nil
+}
+
+// maskSecret masks the line in which a secret of the alias itself was sent.
+func maskSecret(rec *record.Event) {
+	if rec.Sent == nil || rec.SignedBy == nil || *rec.SignedBy == relay.SignedByClient {
+		return
+	}
 	for i, h := range rec.Request.Headers {
-		if strings.EqualFold(h.Name(), x.made.Request.Hidden) {
+		if signature.IsSecretLine(h.Name()) {
 			rec.Request.Headers[i] = record.Header{h.Name(), compose.Masked}
 		}
 	}
-	x.c.event = told
-	return status, rec, nil
 }

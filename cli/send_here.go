@@ -218,7 +218,7 @@ func (s *exactSend) sign(ctx context.Context, api *API) (*compose.Request, error
 	if name == signAuto {
 		name = s.call.sampleOf()
 	}
-	sender, scheme, err := r.SignedAs(s.base, name)
+	sender, scheme, err := r.SignedAs(s.base, name, s.secret)
 	if err == nil && sender == nil && (name == "" || name == signature.CustomName) {
 		scheme, err = s.definition(ctx, api, r, name)
 	}

@@ -110,6 +110,8 @@ func (r *Request) Check(l Limits) error {
 		return invalid("body.headers", e.Detail)
 	case h.Framing != r.Framing:
 		return invalid("body.headers", "the lines that frame the body cannot be changed: Content-Length and Transfer-Encoding follow from the body")
+	case r.Framing == relay.FramingLength && h.Length != int64(len(r.Body)):
+		return invalid("body.headers", fmt.Sprintf("Content-Length says %d and the body has %d bytes", h.Length, len(r.Body)))
 	case l.Body > 0 && int64(len(r.Body)) > l.Body:
 		return relay.Errorf(relay.CodeBodyTooLarge, "the body has %d bytes; the limit is %d", len(r.Body), l.Body)
 	}

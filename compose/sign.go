@@ -58,9 +58,10 @@ func (r *Request) Scheme(p *signature.Sender) (*signature.Scheme, error) {
 }
 
 // SignedAs returns by whom, and by which scheme, a request is signed that was made from base: a change takes
-// neither away. name is that of the sender, "" = the one that base is recognised by. Both are nil if there is none.
-// The error has the code cannot-sign.
-func (r *Request) SignedAs(base *Request, name string) (*signature.Sender, *signature.Scheme, error) {
+// neither away. name is that of the sender, "" = the one that base is recognised by. Of several schemes of a request
+// without a signature it is the one that a secret of this form is for; "" = not known yet. Sender and scheme are nil
+// if there is none. The error has the code cannot-sign.
+func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sender, *signature.Scheme, error) {
 	from, p := base, base.senderOr(name)
 	switch {
 	case p == nil:
@@ -72,6 +73,9 @@ func (r *Request) SignedAs(base *Request, name string) (*signature.Sender, *sign
 		return nil, nil, nil
 	}
 	s, err := from.Scheme(p)
+	if err == nil && secret != "" {
+		s = p.Suited(s, from.signed(""), secret)
+	}
 	return p, s, err
 }
 

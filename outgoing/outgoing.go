@@ -261,7 +261,7 @@ func (m Maker) host(a *relay.Alias) string {
 // sign gives the request a new delivery id and a new signature, as far as the order wants them.
 func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
 	if o.NewID {
-		sender, _, _ := x.Request.SignedAs(x.Base, x.provider) // one that cannot be signed has an id, too
+		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // one that cannot be signed has an id, too
 		if err := x.Request.Renew(sender); err != nil {
 			return err
 		}
@@ -273,7 +273,7 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) err
 	case SignAuto:
 		name = x.provider
 	}
-	sender, scheme, err := x.Request.SignedAs(x.Base, name)
+	sender, _, err := x.Request.SignedAs(x.Base, name, "")
 	switch {
 	case err != nil:
 		return err
@@ -285,19 +285,18 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) err
 		if name, id, err = m.secretFor(ctx, o, x, name); err != nil {
 			return err
 		}
-		if _, scheme, err = x.Request.SignedAs(x.Base, name); err != nil {
-			return err
-		}
 	}
 	path := x.Request.Path()
 	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, name, path, id)
 	if err != nil {
 		return err
 	}
-	if scheme == nil { // the definition has it
-		if scheme, err = compose.CustomScheme(secret.Custom); err != nil {
-			return err
-		}
+	_, scheme, err := x.Request.SignedAs(x.Base, name, secret.Value.Reveal())
+	if name == compose.CustomName {
+		scheme, err = compose.CustomScheme(secret.Custom)
+	}
+	if err != nil {
+		return err
 	}
 	if err := x.Request.Sign(scheme, secret.Value.Reveal(), m.Site.AliasURL(o.Alias.Name)+path, time.Now()); err != nil {
 		return err

@@ -50,6 +50,16 @@ func TestRecognise(t *testing.T) {
 			[]string{"X-Gitlab-Event: Push Hook", "X-Gitlab-Event-UUID: u", "X-Gitlab-Token: s"},
 			relay.Provider{Name: "gitlab", EventType: "Push Hook", DeliveryID: "u"},
 		},
+		"graph": {
+			`{"value":[{"subscriptionId":"7f1","changeType":"created","clientState":"s","resource":"me/messages"}]}`,
+			nil,
+			relay.Provider{Name: "graph"},
+		},
+		"monday": {
+			`{"event":{"userId":1,"boardId":2,"type":"create_pulse","triggerUuid":"b5"}}`,
+			[]string{"Authorization: a.b.c"},
+			relay.Provider{Name: "monday", EventType: "create_pulse"},
+		},
 		"slack": {
 			`{"token":"x","event":{"type":"app_mention","user":"U1"},"type":"event_callback","event_id":"Ev08"}`,
 			[]string{"X-Slack-Signature: v0=aa", "X-Slack-Request-Timestamp: 1700000000"},

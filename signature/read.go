@@ -223,3 +223,29 @@ func (s *Scheme) SameSignature(a, b *Request) bool {
 	one, other := s.read(a), s.read(b)
 	return len(one.digests) > 0 && slices.Equal(one.digests, other.digests)
 }
+
+// Suited returns the scheme by which a request without a signature is signed with a secret, where the sender has
+// more than one: base64 behind whsec_ is for one of them, such as GitLab's, and any other text is not.
+func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
+	if s.present(r) || s.Key != Whsec || strings.HasPrefix(secret, "whsec_") {
+		return s
+	}
+	for i := range p.Schemes {
+		if p.Schemes[i].Key == Text {
+			return &p.Schemes[i]
+		}
+	}
+	return s
+}
+
+// IsSecretLine reports whether a line of this name may hold the secret of a sender itself.
+func IsSecretLine(name string) bool {
+	for i := range Senders {
+		for n := range Senders[i].Schemes {
+			if s := &Senders[i].Schemes[n]; s.SendsSecret() && strings.EqualFold(s.Header, name) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -263,6 +263,8 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Key: KeyHex, Form: Base64, Oracle: library, own: adyenItems}},
 	},
 	{Name: "okta", Body: []string{`"eventType"`, `"cloudEventsVersion"`}, BodyEvent: "eventType", BodyDelivery: "eventId", Schemes: authorization()},
+	{Name: "graph", Body: []string{`"subscriptionId"`, `"changeType"`}},
+	{Name: "monday", Body: []string{`"event"`, `"boardId"`}, Nested: "event", BodyEvent: "type"},
 	{Name: "postmark", Body: []string{`"RecordType"`, `"MessageStream"`}, BodyEvent: "RecordType", Schemes: authorization()},
 }
 

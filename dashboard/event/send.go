@@ -103,6 +103,11 @@ func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Act
 	for _, name := range []string{fieldFrom, fieldSample, fieldSign} {
 		f.Values.Set(name, q.Get(name))
 	}
+	if strings.HasPrefix(f.Values.Get(fieldSample), outgoing.LastPrefix) { // is searched for
+		if err := p.Limits.Verify(who); err != nil {
+			return nil, err
+		}
+	}
 	v, _, err := p.readSend(r.Context(), who, a, f, nil)
 	if err != nil {
 		return nil, err
