@@ -11,6 +11,7 @@ import (
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/partition"
+	"relay/store/retention"
 )
 
 // examineLimit bounds one check, because counting the rows of a large store can take minutes.
@@ -129,7 +130,7 @@ func (c rowCheck) examine(q db.Query) relay.Finding {
 const reportIt = "events of before are shown wrongly, nothing else suffers; keep a backup and report it with the version of relayd"
 
 func rowChecks() []rowCheck {
-	old := events.LowestID(time.Now().Add(-3 * orphanAge)) // the event of newer bytes may come, or the next sweep delete them
+	old := events.LowestID(time.Now().Add(-3 * retention.OrphanAge)) // the event of newer bytes may come, or the next sweep delete them
 	return []rowCheck{
 		{
 			"attempt counts", `SELECT (SELECT COUNT(*) FROM events e WHERE e.attempts <> (SELECT COUNT(*) FROM attempts a WHERE a.event_id = e.id))

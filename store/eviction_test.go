@@ -9,6 +9,7 @@ import (
 	"relay/store/db"
 	"relay/store/events"
 	"relay/store/pgtest"
+	"relay/store/usage"
 )
 
 // farAbove returns a node on which an alias and its account each have about 4 MB, forty times
@@ -41,7 +42,7 @@ func farAbove(t *testing.T, of string) (c *testCluster, second, foreign int64) {
 	}
 	c = newTestCluster(t, 1, o)
 	c.alias = before.alias
-	for c.nodes[0].storage.total() < 200*20<<10 { // it counts in the background
+	for c.nodes[0].usage.Total() < 200*20<<10 { // it counts in the background
 		<-time.After(10 * time.Millisecond)
 	}
 	return c, second, other.ID
@@ -79,10 +80,6 @@ func TestEvictionForARequestFreesWhatItNeeds(t *testing.T) {
 			if first-last < 5*need/2 {
 				t.Errorf("only %d bytes less are stored after requests of %d", first-last, 5*need)
 			}
-			s.evict(t.Context(), holder{id: c.alias}, 0, true, time.Now()) // a round that has used its time
-			if left := stored(); left != last {
-				t.Errorf("%d bytes were removed after the time", last-left)
-			}
 		})
 	}
 }
@@ -92,8 +89,8 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	c, second, foreign := farAbove(t, "account")
 	s := c.nodes[0]
-	alice := holder{true, s.storage.ownerOf(c.alias)}
-	s.storage.turn(alice) <- struct{}{} // a long one
+	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
+	s.usage.Turn(alice) <- struct{}{} // a long one
 	if e := s.Capacity(c.alias, 1, 10*time.Millisecond); e == nil || e.Code != relay.CodeStorageFull {
 		t.Errorf("a request that needs the same eviction: %v", e)
 	}
@@ -104,35 +101,12 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 	if e := s.Capacity(foreign, 1<<10, 20*time.Second); e != nil {
 		t.Errorf("a request of another account: %v", e)
 	}
-	before, vacuumed := s.storage.total(), int64(0)
-	if err := s.evictOverLimit(t.Context(), true, &vacuumed); err != nil || s.storage.total() >= before {
+	before := s.usage.Total()
+	if err := s.EvictOverLimit(t.Context(), true); err != nil || s.usage.Total() >= before {
 		t.Errorf("the loop has removed nothing: %v", err)
 	}
-	<-s.storage.turn(alice)
+	<-s.usage.Turn(alice)
 	if e := s.Capacity(second, 1, 20*time.Second); e != nil {
 		t.Errorf("the next request: %v", e)
-	}
-}
-
-// What an alias may have above its limit, step by step.
-func TestBoundAboveTheLimit(t *testing.T) {
-	t.Parallel()
-	const limit = 1000
-	b := bytesStored{}
-	for i, step := range []struct{ add, bound int64 }{
-		{900, limit},   // within it
-		{4100, 5000},   // far above: no more
-		{200, 5000},    // stored although it did not fit, such as a long response
-		{-1200, 4400},  // half of what is removed may be used
-		{-1500, 3650},  // by the loop, which is faster than the requests
-		{-1, 3650},     // halves are rounded up
-		{-1500, limit}, // within the limit again
-		{601, 1600},
-		{-2000, limit}, // an alias that is removed
-	} {
-		b.add(step.add)
-		if got := b.bound(limit); got != step.bound {
-			t.Errorf("step %d: with %d bytes it may have %d, want %d", i, b.bytes, got, step.bound)
-		}
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 // Retain removes every event that is older than the retention of its alias at the time now.
 func (s *Store) Retain(ctx context.Context, now time.Time) (int, error) {
-	return s.retain(ctx, now, func(int64, time.Duration) bool { return true })
+	return s.eventRetention.Retain(ctx, now, true)
 }
 
 // RetentionStats count what retention deleted since Serve.
@@ -24,10 +24,10 @@ type RetentionStats struct {
 
 // Retention returns the counts since Serve.
 func (s *Store) Retention() RetentionStats {
-	n := &s.retentionCounts
+	n := s.RetentionCounts()
 	return RetentionStats{
-		Expired: n.expired.Load(), Evicted: n.evicted.Load(), DroppedDays: n.days.Load(), Orphans: n.orphans.Load(),
-		FreedBytes: n.bytes.Load(), StoredBytes: s.storage.total(), LongestHold: time.Duration(s.remover.longest.Load()),
+		Expired: n.Expired.Load(), Evicted: n.Evicted.Load(), DroppedDays: n.Days.Load(), Orphans: n.Orphans.Load(),
+		FreedBytes: n.Bytes.Load(), StoredBytes: s.usage.Total(), LongestHold: time.Duration(n.Longest.Load()),
 	}
 }
 

@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"relay"
 	"relay/store/cluster"
 	"relay/store/db"
 	"relay/store/partition"
+	"relay/store/retention"
 )
 
 // A loop is work that the store does by itself while it serves. loops is the only place that
@@ -54,7 +54,6 @@ const (
 
 // loops lists all of them. last is the newest revision that was there before the start.
 func (s *Store) loops(last cluster.RevisionMark) []loop {
-	schedule, evicted, evictedOfAccounts := retentionSchedule{}, int64(0), int64(0)
 	list := []loop{
 		{name: "changes by others", who: everyNode, every: time.Second, wake: s.RevisionsWritten(), round: func(ctx context.Context) error {
 			last = s.PollRevisions(ctx, last)
@@ -69,33 +68,31 @@ func (s *Store) loops(last cluster.RevisionMark) []loop {
 			return s.Reconcile(ctx, s.db.Now().Add(-reconcileAge))
 		}},
 		{name: "events that are too old", who: cluster.LeaseRetention, every: retentionInterval, when: withDatabase | sureClock, round: func(ctx context.Context) error {
-			now := s.db.Now()
-			_, err := s.retain(ctx, now, func(id int64, span time.Duration) bool { return schedule.due(now, id, span) })
-			schedule.forget(now)
+			_, err := s.eventRetention.Retain(ctx, s.db.Now(), false)
 			return err
 		}},
-		{name: "events of removed aliases", who: cluster.LeaseTidy, every: tidyAgain, soon: true, wake: s.wakeCleaner, when: withDatabase, round: s.deleteRemovedAliases},
+		{name: "events of removed aliases", who: cluster.LeaseTidy, every: tidyAgain, soon: true, wake: s.RemovedAliases(), when: withDatabase, round: s.DeleteRemovedAliases},
 		{name: "partitions of the days to come", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase, round: func(ctx context.Context) error {
 			return partition.Make(ctx, s.db, s.log, s.db.Now())
 		}},
 		{name: "rows that have expired", who: cluster.LeaseTidy, every: tidyInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock, round: func(ctx context.Context) error {
-			return cmp.Or(s.dropExpired(ctx, s.db.Now()), s.db.Update(ctx, "note the time", func(c *db.Tx) error { cluster.NoteSeen(c); return nil }))
+			return cmp.Or(s.DropExpired(ctx, s.db.Now()), s.db.Update(ctx, "note the time", func(c *db.Tx) error { cluster.NoteSeen(c); return nil }))
 		}},
-		{name: "bodies without an event", who: cluster.LeaseTidy, every: sweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context) error {
+		{name: "bodies without an event", who: cluster.LeaseTidy, every: retention.SweepInterval, again: tidyAgain, soon: true, when: withDatabase | sureClock | noSpool, round: func(ctx context.Context) error {
 			_, err := s.SweepOrphans(ctx, s.db.Now())
 			return err
 		}},
 	}
 	if s.opt.MaxAliasStorage > 0 { // one without a limit must not keep the lease from those that have one
 		list = append(list, loop{name: "events beyond the storage of an alias", who: cluster.LeaseEviction, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
-			return s.evictOverLimit(ctx, false, &evicted)
+			return s.EvictOverLimit(ctx, false)
 		}})
 	}
 	if s.opt.AccountLimits {
 		list = append(list,
-			loop{name: "owners and limits of accounts", who: everyNode, every: time.Second, when: withDatabase, round: s.readAccountLimits},
+			loop{name: "owners and limits of accounts", who: everyNode, every: time.Second, when: withDatabase, round: s.usage.ReadLimits},
 			loop{name: "events beyond the storage of an account", who: cluster.LeaseAccounts, every: evictionInterval, when: withDatabase, round: func(ctx context.Context) error {
-				return s.evictOverLimit(ctx, true, &evictedOfAccounts)
+				return s.EvictOverLimit(ctx, true)
 			}})
 	}
 	if s.db.HasLog() {
@@ -168,7 +165,7 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 		if !s.SteadyFor(spoolTold) {
 			return false, nil
 		}
-		if waits, err := s.spoolWaits(ctx); err != nil || waits {
+		if waits, err := s.SpoolWaits(ctx); err != nil || waits {
 			return false, err
 		}
 	}
@@ -179,7 +176,7 @@ func (s *Store) runRound(ctx context.Context, l *loop, woken bool) (done bool, e
 // writeBehind writes what could not be written before, or need not be written at once.
 func (s *Store) writeBehind(ctx context.Context) error {
 	s.WriteLate(ctx)
-	s.tellStorage(ctx)
+	s.usage.Tell(ctx)
 	return nil
 }
 
@@ -207,15 +204,3 @@ func (w *jumpWatch) recentJump(now func() time.Time) bool {
 // spoolTold is how long a node must have seen the beats of all others before it relies on what they
 // tell of their spools: after the database was away they come back one after the other.
 const spoolTold = 10 * time.Second
-
-// spoolWaits reports whether steps wait in the spool of this node or, as far as they have told, of another one.
-func (s *Store) spoolWaits(ctx context.Context) (waits bool, err error) {
-	if s.spool.Active.Load() || !s.db.Dialect.SeveralNodes() {
-		return s.spool.Active.Load(), nil
-	}
-	err = s.db.View(ctx, "look for spools", func(q db.Query) error {
-		waits, err = q.Exists(`SELECT 1 FROM nodes WHERE spool_steps > 0 AND state <> ?`, relay.NodeDead)
-		return err
-	})
-	return waits, err
-}

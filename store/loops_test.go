@@ -143,15 +143,15 @@ var loopCases = map[string]struct {
 	}, `SELECT COUNT(*) FROM events`},
 	"owners and limits of accounts": {func(c *testCluster) {
 		for _, s := range c.nodes {
-			s.storage.accounts.changed.Store(true)
+			s.usage.Heard(relay.ChangeAccount, 0, "")
 		}
 	}, `SELECT 1`},
 	"events beyond the storage of an account": {func(c *testCluster) {
 		c.exec(`UPDATE accounts SET max_storage = ?`, 1<<20)
 		c.alias = c.another("other")
 		for _, s := range c.nodes {
-			s.storage.accounts.changed.Store(true)
-			if err := s.readAccountLimits(c.Context()); err != nil {
+			s.usage.Heard(relay.ChangeAccount, 0, "")
+			if err := s.usage.ReadLimits(c.Context()); err != nil {
 				c.Fatal(err)
 			}
 		}
@@ -183,7 +183,7 @@ var loopCases = map[string]struct {
 // may happen around the end of a lease.
 func TestLoopsOnSeveralNodes(t *testing.T) {
 	t.Parallel()
-	for _, l := range (&Store{clusterStore: &clusterStore{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1, AccountLimits: true}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
+	for _, l := range (&Store{clusterStore: &clusterStore{}, eventRetention: &eventRetention{}, db: &db.DB{Dialect: db.Postgres{}}, opt: Options{MaxAliasStorage: 1, AccountLimits: true}, spool: spool.New(spool.Options{Limit: 1})}).loops(cluster.RevisionMark{}) {
 		if l.run != nil {
 			continue // woken by what is theirs alone: the spool of a node, its log, its look at another node
 		}
@@ -273,7 +273,7 @@ func evictOnNodes(t *testing.T, of string, n int) {
 	c := newTestCluster(t, n, o)
 	stored := func() int { return c.count(`SELECT SUM(` + events.PayloadBytes + `) FROM payloads`) }
 	for _, s := range c.nodes {
-		for s.storage.total() < 200*size { // it counts in the background
+		for s.usage.Total() < 200*size { // it counts in the background
 			<-time.After(10 * time.Millisecond)
 		}
 	}
@@ -327,7 +327,7 @@ func TestOrphansWaitForSpools(t *testing.T) {
 	c.exec(`INSERT INTO spool_marks (spool, step) VALUES ('gone/1', 3)`)
 	expired := func(at time.Time, left int) {
 		t.Helper()
-		if err := s.dropExpired(t.Context(), at); err != nil {
+		if err := s.DropExpired(t.Context(), at); err != nil {
 			t.Fatal(err)
 		}
 		var marks int
@@ -447,7 +447,7 @@ func TestTidyingIsNoFailover(t *testing.T) {
 		if err := s.db.Execute(t.Context(), "", row, db.Micros(time.Now()), 9); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.dropExpired(t.Context(), time.Now()); err != nil {
+		if err := s.DropExpired(t.Context(), time.Now()); err != nil {
 			t.Fatal(err)
 		}
 		s.SetFeed(func(list []relay.Change) {
@@ -470,6 +470,9 @@ func TestTidyingIsNoFailover(t *testing.T) {
 	}
 }
 
+// auditRows is how many entries of one action of one account are kept, as in package retention.
+const auditRows = 2000
+
 // No account pushes out of the audit log what others did, nor, by one thing, what else it did.
 func TestAuditIsSharedByAccount(t *testing.T) {
 	t.Parallel()
@@ -485,7 +488,7 @@ func TestAuditIsSharedByAccount(t *testing.T) {
 		add(2, 3*auditRows, action)
 	}
 	add(1, 2, "alias.set")
-	if err := s.dropExpired(t.Context(), time.Now()); err != nil {
+	if err := s.DropExpired(t.Context(), time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	for query, want := range map[string]int{

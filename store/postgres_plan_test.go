@@ -6,13 +6,11 @@ import (
 	"time"
 
 	"relay"
-	"relay/store/db"
-	"relay/store/events"
 	"relay/store/pgtest"
 	"relay/store/plantest"
 )
 
-// Lists, queues and retention go by an index, and never through all that is stored.
+// Lists and queues go by an index, and never through all that is stored.
 func TestPostgresPlans(t *testing.T) {
 	t.Parallel()
 	s, p := storeWithPlans(t)
@@ -54,20 +52,6 @@ func TestPostgresPlans(t *testing.T) {
 	p.Planned(t, "start", func() error { return s.RaiseIDs(ctx) })
 	p.Planned(t, "sweep", func() error { _, err := s.Sweep(ctx); return err })
 	p.Planned(t, "delete", func() error { return s.DeleteEvent(ctx, who, all[1]) })
-	p.Planned(t, "removal of an alias", func() error {
-		left := int64(2)
-		_, err := s.removeOldest(ctx, holder{id: 3}, events.LastID, time.Time{}, func(*db.Tx) (int64, error) { left--; return left, nil }, nil)
-		return err
-	})
-	p.Planned(t, "orphans", func() error { _, _, err := s.orphansInPage(ctx, "payloads", relay.ID{}, middle); return err })
-	p.Planned(t, "retention", func() error {
-		list, err := s.removalCandidates(ctx, holder{id: 4}, removalRange{before: middle, now: now})
-		if err == nil {
-			_, _, _, err = s.remove(ctx, holder{id: 4}, list, now, nil)
-		}
-		return err
-	})
-	p.Planned(t, "retention of days", func() error { _, err := s.dropDays(ctx, now); return err })
 }
 
 // storeWithPlans gives a store that nobody serves, and what sees its statements.

@@ -81,7 +81,7 @@ func (m *queueModel) run(steps int) {
 		m.check()
 	}
 	m.must(m.s.RemoveAlias(m.Context(), relay.System(), m.aliases[0].Name))
-	m.must(m.s.deleteRemovedAliases(m.Context()))
+	m.must(m.s.DeleteRemovedAliases(m.Context()))
 	m.check()
 	if n := m.count(`alias_id = ?`, m.aliases[0].ID); n != 0 {
 		m.Errorf("%d attempts of a removed alias are in the queue", n)

@@ -106,7 +106,7 @@ func TestSecretsThatATransferLeft(t *testing.T) {
 			if n := used[o.SecretKeys[0].ID()]; n != 1 || len(used) != 1 || err != nil {
 				t.Errorf("used %v, %v", used, err)
 			}
-			if err := s.dropExpired(ctx, time.Now()); err != nil {
+			if err := s.DropExpired(ctx, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 			if n := c.count(`SELECT COUNT(*) FROM sender_secrets`); n != 1 {

@@ -53,7 +53,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 	s.SetFeed(publish)
 	s.stop = stop
 	s.db.Disk.Refresh()
-	if err := s.countStorage(run); err != nil {
+	if err := s.usage.Start(run); err != nil {
 		return err
 	}
 	if err := s.StartJournal(run); err != nil {

@@ -7,7 +7,7 @@ import (
 	"relay"
 	"relay/record"
 	"relay/store/db"
-	"relay/store/events"
+	"relay/store/usage"
 )
 
 // nearlyFull is the part of a limit in percent from which examineStorage looks at what has to stay.
@@ -15,7 +15,7 @@ const nearlyFull = 80
 
 // storedBy is what one alias, or all aliases of an account, have stored.
 type storedBy struct {
-	holder
+	usage.Holder
 	name         string
 	bytes, limit int64
 }
@@ -32,12 +32,12 @@ func (s *Store) examineStorage(q db.Query) relay.Finding {
 		if h.limit <= 0 || h.bytes < h.limit/100*nearlyFull {
 			continue
 		}
-		list, err := s.removalCandidates(q.Ctx, h.holder, removalRange{before: events.LastID, now: s.db.Now()})
+		mayGo, err := s.MayGo(q.Ctx, h.Holder)
 		if err != nil {
 			return db.UnknownFinding(err)
 		}
 		switch {
-		case len(list) > 0: // old events make space
+		case mayGo: // old events make space
 		case h.bytes >= h.limit/100*95:
 			full = append(full, h.name)
 		default:
@@ -71,7 +71,7 @@ func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding,
 	free = max(0, free-s.db.Disk.Min)
 	growth, unlimited := int64(0), false
 	for _, h := range all {
-		if !h.account {
+		if !h.Account {
 			growth, unlimited = growth+max(0, h.limit-h.bytes), unlimited || h.limit <= 0
 		}
 	}
@@ -88,7 +88,7 @@ func (s *Store) examineGrowth(all []storedBy, total relay.Usage) (relay.Finding,
 
 // storedByAll counts what is stored by every alias and every account that has a limit.
 func (s *Store) storedByAll(q db.Query) (all []storedBy, total relay.Usage, err error) {
-	usage, err := s.Usage(q.Ctx, relay.System())
+	stored, err := s.Usage(q.Ctx, relay.System())
 	if err != nil {
 		return nil, total, err
 	}
@@ -101,7 +101,7 @@ func (s *Store) storedByAll(q db.Query) (all []storedBy, total relay.Usage, err 
 		`SELECT al.id, al.name, al.owner_id, o.name, o.max_storage FROM aliases al JOIN accounts o ON o.id = al.owner_id ORDER BY al.owner_id`)
 	accounts := map[int64]int{}
 	for _, r := range rows {
-		u := usage[r.alias]
+		u := stored[r.alias]
 		total.Events, total.Bytes = total.Events+u.Events, total.Bytes+u.Bytes
 		limit := s.opt.MaxAccountStorage
 		if r.own != nil {
@@ -110,10 +110,10 @@ func (s *Store) storedByAll(q db.Query) (all []storedBy, total relay.Usage, err 
 		i, known := accounts[r.owner]
 		if !known {
 			i, accounts[r.owner] = len(all), len(all)
-			all = append(all, storedBy{holder: holder{true, r.owner}, name: "account " + r.user, limit: limit})
+			all = append(all, storedBy{Holder: usage.Holder{Account: true, ID: r.owner}, name: "account " + r.user, limit: limit})
 		}
 		all[i].bytes += u.Bytes
-		all = append(all, storedBy{holder{id: r.alias}, "alias " + r.name, u.Bytes, s.opt.MaxAliasStorage})
+		all = append(all, storedBy{usage.Holder{ID: r.alias}, "alias " + r.name, u.Bytes, s.opt.MaxAliasStorage})
 	}
 	return all, total, err
 }

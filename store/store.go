@@ -30,8 +30,10 @@ import (
 	"relay/store/file"
 	"relay/store/journal"
 	"relay/store/people"
+	"relay/store/retention"
 	"relay/store/seal"
 	"relay/store/spool"
+	"relay/store/usage"
 )
 
 // Options say which store to open and which rules it enforces.
@@ -99,6 +101,8 @@ type (
 
 	clusterStore = cluster.Store
 	eventJournal = journal.Journal
+
+	eventRetention = retention.Retention
 )
 
 // Store keeps everything that has to outlive the process. All methods are safe for
@@ -108,23 +112,18 @@ type Store struct {
 	*eventStore
 	*clusterStore
 	*eventJournal
+	*eventRetention
 
 	opt   Options
 	log   *slog.Logger
 	db    *db.DB
 	spool *spool.Spool
 
-	remover         remover
-	storage         storageUsage
-	jumps           jumpWatch
-	retentionCounts retentionCounts
+	usage *usage.Usage
+	jumps jumpWatch
 
-	retainMu  sync.Mutex
-	daysTried time.Time // when dropping partitions was last tried
-
-	stop        context.CancelFunc // ends the goroutines of Serve
-	wait        sync.WaitGroup
-	wakeCleaner chan struct{} // wakes the deletion of events of removed aliases
+	stop context.CancelFunc // ends the goroutines of Serve
+	wait sync.WaitGroup
 
 	closing  sync.Once
 	closed   chan struct{} // closed when all has ended
@@ -137,7 +136,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{opt: o, log: o.Log, wakeCleaner: make(chan struct{}, 1), closed: make(chan struct{})}
+	s := &Store{opt: o, log: o.Log, closed: make(chan struct{})}
 	spooling := o.URL != "" && !o.NoCreate && o.DataDir != ""
 	if !spooling {
 		o.SpoolLimit = 0
@@ -151,11 +150,19 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	s.db.Away, s.db.Finish = s.away, s.finish
 	s.clusterStore = cluster.New(s.db, cluster.Options{
 		Log: o.Log, DataDir: o.DataDir, NodeName: o.NodeName, Version: o.Version, CorrectClock: o.Now == nil || o.CorrectNow,
-		SpoolSteps: s.spool.Waiting.Load, Heard: s.heardStorage, Lost: s.storage.hearFrom, Go: s.wait.Go,
+		SpoolSteps: s.spool.Waiting.Load, Go: s.wait.Go,
+		Heard: func(kind relay.ChangeKind, revision int64, text string) bool {
+			return s.usage.Heard(kind, revision, text)
+		},
+		Lost: func(newest int64) { s.usage.Lost(newest) },
 	})
+	s.usage = usage.New(s.db, usage.Options{
+		Log: o.Log, AliasLimit: o.MaxAliasStorage, AccountLimits: o.AccountLimits, AccountLimit: o.MaxAccountStorage, AccountQueue: o.MaxAccountQueue, Process: s.ProcessName(), Go: s.wait.Go,
+	})
+	s.eventRetention = retention.New(s.db, s.spool, s.usage, retention.Options{Log: o.Log, Age: o.Retention})
 	s.eventStore = events.New(s.db, o.Log, s.spool, o.MaxShareAge)
 	s.peopleStore = people.New(s.db, people.Options{
-		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.aliasRemoved, NodeID: s.NodeID,
+		Log: o.Log, AliasClaim: o.AliasClaim, MaxAliases: o.MaxAliases, AliasRemoved: s.AliasRemoved, NodeID: s.NodeID,
 		Keys: seal.NewRing(o.SecretKeys, secretKeyFile(o.DataDir)), Alone: s.servesAlone,
 	})
 	spoolID := ""
@@ -163,7 +170,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		spoolID, err = s.loadSpoolID()
 	}
 	s.eventJournal = journal.New(s.db, s.spool, s.clusterStore, journal.Options{
-		Log: o.Log, DataDir: o.DataDir, SpoolID: spoolID, Stored: s.storage.add, Judged: s.NoteValid, Go: s.wait.Go,
+		Log: o.Log, DataDir: o.DataDir, SpoolID: spoolID, Stored: s.usage.Add, Judged: s.NoteValid, Go: s.wait.Go,
 	})
 	if err != nil && spooling && spool.Left(o.DataDir) {
 		err = fmt.Errorf("%w; events wait in the spool in %s and are stored once it is back: leave it there", err, o.DataDir)
@@ -350,4 +357,19 @@ func (s *Store) away() error {
 		return errAway
 	}
 	return nil
+}
+
+// finish ends an update; see db.DB.
+func (s *Store) finish(c *db.Tx) (committed func() <-chan struct{}, err error) {
+	s.usage.TellFreed(c)
+	published, err := s.FinishUpdate(c)
+	return func() <-chan struct{} {
+		s.usage.Committed(c)
+		return published()
+	}, err
+}
+
+// AccountUsage says what each account has stored and queued in all its aliases, by the id of the account; for admins.
+func (s *Store) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]relay.AccountUsage, error) {
+	return s.usage.AccountUsage(ctx, who)
 }

@@ -215,3 +215,11 @@ func (s *DB) BeginRelaxedSync(ctx context.Context) (*sqlx.Tx, func(), error) {
 	}
 	return tx, end, nil
 }
+
+// NoteFreed notes that the transaction removes bytes of an alias from its storage.
+func (c *Tx) NoteFreed(alias, bytes int64) {
+	if c.Freed == nil {
+		c.Freed = map[int64]int64{}
+	}
+	c.Freed[alias] += bytes
+}

@@ -1,4 +1,4 @@
-package store
+package retention
 
 import (
 	"context"
@@ -18,12 +18,12 @@ const (
 // dropDays drops the partitions of days whose events have all expired. A drop is much cheaper
 // than deleting the rows and frees the space at once. A day that cannot be dropped does not
 // prevent the drop of other days. Postgres only.
-func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err error) {
-	if !s.db.Dialect.SeveralNodes() || now.Sub(s.daysTried) < dropAgain && now.Sub(s.daysTried) >= 0 {
+func (r *Retention) dropDays(ctx context.Context, now time.Time) (total int, err error) {
+	if !r.db.Dialect.SeveralNodes() || now.Sub(r.daysTried) < dropAgain && now.Sub(r.daysTried) >= 0 {
 		return 0, nil
 	}
-	s.daysTried = now
-	days, err := db.Read(ctx, s.db, "list partitions", partition.Days)
+	r.daysTried = now
+	days, err := db.Read(ctx, r.db, "list partitions", partition.Days)
 	if err != nil {
 		return 0, err
 	}
@@ -32,10 +32,10 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 		if !day.End().AddDate(0, 0, 1).Before(now) {
 			continue // partition.Make would make the partition of yesterday again
 		}
-		n, err := s.dropDay(ctx, day, now)
+		n, err := r.dropDay(ctx, day, now)
 		switch {
 		case db.IsLocked(err): // tried again in a minute
-			s.log.Debug("a day is in use and not dropped yet", "day", day.String())
+			r.log.Debug("a day is in use and not dropped yet", "day", day.String())
 		case ctx.Err() != nil:
 			return total, err
 		case err != nil && first == nil:
@@ -47,30 +47,30 @@ func (s *Store) dropDays(ctx context.Context, now time.Time) (total int, err err
 }
 
 // dropDay drops the partitions of one day unless an event in them has not expired.
-func (s *Store) dropDay(ctx context.Context, day partition.Day, now time.Time) (dropped int, err error) {
+func (r *Retention) dropDay(ctx context.Context, day partition.Day, now time.Time) (dropped int, err error) {
 	// It reads all rows of the day, over a connection without the short timeouts of others.
-	if err := s.db.Away(); err != nil {
-		return 0, s.db.Fault("look at a day", err)
+	if err := r.db.Away(); err != nil {
+		return 0, r.db.Fault("look at a day", err)
 	}
 	look, cancel := context.WithTimeout(ctx, dayLook)
 	defer cancel()
-	q := s.db.Session(look, s.db.Slow)
-	keep, err := dayStays(q, day, now, s.opt.Retention)
+	q := r.db.Session(look, r.db.Slow)
+	keep, err := dayStays(q, day, now, r.opt.Age)
 	if err != nil || keep {
-		return 0, s.db.Fault("look at a day", err)
+		return 0, r.db.Fault("look at a day", err)
 	}
 	var weights []dayWeight
 	if err := q.All(&weights, `SELECT c.alias_id, c.events, COALESCE(b.bytes, 0) AS bytes
 		FROM (SELECT alias_id, COUNT(*) AS events FROM `+day.Of("events")+` GROUP BY alias_id) c
 		LEFT JOIN (SELECT e.alias_id, CAST(SUM(`+events.PayloadBytes+`) AS BIGINT) AS bytes
 			FROM `+day.Of("payloads")+` p JOIN `+day.Of("events")+` e ON e.id = p.event_id GROUP BY e.alias_id) b USING (alias_id)`); err != nil {
-		return 0, s.db.Fault("look at a day", err)
+		return 0, r.db.Fault("look at a day", err)
 	}
-	err = s.db.Update(ctx, "drop a day", func(c *db.Tx) (err error) {
-		keep, err = dropTables(c, day, now, s.opt.Retention)
+	err = r.db.Update(ctx, "drop a day", func(c *db.Tx) (err error) {
+		keep, err = dropTables(c, day, now, r.opt.Age)
 		for _, w := range weights {
 			if !keep {
-				noteFreed(c, w.Alias, w.Bytes)
+				c.NoteFreed(w.Alias, w.Bytes)
 			}
 		}
 		return err
@@ -80,11 +80,11 @@ func (s *Store) dropDay(ctx context.Context, day partition.Day, now time.Time) (
 	}
 	for _, w := range weights {
 		dropped += w.Events
-		s.retentionCounts.bytes.Add(w.Bytes)
+		r.counts.Bytes.Add(w.Bytes)
 	}
-	s.retentionCounts.days.Add(1)
-	s.retentionCounts.expired.Add(int64(dropped))
-	s.log.Info("a day of old events was dropped", "day", day.String(), "events", dropped)
+	r.counts.Days.Add(1)
+	r.counts.Expired.Add(int64(dropped))
+	r.log.Info("a day of old events was dropped", "day", day.String(), "events", dropped)
 	return dropped, nil
 }
 

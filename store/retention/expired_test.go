@@ -1,17 +1,18 @@
-package store
+package retention
 
 import (
 	"testing"
 	"time"
 
 	"relay/store/db"
+	"relay/store/usage"
 )
 
 // The audit log ends: what is older than 400 days goes, and what is beyond the number
 // of newest ones that are kept.
 func TestAuditLogIsBounded(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 1)
+	s := open(t, "", usage.Options{})
 	now := time.Now()
 	fill := func(rows int, at time.Time) {
 		t.Helper()
@@ -38,7 +39,7 @@ func TestAuditLogIsBounded(t *testing.T) {
 	}
 	fill(expiredRows+50, now.Add(-auditLife-time.Minute))
 	fill(10, now.Add(-auditLife+time.Minute))
-	if err := s.dropExpired(t.Context(), now); err != nil {
+	if err := s.DropExpired(t.Context(), now); err != nil {
 		t.Fatal(err)
 	}
 	left(10)

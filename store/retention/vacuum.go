@@ -1,4 +1,4 @@
-package store
+package retention
 
 import (
 	"context"
@@ -16,13 +16,13 @@ const (
 
 // vacuum returns free pages of the SQLite file to the file system in short transactions:
 // all of them when the disk is full, otherwise those beyond what new events need soon.
-func (s *Store) vacuum(ctx context.Context) error {
-	if s.db.Dialect.SeveralNodes() {
+func (r *Retention) vacuum(ctx context.Context) error {
+	if r.db.Dialect.SeveralNodes() {
 		return nil // Postgres has autovacuum
 	}
 	for least := int64(math.MaxInt64); ; {
 		var pages, free int64
-		if err := s.db.View(ctx, "count free pages", func(q db.Query) error {
+		if err := r.db.View(ctx, "count free pages", func(q db.Query) error {
 			if err := q.Get(&pages, `PRAGMA page_count`); err != nil {
 				return err
 			}
@@ -31,15 +31,15 @@ func (s *Store) vacuum(ctx context.Context) error {
 			return err
 		}
 		keep := freePages + pages/50
-		if s.db.Disk.Low() != nil {
+		if r.db.Disk.Low() != nil {
 			keep = 0
 		}
 		if free <= keep || pages >= least { // the last round freed no page: the file was created elsewhere, without auto_vacuum
-			s.db.CheckpointAll(ctx) // the file shrinks when the log is checkpointed
+			r.db.CheckpointAll(ctx) // the file shrinks when the log is checkpointed
 			return nil
 		}
 		least = pages
-		err := s.pacedUpdate(ctx, "give free pages back", func(c *db.Tx, _ int) error {
+		err := r.pacedUpdate(ctx, "give free pages back", func(c *db.Tx, _ int) error {
 			// The statement frees one page for each row that is read, and keeps its
 			// progress when it is closed early.
 			rows, err := c.Handle.QueryContext(c.Ctx, `PRAGMA incremental_vacuum(`+strconv.FormatInt(free-keep, 10)+`)`) // a pragma takes no parameters

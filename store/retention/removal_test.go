@@ -1,14 +1,16 @@
-package store
+package retention
 
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"relay"
 	"relay/store/db"
 	"relay/store/events"
+	"relay/store/usage"
 )
 
 // Deletes don't wait for the disk; whatever becomes of them, the commits of the
@@ -16,7 +18,7 @@ import (
 func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 	t.Parallel()
 	const normal, full = 1, 2
-	s := figured(t, 1)
+	s := open(t, "", usage.Options{})
 	mine := errors.New("mine")
 	for name, fn := range map[string]func(*testing.T, *db.Tx, context.CancelFunc) error{
 		"done":  func(*testing.T, *db.Tx, context.CancelFunc) error { return nil },
@@ -72,7 +74,7 @@ func TestDeletesLeaveTheWriterDurable(t *testing.T) {
 // may still arrive, and those of an event, stay.
 func TestOrphansAreSwept(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 0) // not served: a server sweeps by itself when it starts
+	s := open(t, "", usage.Options{})
 	now := time.Now()
 	for _, ago := range []time.Duration{25 * time.Hour, 100 * time.Hour, 23 * time.Hour} {
 		if err := s.db.Execute(t.Context(), "", `INSERT INTO body_chunks (event_id, n, i, data) VALUES (?, 0, 0, ?)`, events.LowestID(now.Add(-ago)), []byte("left")); err != nil {
@@ -94,7 +96,7 @@ func TestOrphansAreSwept(t *testing.T) {
 // back: retention ends there all the same.
 func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 	t.Parallel()
-	s := figured(t, 1)
+	s := open(t, "", usage.Options{})
 	for _, statement := range []string{`PRAGMA auto_vacuum = NONE`, `VACUUM`} {
 		if _, err := s.db.Write.Exec(statement); err != nil {
 			t.Fatal(err)
@@ -121,7 +123,7 @@ func TestVacuumEndsWithoutAutoVacuum(t *testing.T) {
 // What is remembered of aliases goes when they do.
 func TestAliasesAreForgotten(t *testing.T) {
 	t.Parallel()
-	now, p := time.Now(), retentionSchedule{}
+	now, p := time.Now(), schedule{}
 	if !p.due(now, 1, time.Hour) || p.due(now, 1, time.Hour) || !p.due(now, 1, 2*time.Hour) {
 		t.Error("when an alias is due")
 	}
@@ -132,5 +134,50 @@ func TestAliasesAreForgotten(t *testing.T) {
 	}
 	if _, there := p[2]; len(p) != 1 || !there {
 		t.Errorf("planned are %v", p)
+	}
+}
+
+// A removal carries no long log into the file at its commit, where every caller waits
+// for the writer, but behind it; or the log would grow without an end where nobody else
+// writes.
+func TestRemovalMovesTheLogBehindItself(t *testing.T) {
+	t.Parallel()
+	const longLog = 8000              // pages, as in package db: the writer does it from there on
+	s := open(t, "", usage.Options{}) // nobody else moves the log
+	if _, err := s.removalTx(t.Context(), "", func(c *db.Tx, _ int) error {
+		_, err := c.Exec(`INSERT INTO meta (name, value) VALUES ('y', ?)`, strings.Repeat("x", (longLog+100)<<12))
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	type logState struct {
+		Busy int `db:"busy"`
+		Log  int `db:"log"`
+		Done int `db:"checkpointed"`
+	}
+	state := func() (log logState) {
+		if err := s.db.Read.Get(&log, `PRAGMA wal_checkpoint(NOOP)`); err != nil {
+			t.Fatal(err)
+		}
+		return log
+	}
+	if before := state(); before.Log < longLog {
+		t.Fatalf("the log is too short for this test: %+v", before)
+	}
+	remove := func(c *db.Tx, _ int) error {
+		_, err := c.Exec(`DELETE FROM meta WHERE name = 'y'`)
+		return err
+	}
+	if _, err := s.removalTx(t.Context(), "", remove); err != nil {
+		t.Fatal(err)
+	}
+	if log := state(); log.Done > 0 {
+		t.Errorf("moved in the commit of a removal: %+v", log)
+	}
+	if err := s.pacedUpdate(t.Context(), "", remove); err != nil {
+		t.Fatal(err)
+	}
+	if log := state(); log.Log > log.Done {
+		t.Errorf("not moved behind a removal: %+v", log)
 	}
 }

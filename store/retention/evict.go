@@ -1,0 +1,108 @@
+package retention
+
+import (
+	"context"
+	"time"
+
+	"relay"
+	"relay/store/db"
+	"relay/store/events"
+	"relay/store/usage"
+)
+
+// evictionSlice is how long a round of the loop evicts from one alias or account; then the next one is served.
+const evictionSlice = 2 * time.Second
+
+// Capacity returns nil when a request of about need bytes can be stored for the alias. It
+// returns storage-full when the disk is nearly full, or when the alias or its account has reached
+// its limit and nothing can be evicted, and store-unavailable when Postgres is unreachable and the
+// spool is full. If older events have to be evicted, it does that: those of the alias and those of the
+// account each for at most wait. It otherwise answers from memory, and reserves nothing.
+func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error {
+	if err := r.db.Disk.Low(); err != nil {
+		return err
+	}
+	if err := r.spool.Admits(need); err != nil {
+		return err
+	}
+	if !r.fits(usage.Holder{ID: alias}, need, wait) {
+		return &relay.Error{
+			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
+			Detail: "this alias has reached its storage limit, and holds only events that stay: pinned, shared, queued or in progress; this request was not stored",
+		}
+	}
+	if owner := r.usage.OwnerOf(alias); owner != 0 && !r.fits(usage.Holder{Account: true, ID: owner}, need, wait) {
+		return &relay.Error{
+			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
+			Detail: "the owner of this alias has reached the storage limit of all its aliases, and they hold only events that stay: pinned, shared, queued or in progress; this request was not stored",
+		}
+	}
+	return nil
+}
+
+// fits reports whether need more bytes fit into what a holder may store. Older events are evicted
+// for them, for at most wait: no more than the request needs, even if the holder has far more than its
+// limit. Requests of one holder evict one after the other; they wait for no other holder and not for
+// the loop.
+func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
+	fits, evictable := r.usage.Admits(h, need)
+	if fits || !evictable || wait <= 0 {
+		return fits
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), wait)
+	defer cancel()
+	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h) // a transaction that is begun by then ends within ctx
+	select {
+	case turn <- struct{}{}:
+	case <-ctx.Done():
+		return false
+	}
+	defer func() { <-turn }()
+	if fits, evictable = r.usage.Admits(h, need); fits || !evictable {
+		return fits
+	}
+	r.evict(ctx, h, need, false, until)
+	fits, _ = r.usage.Admits(h, need)
+	return fits
+}
+
+// EvictOverLimit evicts from the aliases, or the accounts, that have more than they may, and then gives space back.
+func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
+	for _, h := range r.usage.OverLimit(accounts) {
+		r.evict(ctx, h, 0, true, time.Now().Add(evictionSlice))
+	}
+	if n := r.counts.Evicted.Load(); r.givenBack.Swap(n) == n {
+		return nil
+	}
+	return r.vacuum(ctx)
+}
+
+// evict removes the oldest events of an alias or an account until need more bytes fit or, with all, it
+// has no more than its limit. It begins no transaction after a time. Evictions of one holder may run at once:
+// each transaction counts what the others have removed.
+func (r *Retention) evict(ctx context.Context, h usage.Holder, need int64, all bool, until time.Time) {
+	ended := false
+	most := func(c *db.Tx) (surplus int64, err error) {
+		if !time.Now().Before(until) {
+			ended = true
+			return 0, nil
+		}
+		err = r.usage.HearEvictions(c, h)
+		surplus = r.usage.Surplus(h, need, all)
+		ended = err != nil || surplus <= 0
+		return surplus, err
+	}
+	_, err := r.removeOldest(ctx, h, events.LastID, r.db.Now(), most, &r.counts.Evicted)
+	if err != nil && ctx.Err() == nil {
+		of := "alias"
+		if h.Account {
+			of = "account"
+		}
+		r.log.Warn("old events cannot be removed to make space", of, h.ID, "err", err)
+	}
+	if err == nil && !ended { // nothing is left that can be evicted
+		if fits, _ := r.usage.Admits(h, max(need, 1)); !fits {
+			r.usage.NoteFull(h)
+		}
+	}
+}

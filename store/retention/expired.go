@@ -1,0 +1,94 @@
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"relay"
+	"relay/store/cluster"
+	"relay/store/db"
+	"relay/store/people"
+)
+
+const (
+	auditLife   = 400 * 24 * time.Hour
+	auditRows   = 2000 // entries of one action of one account that are kept, whatever their age
+	expiredRows = 200
+)
+
+// DropExpired deletes expired rows of small tables in batches.
+func (r *Retention) DropExpired(ctx context.Context, now time.Time) error {
+	for _, t := range []struct {
+		table, key, at string
+		before         time.Time
+		limit          int
+	}{
+		{`revisions`, `id`, `id < (SELECT MAX(id) FROM revisions) AND at`, now.Add(-cluster.RevisionLife), expiredRows}, // the newest shows that none is lost
+		{`idempotency`, `credential, key`, `created_at`, now.Add(-people.IdempotencyLife), 10},                          // they hold answers
+		{`links`, `hash`, `expires_at`, now, expiredRows},
+		{`sessions`, `id`, `expires_at`, now, expiredRows},
+		{`enrolments`, `hash`, `expires_at`, now.Add(-time.Hour), expiredRows},
+		{`refused_forwards`, `account_id, bind, code`, `refused_at`, now.Add(-people.RefusedLife), expiredRows},
+		{`kept_names`, `name`, `until`, now, expiredRows},
+		{`audit`, `id`, `at`, now.Add(-auditLife), expiredRows},
+		{`spool_marks`, `spool`, `moved_at`, now.Add(-orphanAgeSpool), expiredRows}, // of a data dir that was never served again, or left by a kill
+	} {
+		query := fmt.Sprintf(`DELETE FROM %[1]s WHERE (%[2]s) IN (SELECT %[2]s FROM %[1]s WHERE %[3]s < ? ORDER BY %[2]s LIMIT ?)`, t.table, t.key, t.at)
+		if err := r.deleteInBatches(ctx, t.table, t.limit, query, db.Micros(t.before), t.limit); err != nil {
+			return err
+		}
+	}
+	// A node of the version before leaves them to an account that an alias is transferred from.
+	if err := r.deleteInBatches(ctx, "secrets", expiredRows, `DELETE FROM sender_secrets WHERE id IN (SELECT x.id FROM sender_secrets x WHERE NOT EXISTS (
+			SELECT 1 FROM aliases al WHERE al.id = x.alias_id AND al.owner_id = x.owner_id) ORDER BY x.id LIMIT ?)`, expiredRows); err != nil {
+		return err
+	}
+	return r.trimAudit(ctx, auditRows)
+}
+
+// trimAudit deletes the oldest entries of the audit log beyond keep of one action of one account: nobody
+// can push out what others did, nor, by doing one thing again and again, what else the account did.
+func (r *Retention) trimAudit(ctx context.Context, keep int) error {
+	type share struct {
+		account int64
+		action  string
+	}
+	full, err := db.ReadRows(ctx, r.db, "count audit", func(r *share) []any { return []any{&r.account, &r.action} },
+		`SELECT account_id, action FROM audit GROUP BY account_id, action HAVING COUNT(*) > ?`, keep)
+	if err != nil {
+		return err
+	}
+	for _, f := range full {
+		var last int64 // of those that go
+		err := r.db.View(ctx, "count audit", func(q db.Query) error {
+			return q.Get(&last, `SELECT id FROM audit WHERE account_id = ? AND action = ? ORDER BY id DESC LIMIT 1 OFFSET ?`, f.account, f.action, keep)
+		})
+		if errors.Is(err, relay.ErrNotFound) {
+			continue // another node has deleted them meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if err := r.deleteInBatches(ctx, "audit", expiredRows, `DELETE FROM audit WHERE id IN (SELECT id FROM audit
+			WHERE account_id = ? AND action = ? AND id <= ? ORDER BY id LIMIT ?)`, f.account, f.action, last, expiredRows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteInBatches executes a statement until it deletes fewer rows than limit.
+func (r *Retention) deleteInBatches(ctx context.Context, table string, limit int, query string, args ...any) error {
+	for n := int64(limit); n == int64(limit); {
+		err := r.pacedUpdate(ctx, "drop expired "+table, func(c *db.Tx, _ int) (err error) {
+			n, err = c.Exec(query, args...)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package retention
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"relay"
+	"relay/store/db"
+	"relay/store/events"
+)
+
+const (
+	// OrphanAge is the age of an event id from which on bytes without an event are orphans. The
+	// parts of a body are stored before its event, and a body may take long to arrive; an event
+	// whose parts are gone then is refused (ErrPartsLost).
+	OrphanAge     = 24 * time.Hour
+	SweepInterval = 24 * time.Hour
+	orphanPage    = 500
+	// orphanAgeSpool is the age while a spool was stored in part, whose rest may be in a data dir
+	// that nobody serves now. Its mark is removed when nobody has moved it for as long.
+	orphanAgeSpool = 30 * 24 * time.Hour
+)
+
+// SweepOrphans deletes bodies that have no event although their id is a day old at the time
+// now: the request broke off, the relay was killed, or a removal failed. It returns how many
+// bodies it deleted. It deletes none while steps wait in a spool: the events of old bodies may be
+// among them.
+func (r *Retention) SweepOrphans(ctx context.Context, now time.Time) (total int, err error) {
+	for _, table := range []orphanTable{orphanParts, orphanPayloads} {
+		for after := (relay.ID{}); ; {
+			age, err := r.orphanAge(ctx) // of each page: a spool may begin to fill meanwhile
+			if err != nil || age == 0 {
+				return total, err
+			}
+			before := events.LowestID(now.Add(-age))
+			page, orphans, err := r.orphansInPage(ctx, table.name, after, before)
+			if err != nil {
+				return total, err
+			}
+			if len(page) == 0 {
+				break
+			}
+			after = page[len(page)-1]
+			if err := r.removeOrphanRows(ctx, table, orphans); err != nil {
+				return total, err
+			}
+			total += len(orphans)
+		}
+	}
+	if total == 0 {
+		return 0, nil
+	}
+	r.counts.Orphans.Add(int64(total))
+	r.log.Info("orphaned parts of bodies removed", "bodies", total)
+	return total, r.vacuum(ctx)
+}
+
+// orphanAge is the age of an id from which on a body without an event is an orphan; 0 = none is now.
+func (r *Retention) orphanAge(ctx context.Context) (time.Duration, error) {
+	waits, err := r.SpoolWaits(ctx)
+	if err != nil || waits {
+		return 0, err
+	}
+	age := OrphanAge
+	err = r.db.View(ctx, "look for spools", func(q db.Query) error {
+		partly, err := q.Exists(`SELECT 1 FROM spool_marks LIMIT 1`) // a spool that is stored in full leaves none
+		if partly {
+			age = orphanAgeSpool
+		}
+		return err
+	})
+	return age, err
+}
+
+// orphansInPage reads the next event ids of a table, and which of these events do not
+// exist.
+func (r *Retention) orphansInPage(ctx context.Context, table string, after, before relay.ID) (page, orphans []relay.ID, err error) {
+	err = r.db.View(ctx, "look for orphaned bodies", func(q db.Query) error {
+		if err := q.All(&page, `SELECT event_id FROM `+table+` WHERE event_id > ? AND event_id < ?
+			GROUP BY event_id ORDER BY event_id LIMIT ?`, after, before, orphanPage); err != nil || len(page) == 0 {
+			return err
+		}
+		var there []relay.ID
+		// With the bounds Postgres skips the partitions of other days.
+		if err := q.AllIn(&there, `SELECT id FROM events WHERE id IN (?) AND id >= ? AND id <= ?`, page, page[0], page[len(page)-1]); err != nil {
+			return err
+		}
+		orphans = slices.DeleteFunc(slices.Clone(page), func(id relay.ID) bool { return slices.Contains(there, id) })
+		return nil
+	})
+	return page, orphans, err
+}
+
+// SpoolWaits reports whether steps wait in the spool of this node or, as far as they have told, of another one.
+func (r *Retention) SpoolWaits(ctx context.Context) (waits bool, err error) {
+	if r.spool.Active.Load() || !r.db.Dialect.SeveralNodes() {
+		return r.spool.Active.Load(), nil
+	}
+	err = r.db.View(ctx, "look for spools", func(q db.Query) error {
+		waits, err = q.Exists(`SELECT 1 FROM nodes WHERE spool_steps > 0 AND state <> ?`, relay.NodeDead)
+		return err
+	})
+	return waits, err
+}

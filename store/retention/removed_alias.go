@@ -1,0 +1,50 @@
+package retention
+
+import (
+	"context"
+	"time"
+
+	"relay/store/db"
+	"relay/store/events"
+	"relay/store/usage"
+)
+
+// clearAgain is how long after the removal of an alias a request that was under way may still
+// bring an event.
+const clearAgain = time.Hour
+
+// DeleteRemovedAliases deletes what removed aliases left, and forgets those that leave nothing more.
+func (r *Retention) DeleteRemovedAliases(ctx context.Context) error {
+	var aliases []struct {
+		ID int64 `db:"alias_id"`
+		At int64 `db:"removed_at"`
+	}
+	err := r.db.View(ctx, "read removed aliases", func(q db.Query) error {
+		return q.All(&aliases, `SELECT alias_id, removed_at FROM removed_aliases`)
+	})
+	if err != nil {
+		return err
+	}
+	for _, a := range aliases {
+		if _, err := r.removeOldest(ctx, usage.Holder{ID: a.ID}, events.LastID, time.Time{}, nil, nil); err != nil {
+			return err
+		}
+		if r.db.Now().Sub(db.FromMicros(a.At)) <= clearAgain {
+			continue
+		}
+		if err := r.db.Execute(ctx, "forget a removed alias", `DELETE FROM removed_aliases WHERE alias_id = ?
+			AND NOT EXISTS (SELECT 1 FROM events e WHERE e.alias_id = removed_aliases.alias_id)`, a.ID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AliasRemoved has the events of a removed alias deleted: behind the caller where this process serves.
+func (r *Retention) AliasRemoved(ctx context.Context) error {
+	if !r.usage.Serving() {
+		return r.DeleteRemovedAliases(ctx)
+	}
+	db.Signal(r.wake)
+	return nil
+}

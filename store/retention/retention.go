@@ -1,0 +1,64 @@
+// Package retention removes what need not be kept: events that are too old, those beyond what an alias or an
+// account may store, those of removed aliases, bodies without an event, and rows that have expired. It deletes in
+// short transactions, so that the journal gets most of the time of the only writer of SQLite.
+//
+// What runs when is in the list of loops of the store. Each of them ends in remove (removal.go), which gets
+// the oldest events that may go from candidate.go.
+package retention
+
+import (
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"relay/store/db"
+	"relay/store/spool"
+	"relay/store/usage"
+)
+
+// Options say what is kept.
+type Options struct {
+	Log *slog.Logger
+	// Age is the age at which events are deleted, unless their alias has its own retention; 0 = never.
+	Age time.Duration
+}
+
+// Retention removes what need not be kept. All methods are safe for concurrent use.
+type Retention struct {
+	db     *db.DB
+	spool  *spool.Spool
+	usage  *usage.Usage
+	log    *slog.Logger
+	opt    Options
+	counts Counts
+	pace   pace
+	wake   chan struct{} // wakes the deletion of events of removed aliases
+
+	retaining sync.Mutex // held while old events are removed
+	schedule  schedule
+	daysTried time.Time // when dropping partitions was last tried
+
+	givenBack atomic.Int64 // events that were evicted when space was given back the last time
+}
+
+// New removes nothing by itself.
+func New(d *db.DB, p *spool.Spool, u *usage.Usage, o Options) *Retention {
+	return &Retention{db: d, spool: p, usage: u, log: o.Log, opt: o, wake: make(chan struct{}, 1), schedule: schedule{}}
+}
+
+// Counts counts what was deleted since the start, and how.
+type Counts struct {
+	Expired atomic.Int64 // events removed by age
+	Evicted atomic.Int64 // events removed because their alias or its owner exceeded its storage limit
+	Days    atomic.Int64 // days whose partitions were dropped as a whole (Postgres)
+	Orphans atomic.Int64 // bodies without an event that were deleted
+	Bytes   atomic.Int64 // request and response bytes deleted with the events
+	Longest atomic.Int64 // longest transaction, in ns
+}
+
+// RetentionCounts gives the counts.
+func (r *Retention) RetentionCounts() *Counts { return &r.counts }
+
+// RemovedAliases gets a signal when an alias was removed: DeleteRemovedAliases has work.
+func (r *Retention) RemovedAliases() <-chan struct{} { return r.wake }

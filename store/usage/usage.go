@@ -1,0 +1,285 @@
+// Package usage counts how many bytes each alias and each account has stored, and says whether more fit into
+// their limits. The nodes of a database tell each other what they add and remove.
+package usage
+
+import (
+	"context"
+	"database/sql"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/jmoiron/sqlx"
+
+	"relay/store/db"
+	"relay/store/events"
+)
+
+// Options has the limits, 0 = none, and the links of a Usage to the rest of the store.
+type Options struct {
+	Log *slog.Logger
+	// AliasLimit bounds the stored bytes of an alias. AccountLimits lets accounts have a limit on those of all their
+	// aliases: their own, or else AccountLimit.
+	AliasLimit    int64
+	AccountLimits bool
+	AccountLimit  int64
+	// AccountQueue is how many attempts an account without its own limit may have queued, as AccountUsage tells it.
+	AccountQueue int
+	// Process names this process in revisions.
+	Process string
+	// Go runs a goroutine that ends with the context of Start.
+	Go func(func())
+}
+
+const (
+	// unevictableFor is how long an alias that had nothing to evict is not tried again.
+	unevictableFor = time.Second
+	countWait      = time.Second // for the first count of a start
+)
+
+// Usage is how many bytes each alias has stored, as known by the serving process. It is
+// counted once at start and updated after every commit of this node, and within seconds after
+// those of others. Where there can be no limit, nothing is counted.
+type Usage struct {
+	db      *db.DB
+	log     *slog.Logger
+	opt     Options
+	serving atomic.Bool // Start was called: this is no command beside a server
+
+	mu       sync.Mutex
+	aliases  map[int64]*bytesStored // those that have bytes
+	counted  bool
+	heard    int64 // newest revision that is in the count
+	accounts accountStorage
+}
+
+// bytesStored is what one alias, or all aliases of an account, have stored.
+type bytesStored struct {
+	bytes  int64
+	untold int64     // of an alias: of these, what the other nodes were not told yet
+	full   time.Time // when it last had no event that could be evicted
+	// above is how many bytes it may have while it has more than its limit; 0 = it has not. Half of
+	// what is removed lowers it, new requests may use the other half: an alias or account shrinks to
+	// a lowered limit, and its requests need not wait until it has.
+	above    int64
+	evicting chan struct{} // holds a token while a request evicts; nil = none did so far
+}
+
+// bound is how many bytes it may have now.
+func (b *bytesStored) bound(limit int64) int64 {
+	if b.bytes <= limit {
+		b.above = 0
+		return limit
+	}
+	if b.above == 0 {
+		b.above = b.bytes
+	}
+	return max(limit, b.above)
+}
+
+// Holder is whose storage is meant: an alias, or an account with all its aliases.
+type Holder struct {
+	Account bool
+	ID      int64
+}
+
+// New counts nothing before Start.
+func New(d *db.DB, o Options) *Usage {
+	u := &Usage{db: d, log: o.Log, opt: o, aliases: map[int64]*bytesStored{}}
+	u.accounts.limit = o.AccountLimit
+	return u
+}
+
+// Serving reports whether this process serves the store; a command beside a server does not.
+func (u *Usage) Serving() bool { return u.serving.Load() }
+
+// counts reports whether there may be limits, and this process has to know what is stored.
+func (u *Usage) counts() bool {
+	return u.serving.Load() && (u.opt.AliasLimit > 0 || u.opt.AccountLimits)
+}
+
+// Add changes the stored bytes of an alias after a commit of this node.
+func (u *Usage) Add(alias, bytes int64) { u.change(alias, bytes, bytes) }
+
+// change changes the stored bytes of an alias, and what the other nodes, if there may be any, have to be told of them.
+func (u *Usage) change(alias, bytes, untold int64) {
+	if !u.counts() || bytes == 0 && untold == 0 {
+		return
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	a := u.aliases[alias]
+	if a == nil {
+		a = &bytesStored{}
+		u.aliases[alias] = a
+	}
+	a.add(bytes)
+	u.accounts.add(alias, bytes)
+	if u.db.Dialect.SeveralNodes() {
+		a.untold += untold
+	}
+	if a.bytes == 0 && a.untold == 0 { // among others, a removed alias
+		delete(u.aliases, alias)
+	}
+}
+
+func (b *bytesStored) add(bytes int64) {
+	if b.bytes += bytes; bytes < 0 {
+		b.full = time.Time{}
+		if b.above > 0 {
+			b.above = max(1, b.above+bytes/2)
+		}
+	}
+}
+
+// of returns what a holder has stored, and its limit; 0 = no limit. The lock is held.
+func (u *Usage) of(h Holder) (stored *bytesStored, limit int64) {
+	stored, limit = u.aliases[h.ID], u.opt.AliasLimit
+	if h.Account {
+		stored, limit = u.accounts.stored[h.ID], u.accounts.limitOf(h.ID)
+	}
+	if stored == nil {
+		stored = &bytesStored{}
+	}
+	return stored, limit
+}
+
+// Admits reports whether need more bytes fit, and if not, whether an eviction may make them fit:
+// they are no more than the limit, and a moment ago something could be evicted.
+func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
+	if !u.counts() {
+		return true, false
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	stored, limit := u.of(h)
+	if !u.counted || limit <= 0 || stored.bytes+need <= stored.bound(limit) {
+		return true, false
+	}
+	return false, need <= limit && time.Since(stored.full) >= unevictableFor
+}
+
+// Surplus is how many bytes an eviction still has to free so that need more bytes fit, or, with all,
+// so that the holder has no more than its limit. It includes a margin, so that not every request has
+// to wait for an eviction.
+func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	stored, limit := u.of(h)
+	if !u.counted || limit <= 0 || stored.bytes == 0 {
+		return 0
+	}
+	bytes := stored.bytes + need - limit
+	if !all {
+		bytes = min(bytes, 2*(stored.bytes+need-stored.bound(limit))) // half of it lowers the bound
+	}
+	return bytes + min(limit/64, 16<<20)
+}
+
+// OverLimit lists the aliases, or the accounts, that have more than they may, but for those that a
+// moment ago had nothing that could be evicted.
+func (u *Usage) OverLimit(accounts bool) (list []Holder) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	all := u.aliases
+	if accounts {
+		all = u.accounts.stored
+	}
+	for id := range all {
+		h := Holder{accounts, id}
+		if stored, limit := u.of(h); u.counted && limit > 0 && stored.bytes > limit && time.Since(stored.full) >= unevictableFor {
+			list = append(list, h)
+		}
+	}
+	return list
+}
+
+// Total is the sum over all aliases.
+func (u *Usage) Total() (sum int64) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, a := range u.aliases {
+		sum += a.bytes
+	}
+	return sum
+}
+
+// Turn returns the token of the requests of a holder that evict.
+func (u *Usage) Turn(h Holder) chan struct{} {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	stored, _ := u.of(h)
+	if stored.evicting == nil {
+		stored.evicting = make(chan struct{}, 1)
+	}
+	return stored.evicting
+}
+
+// Start starts counting the stored bytes, in a snapshot from before the first commit
+// so that later commits can be added to the result. A large store is counted in the
+// background; until that is done no alias counts as full.
+func (u *Usage) Start(ctx context.Context) error {
+	u.serving.Store(true)
+	if !u.counts() {
+		return nil
+	}
+	u.accounts.changed.Store(true)
+	if err := u.ReadLimits(ctx); err != nil {
+		return err
+	}
+	db := u.db.Slow
+	if !u.db.Dialect.SeveralNodes() {
+		db = u.db.Read // the journal needs the only writer
+	}
+	tx, err := db.BeginTxx(ctx, &sql.TxOptions{Isolation: sql.LevelRepeatableRead, ReadOnly: true})
+	if err != nil {
+		return u.db.Fault("count stored bytes", err)
+	}
+	q := u.db.Session(ctx, tx)
+	if err := q.Get(&u.heard, `SELECT COALESCE(MAX(id), 0) FROM revisions`); err != nil { // the first query takes the snapshot
+		_ = tx.Rollback()
+		return u.db.Fault("count stored bytes", err)
+	}
+	soon := make(chan struct{})
+	u.opt.Go(func() {
+		defer close(soon)
+		if err := u.count(q, tx); err != nil && ctx.Err() == nil {
+			u.log.Warn("stored bytes cannot be counted; max-alias-storage and max-account-storage are not enforced until the next start", "err", err)
+		}
+	})
+	select {
+	case <-soon:
+	case <-time.After(countWait):
+		u.log.Info("stored bytes are being counted; max-alias-storage and max-account-storage are enforced when that is done")
+	}
+	return nil
+}
+
+// count counts the stored bytes and ends the transaction.
+func (u *Usage) count(q db.Query, tx *sqlx.Tx) error {
+	defer func() { _ = tx.Rollback() }()
+	var rows []struct {
+		Alias int64 `db:"alias_id"`
+		Bytes int64 `db:"bytes"`
+	}
+	if err := q.All(&rows, `SELECT e.alias_id, CAST(SUM(`+events.PayloadBytes+`) AS BIGINT) AS bytes
+		FROM payloads p JOIN events e ON e.id = p.event_id GROUP BY e.alias_id`); err != nil {
+		return err
+	}
+	for _, r := range rows {
+		u.change(r.Alias, r.Bytes, 0)
+	}
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.counted = true
+	return nil
+}
+
+// NoteFull notes that a holder has no event that can be evicted.
+func (u *Usage) NoteFull(h Holder) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	stored, _ := u.of(h)
+	stored.full = time.Now()
+}
