@@ -62,6 +62,10 @@ func KindCode(a *relay.Attempt) int { return db.BoolToInt(a.Kind == relay.KindRe
 const AttemptColumns = `event_id, n, alias_id, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,
 	released, from_queue, connection, identical, timing, has_response, status, response_state, claim_node, claim_boot, bytes`
 
+// AttemptTypes are the types of AttemptColumns in Postgres.
+const AttemptTypes = `uuid bigint bigint bigint bigint bigint bigint bigint text text text
+	bigint bigint text bigint bytea bigint bigint text text bigint bigint`
+
 // attemptQuery reads attempts as they are shown: with the name of the node that ran them, and
 // whether they were released while they wait.
 const attemptQuery = `SELECT event_id, n, kind, state, received_at, started_at, ended_at, actor, error_code, error_message,

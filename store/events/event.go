@@ -20,6 +20,10 @@ const EventColumns = `id, alias_id, received_at, asked_at, remote, tls, method, 
 	provider_name, provider_type, provider_delivery, signed_at, tolerance_us,
 	state, error_code, error_message, status, latency_us, attempts, ended_n, blocker, req_size`
 
+// EventTypes are the types of EventColumns in Postgres.
+const EventTypes = `uuid bigint bigint bigint text bigint text bytea bigint text text text text bigint bigint
+	bigint text text bigint bigint bigint bigint text bigint`
+
 // listColumns are the columns of eventFields.
 const listColumns = `e.id, e.alias_id, e.received_at, e.asked_at, e.remote, e.tls, e.method, e.target, e.http_minor, e.host,
 	e.provider_name, e.provider_type, e.provider_delivery, e.signed_at, e.tolerance_us,

@@ -12,6 +12,9 @@ import (
 // and received.
 const PayloadColumns = `event_id, n, head, lines, framing, codec, body, parts, stored, size, sha256, state, extra, interim`
 
+// PayloadTypes are the types of PayloadColumns in Postgres.
+const PayloadTypes = `uuid bigint bytea bytea bigint bigint bytea bigint bigint bigint bytea text bytea bytea`
+
 // messageFields are the destinations of head, lines, framing, body, parts, stored, size, sha256 and
 // state of a stored message.
 func messageFields(m *relay.Message) []any {

@@ -6,22 +6,16 @@ import (
 	"relay/store/events"
 )
 
-const (
-	eventTypes = `uuid bigint bigint bigint text bigint text bytea bigint text text text text bigint bigint
-		bigint text text bigint bigint bigint bigint text bigint`
-	attemptTypes = `uuid bigint bigint bigint bigint bigint bigint bigint text text text
-		bigint bigint text bigint bytea bigint bigint text text bigint bigint`
-	payloadTypes = `uuid bigint bytea bytea bigint bigint bytea bigint bigint bigint bytea text bytea bytea`
-)
-
 var (
-	insertEvents   = db.InsertInto("events", events.EventColumns, eventTypes)
-	insertAttempts = db.InsertInto("attempts", events.AttemptColumns, attemptTypes)
-	insertPayloads = db.InsertInto("payloads", events.PayloadColumns, payloadTypes)
+	insertEvents   = db.InsertInto("events", events.EventColumns, events.EventTypes)
+	insertAttempts = db.InsertInto("attempts", events.AttemptColumns, events.AttemptTypes)
+	insertPayloads = db.InsertInto("payloads", events.PayloadColumns, events.PayloadTypes)
 	insertChunks   = db.InsertInto("body_chunks", "event_id, n, i, data", "uuid bigint bigint bytea")
 )
 
-// insertWhole inserts events with their attempts and payloads (migrations/postgres/00011_insert_events.sql).
+// insertWhole inserts events with their attempts and payloads. On Postgres a function of a migration does, which has a
+// parameter for each of their columns (migrations/postgres/00011_insert_events.sql): with another column it needs another
+// name, because older nodes call this one.
 var insertWhole = &db.Group{Function: "insert_events_1", Inserts: []*db.Statement{insertEvents, insertAttempts, insertPayloads}}
 
 // sweptLive matches the attempt of a live request that another node ended because it took the
