@@ -106,7 +106,7 @@ func (j *Journal) drain(ctx context.Context, p *spool.Spool) error {
 	return ctx.Err()
 }
 
-// removeMarks removes the marks that this run has moved, best effort: dropExpired removes those that stay. Others
+// removeMarks removes the marks that this run has moved, best effort: DropExpired of retention removes those that stay. Others
 // may be those of a copy of this data dir that is served elsewhere.
 func (d *drainer) removeMarks(ctx context.Context) {
 	if len(d.marks) == 0 {

@@ -2,7 +2,7 @@
 // account may store, those of removed aliases, bodies without an event, and rows that have expired. It deletes in
 // short transactions, so that the journal gets most of the time of the only writer of SQLite.
 //
-// What runs when is in the list of loops of the store. Each of them ends in remove (removal.go), which gets
+// The list of loops of the store says what runs when. All that removes events ends in remove (removal.go), which gets
 // the oldest events that may go from candidate.go.
 package retention
 
