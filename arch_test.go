@@ -247,7 +247,7 @@ func TestPromises(t *testing.T) {
 			return err
 		}
 		text, err := os.ReadFile(path)
-		for _, m := range regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range testDeclarations.FindAllStringSubmatch(string(text), -1) {
 			declared[m[1]] = true
 		}
 		return err
@@ -267,25 +267,83 @@ var testNames = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
 // listOfMutants gives the pattern of the tests of each mutant.
 func listOfMutants(t *testing.T) map[string]*regexp.Regexp {
 	t.Helper()
+	patterns := map[string]*regexp.Regexp{}
+	for _, m := range readMutants(t) {
+		_, tests, _ := strings.Cut(m["test"], " ")
+		pattern, err := regexp.Compile(tests)
+		if err != nil {
+			t.Errorf("mutant %s: %v", m["id"], err)
+		}
+		patterns[m["id"]] = pattern
+	}
+	return patterns
+}
+
+// readMutants reads the entries of the list of mutants.
+func readMutants(t *testing.T) (list []map[string]string) {
+	t.Helper()
 	text, err := os.ReadFile("tools/mutants/list.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	patterns, id := map[string]*regexp.Regexp{}, ""
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(strings.TrimSpace(line), ": ")
-		switch name {
-		case "id":
-			id = value
-		case "test":
-			_, tests, _ := strings.Cut(value, " ")
-			if patterns[id], err = regexp.Compile(tests); err != nil {
-				t.Errorf("mutant %s: %v", id, err)
+	for entry := range strings.SplitSeq(string(text), "\n\n") {
+		m := map[string]string{}
+		for line := range strings.Lines(entry) {
+			if name, value, ok := strings.Cut(strings.TrimSuffix(line, "\n"), ": "); ok && !strings.HasPrefix(line, "#") {
+				m[name] = strings.ReplaceAll(value, `\n`, "\n")
+			}
+		}
+		if len(m) > 0 {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// TestMutantsAreCurrent: the text that a mutant changes stands in its file exactly once, and each test
+// that it names is in its package. Whoever changes such a line changes the list along with it.
+func TestMutantsAreCurrent(t *testing.T) {
+	t.Parallel()
+	list := readMutants(t)
+	if len(list) < 150 {
+		t.Fatalf("the list of mutants has %d entries", len(list))
+	}
+	for _, m := range list {
+		text, err := os.ReadFile(m["file"])
+		if n := strings.Count(string(text), m["old"]); err != nil || m["old"] == "" || n != 1 {
+			t.Errorf("tools/mutants/list.txt: %s: its text is %d times in %s, and has to be there once (%v); try it with make mutants RUN='^%[1]s$'", m["id"], n, m["file"], err)
+		}
+		folder, tests, _ := strings.Cut(m["test"], " ")
+		declared := testsOf(t, folder)
+		for _, name := range regexp.MustCompile(`\^((?:Test|Fuzz)\w+)\$`).FindAllStringSubmatch(tests, -1) {
+			if !declared[name[1]] {
+				t.Errorf("tools/mutants/list.txt: %s names %s, and %s has no such test", m["id"], name[1], folder)
 			}
 		}
 	}
-	return patterns
 }
+
+// testsOf lists the tests of a folder.
+func testsOf(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string]bool{}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testDeclarations.FindAllStringSubmatch(string(text), -1) {
+			declared[m[1]] = true
+		}
+	}
+	return declared
+}
+
+var testDeclarations = regexp.MustCompile(`(?m)^func ((?:Test|Fuzz)\w+)\(`)
 
 // Each file that docs/design.md names with its folder exists.
 func TestPromisesOfTheDesign(t *testing.T) {

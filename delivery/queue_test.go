@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -172,6 +173,42 @@ func TestClaimedAttemptIsPutBack(t *testing.T) {
 			m.wg.Wait()
 		}
 	}, func(b *fixture) { b.a.Settings.AutoDeliver, b.s.delay = true, time.Second })
+}
+
+// fencedStore has another tunnel than the one that claims.
+type fencedStore struct {
+	*memStore
+	claims atomic.Int64
+}
+
+func (s *fencedStore) Next(relay.NextClaim) (*relay.Claim, error) {
+	s.claims.Add(1)
+	return nil, relay.ErrFenced
+}
+
+// A queue whose tunnel the store does not know is left alone, without a word in the log: whoever has
+// the alias delivers it, and a tunnel that is stored later starts the dispatcher again.
+func TestQueueOfAFencedTunnelIsLeftAlone(t *testing.T) {
+	var k bodyRecorder
+	var s *fencedStore
+	run(t, nil, func(b *fixture) {
+		b.send(numbered(1))
+		tun, h := b.attach(k.serve)
+		synctest.Wait()
+		claims := s.claims.Load()
+		time.Sleep(time.Minute)
+		if more := s.claims.Load() - claims; claims == 0 || more != 0 {
+			t.Errorf("claimed %d times, and %d times in the minute after", claims, more)
+		}
+		b.want("log", b.log.String(), "")
+		h.Detach(false)
+		tun.cutAll()
+		tun.wg.Wait()
+	}, logged, func(b *fixture) {
+		b.a.Settings.AutoDeliver = true
+		s = &fencedStore{memStore: b.s}
+		b.opt.Store = s
+	})
 }
 
 func TestReleaseWhileOfflineGoesOutOnAttach(t *testing.T) {
