@@ -6,10 +6,13 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"relay"
 )
@@ -267,7 +270,10 @@ func TestProvenReuseIsImmediate(t *testing.T) {
 	}, oneConnection)
 }
 
+// What proves that a request was misunderstood ends the reuse of the whole tunnel, and is told by a metric and a line
+// of the log.
 func TestEmptyCloseOfReusedChannel(t *testing.T) {
+	reg, log := prometheus.NewRegistry(), &bytes.Buffer{}
 	run(t, func(l *local) {
 		l.until("hello")
 		l.Write(ok)
@@ -285,7 +291,10 @@ func TestEmptyCloseOfReusedChannel(t *testing.T) {
 			b.send(post)
 		}
 		b.want("opened, as reuse is off", b.tun.count(), 3)
-	}, oneConnection)
+		b.want("counted", shown(t, reg)["reuse_ended_total"], 1)
+		b.want("logged", strings.Count(log.String(), "connections to a local server are not reused any more"), 1)
+		b.want("reason", strings.Contains(log.String(), "alias=7") && strings.Contains(log.String(), "reason="), true)
+	}, oneConnection, func(b *fixture) { b.opt.Registry, b.opt.Log = reg, slog.New(slog.NewTextHandler(log, nil)) })
 }
 
 // An answer that may mean that the request was not understood ends the use of its connection,
