@@ -1,9 +1,11 @@
 package mcp
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -122,40 +124,52 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 	return p
 }
 
-// Bounds of a path in a JSON text: each step reads the rest of it.
+// Bounds of a path in a JSON text.
 const maxPath, maxSteps = 1 << 10, 64
 
-// valueAt is the value of a JSON text at a path such as data.items[0].id.
+// valueAt is the value of a JSON text at a path such as data.items[0].id. Of members of one name the last counts.
 func valueAt(text []byte, path string) ([]byte, error) {
 	if len(path) > maxPath || strings.Count(path, ".")+strings.Count(path, "[") > maxSteps {
 		return nil, bound("jsonPath has at most %d bytes and %d steps", maxPath, maxSteps)
 	}
-	value := json.RawMessage(text)
-	for name := range strings.SplitSeq(strings.NewReplacer("[", ".", "]", "").Replace(strings.TrimPrefix(path, "$")), ".") {
-		if name == "" {
-			continue
-		}
-		var members map[string]json.RawMessage
-		var elements []json.RawMessage
-		var ok bool
-		if json.Unmarshal(value, &members) == nil && members != nil {
-			value, ok = members[name]
-		} else if json.Unmarshal(value, &elements) == nil {
-			var n int
-			if n, ok = index(name, len(elements)); ok {
-				value = elements[n]
-			}
-		} else if !json.Valid(text) {
-			return nil, invalid("jsonPath", "this body is not JSON")
-		}
-		if !ok {
-			return nil, relay.Errorf(relay.CodeNotFound, "this body has nothing at %s", path)
-		}
+	steps := strings.Split(strings.NewReplacer("[", ".", "]", "").Replace(strings.TrimPrefix(path, "$")), ".")
+	steps = slices.DeleteFunc(steps, func(name string) bool { return name == "" })
+	switch {
+	case len(steps) == 0:
+		return text, nil
+	case !json.Valid(text):
+		return nil, invalid("jsonPath", "this body is not JSON")
 	}
-	return value, nil
+	if value := find(json.NewDecoder(bytes.NewReader(text)), steps); value != nil {
+		return value, nil
+	}
+	return nil, relay.Errorf(relay.CodeNotFound, "this body has nothing at %s", path)
 }
 
-func index(text string, length int) (int, bool) {
-	n, err := strconv.Atoi(text)
-	return n, err == nil && n >= 0 && n < length
+// find reads the next value, which is valid JSON, to its end, and returns what it has at the path; nil = nothing. It
+// reads each byte once, however long the path is.
+func find(d *json.Decoder, steps []string) (value json.RawMessage) {
+	if len(steps) == 0 {
+		_ = d.Decode(&value)
+		return value
+	}
+	open, _ := d.Token()
+	if open != json.Delim('{') && open != json.Delim('[') {
+		return nil
+	}
+	for n := 0; d.More(); n++ {
+		name := strconv.Itoa(n)
+		if open == json.Delim('{') {
+			key, _ := d.Token()
+			name, _ = key.(string)
+		}
+		if name == steps[0] {
+			value = find(d, steps[1:])
+		} else {
+			var other json.RawMessage
+			_ = d.Decode(&other)
+		}
+	}
+	_, _ = d.Token()
+	return value
 }
