@@ -32,7 +32,7 @@ type Options struct {
 	Stored func(alias, bytes int64)
 	// Judged gets the verdict on each new request that is stored; nil = there is none.
 	Judged func(verdict *relay.Signature, at time.Time)
-	// Go runs a goroutine that ends with the context of Start, or at Stop.
+	// Go runs the goroutine of StartJournal, which ends after StopJournal.
 	Go func(func())
 }
 
@@ -46,10 +46,10 @@ type Journal struct {
 	meter Meter
 
 	underWay  func() map[relay.AttemptRef]bool // attempts under way; nil = not known
-	committer atomic.Pointer[committer]        // nil before Start
+	committer atomic.Pointer[committer]        // nil before StartJournal
 }
 
-// New makes a journal that writes nothing before Start.
+// New makes a journal that writes nothing before StartJournal.
 func New(d *db.DB, p *spool.Spool, nodes *cluster.Store, o Options) *Journal {
 	j := &Journal{db: d, spool: p, nodes: nodes, log: o.Log, opt: o}
 	j.meter.init()

@@ -30,8 +30,8 @@ const (
 	rowsPerPart         = relay.BodyPart / rowPerBytes
 )
 
-// pace paces deletes: it runs one transaction at a time, keeps each one short, and
-// pauses after it.
+// pace keeps deletes short: it runs one transaction at a time, with as many rows as the last ones had time
+// for, and a pause of the same length follows each.
 type pace struct {
 	mu     sync.Mutex
 	budget int // rows of the next transaction; 0 = no transaction has run
