@@ -1,6 +1,8 @@
 package compose
 
 import (
+	"encoding/json"
+	"slices"
 	"testing"
 
 	"relay"
@@ -23,6 +25,10 @@ func TestWorstHeads(t *testing.T) {
 			_ = r.Apply(&Edit{Method: "PUT", Path: "/b", Header: []Header{{"K9", "v"}}, Remove: []string{"A"}})
 			r.Wire()
 		},
+		"set a member of it":      set("/a/b/0", "", ""),
+		"set a member before it":  set("z", `{"z":1,"a":`, "}"),
+		"set a member behind it":  set("z", `{"a":[`, `],"z":1}`),
+		"set a member of a chain": set("a.a.a.a.a.a.a.a", `{"a":{"a":{"a":{"a":{"a":{"a":{"a":{"b":[`, `],"a":1}}}}}}}}`),
 		"compare": func(p []byte) {
 			old, now := From(&relay.Message{Head: []byte(head)}, p), From(&relay.Message{Head: []byte(head)}, append([]byte(" "), p...))
 			Compare(old, now)
@@ -32,5 +38,13 @@ func TestWorstHeads(t *testing.T) {
 			t.Parallel()
 			relaytest.WorstBytes(t, 1<<20, f)
 		})
+	}
+}
+
+// set sets a member of a JSON body that has the bytes in its middle.
+func set(path, before, behind string) func(p []byte) {
+	return func(p []byte) {
+		r := From(&relay.Message{Head: []byte("POST / HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n\r\n")}, slices.Concat([]byte(before), p, []byte(behind)))
+		_ = r.Apply(&Edit{Set: map[string]json.RawMessage{path: json.RawMessage("2")}})
 	}
 }

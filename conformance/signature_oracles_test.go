@@ -110,49 +110,100 @@ func TestSignatureOracles(t *testing.T) {
 	t.Logf("%d rows, %d cases", len(oracles())+2, len(cases))
 }
 
+// goRow is a row of the table that a library for Go judges.
+type goRow struct {
+	provider
+	sender string
+	scheme *signature.Scheme
+}
+
+// goRows are the rows that say that a library holds them, and whose line a library for Go reads: relatives of a
+// sender have rows of their own.
+func goRows() []goRow {
+	lines := map[string]string{
+		"Stripe-Signature": "stripe", "X-Hub-Signature-256": "github", "X-Hub-Signature": "github", "X-Slack-Signature": "slack",
+		"svix-signature": "svix", "webhook-signature": "standard-webhooks", "X-Twilio-Signature": "twilio",
+	}
+	var rows []goRow
+	for _, p := range providers() {
+		for i := range signature.Senders {
+			for n := range signature.Senders[i].Schemes {
+				if s := &signature.Senders[i].Schemes[n]; s.Oracle == "library" && lines[s.Header] == p.name {
+					rows = append(rows, goRow{p, signature.Senders[i].Name, s})
+				}
+			}
+		}
+	}
+	return rows
+}
+
+// TestEachLibraryRowHasItsLibrary: a row says that a library holds it if, and only if, a test asks one.
+func TestEachLibraryRowHasItsLibrary(t *testing.T) {
+	t.Parallel()
+	asked := map[*signature.Scheme]bool{&signature.Find("discord", nil).Schemes[0]: true, &signature.Find("sendgrid", nil).Schemes[0]: true}
+	for _, o := range oracles() {
+		asked[schemeOf(t, o)] = true
+	}
+	for _, row := range goRows() {
+		asked[row.scheme] = true
+	}
+	for i := range signature.Senders {
+		for n := range signature.Senders[i].Schemes {
+			if s := &signature.Senders[i].Schemes[n]; (s.Oracle == "library") != asked[s] {
+				t.Errorf("%s %s says %q, asked: %v", signature.Senders[i].Name, s.Header, s.Oracle, asked[s])
+			}
+		}
+	}
+	if len(asked) < 30 {
+		t.Errorf("libraries hold %d rows, want 30", len(asked))
+	}
+	t.Logf("libraries hold %d rows", len(asked))
+}
+
 // TestSignatureGoOracles asks the senders' libraries for Go in the same way.
 func TestSignatureGoOracles(t *testing.T) {
 	t.Parallel()
-	for _, p := range providers() {
+	for _, row := range goRows() {
+		name := row.sender + " " + row.scheme.Header
 		secret := plainSecret
 		lines := []signature.Field{}
-		switch p.name {
+		switch row.name {
 		case "svix":
 			secret, lines = base64Secret, []signature.Field{{Name: "svix-id", Value: "msg_1"}}
 		case "standard-webhooks":
 			secret, lines = base64Secret, []signature.Field{{Name: "webhook-id", Value: "msg_1"}}
 		}
 		body, contentType := oracleBody, "application/json"
-		if p.form {
+		if row.form {
 			body, contentType = "text=hello+world%21&CallSid=CA1&From=%2B1", "application/x-www-form-urlencoded"
 		}
-		scheme := &signature.Find(p.name, nil).Schemes[0]
+		scheme := row.scheme
 		ask := func(secret, sent string, at time.Time) error {
 			changes, err := signature.Sign(scheme, secret, &signature.Request{
 				Method: "POST", URL: oracleURL, Body: []byte(body), Line: signature.Lines(lines),
 			}, at)
 			if err != nil {
-				t.Fatalf("%s: %v", p.name, err)
+				t.Fatalf("%s: %v", name, err)
 			}
 			r := httptest.NewRequestWithContext(t.Context(), "POST", oracleURL, strings.NewReader(sent))
 			r.Header.Set("Content-Type", contentType)
 			for _, line := range append(lines, changes.Lines...) {
 				r.Header.Set(line.Name, line.Value)
 			}
-			return p.verify(r, []byte(sent))
+			return row.verify(r, []byte(sent))
 		}
 		now := time.Now()
 		if err := ask(secret, body, now); err != nil {
-			t.Errorf("%s refuses what was signed: %v", p.name, err)
+			t.Errorf("%s: what was signed is refused: %v", name, err)
 		}
 		if ask(otherOf(secret), body, now) == nil {
-			t.Errorf("%s accepts another secret", p.name)
+			t.Errorf("%s: another secret is accepted", name)
 		}
 		if ask(secret, strings.NewReplacer("paid", "void", "CA1", "CA2").Replace(body), now) == nil {
-			t.Errorf("%s accepts a changed body", p.name)
+			t.Errorf("%s: a changed body is accepted", name)
 		}
 		if scheme.Old > 0 && ask(secret, body, now.Add(-scheme.Old-time.Minute)) == nil {
-			t.Errorf("%s accepts an old time", p.name)
+			t.Errorf("%s: an old time is accepted", name)
 		}
 	}
 }
