@@ -50,7 +50,7 @@ type Actor struct {
 	Shared      ID        // the one event that an ActorShare may see
 }
 
-// System is the actor of operator commands.
+// System returns the actor of operator commands.
 func System() Actor { return Actor{Kind: ActorSystem, Name: "system", Admin: true, Scopes: AllScopes} }
 
 // BufferAccount returns the account to which the bytes that are held for the actor count: that

@@ -83,7 +83,7 @@ type Event struct {
 	// one and the newest ShownAttempts.
 	Attempts []Attempt
 	// Ended is the last attempt that ended where it is not among Attempts, because all of the
-	// newest ones wait or are under way; nil = it is, or none has ended.
+	// newest ones wait or are in progress; nil = it is, or none has ended.
 	Ended *Attempt
 }
 

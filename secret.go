@@ -78,7 +78,7 @@ type Secrets interface {
 	AddSecret(ctx context.Context, who Actor, alias string, s SenderSecret, value SecretText) (SenderSecret, error)
 	RemoveSecret(ctx context.Context, who Actor, alias, id string) error
 	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right: only for
-	// events and aliases that the actor was let in to.
+	// events and aliases that the actor may see.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
 	// StoreSignature replaces the stored verdict on the signature of an event that the actor may read.
 	StoreSignature(ctx context.Context, who Actor, id ID, judged *Signature) error

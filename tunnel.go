@@ -192,7 +192,7 @@ const (
 	NoticeStopping   = "stopping"
 	// NoticeMoving: this node of the relay takes no more clients. The client connects once
 	// more by the same address, which leads to another node, and keeps this connection
-	// until the relay ends it: its requests go on, and the alias is never offline.
+	// until the relay ends it: its requests continue, and the alias is never offline.
 	NoticeMoving  = "moving"
 	NoticeRevoked = "revoked" // the alias, or without one the login
 )

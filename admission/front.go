@@ -19,7 +19,7 @@ import (
 type Class int
 
 // Classes of connections. Those of class Unknown and Idle give way to new ones, the others never
-// do, but for logins that too many have under way: see BeginPrompt and AcquireForNode.
+// do, but for logins that too many have in progress: see BeginPrompt and AcquireForNode.
 const (
 	// Unknown has not logged in. Among them the one whose peer is silent for longest gives way.
 	Unknown Class = iota

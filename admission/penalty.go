@@ -8,7 +8,7 @@ import (
 )
 
 // The penalties of OpenSSH's PerSourcePenalties: what a connection without a login adds
-// to the penalty of its source. The source is kept out from 15 s on, until the penalty has
+// to the penalty of its source. The source is rejected from 15 s on, until the penalty has
 // run down; it is 10 minutes at most.
 const (
 	PenaltyRefused = 5 * time.Second  // a login was refused
@@ -44,7 +44,7 @@ func NewPenalties(now func() time.Time) *Penalties {
 	return &Penalties{now: now, bySource: map[netip.Prefix]penalty{}}
 }
 
-// Add adds to the penalty of a source. It returns how long the source is kept out, 0
+// Add adds to the penalty of a source. It returns how long the source is rejected, 0
 // when it is not or already was.
 func (p *Penalties) Add(source netip.Prefix, cost time.Duration) (keptOut time.Duration) {
 	p.mu.Lock()
@@ -73,7 +73,7 @@ func (p *Penalties) Add(source netip.Prefix, cost time.Duration) (keptOut time.D
 	return keptOut
 }
 
-// Left returns how long a source is still kept out; 0 when it is not.
+// Left returns how long a source is still rejected; 0 when it is not.
 func (p *Penalties) Left(source netip.Prefix) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *Penalties) Forgive(source netip.Prefix) {
 	delete(p.bySource, source)
 }
 
-// Sources counts the sources that are kept out.
+// Sources counts the sources that are rejected.
 func (p *Penalties) Sources() (n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

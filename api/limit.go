@@ -98,7 +98,7 @@ func (l *rateLimiter) allow(key string) error {
 	return l.refusal(wait)
 }
 
-// check is an error when a call of key would not be let through now; it counts none.
+// check returns an error when a call of key would not be let through now; it counts none.
 func (l *rateLimiter) check(key string) error {
 	if b, known := l.buckets.Get(key); known {
 		if missing := 1 - b.Tokens(); missing > 0 {

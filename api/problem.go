@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// invalid is an input error of one field. location is such as "query.limit".
+// invalid returns an input error of one field. location is such as "query.limit".
 func invalid(location, message string, value any) error {
 	return &relay.Error{
 		Code:   relay.CodeValidationFailed,
@@ -74,7 +74,7 @@ func (s *server) writeError(w http.ResponseWriter, c *requestInfo, err error) {
 	writeRaw(w, p.Status, record.ProblemType, body)
 }
 
-// transformError is the transformer that gives the errors that huma finds in the input of
+// transformError returns the transformer that gives the errors that huma finds in the input of
 // typed routes their outward form.
 func (s *server) transformError(ctx huma.Context, _ string, v any) (any, error) {
 	found, ok := v.(*huma.ErrorModel)

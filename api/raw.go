@@ -91,7 +91,7 @@ func (s *server) resolveAttempt(r *http.Request, c *requestInfo) error {
 	return nil
 }
 
-// sentRequest is the request as an attempt sent it.
+// sentRequest returns the request as an attempt sent it.
 func sentRequest(c *requestInfo) (storedBytes, error) {
 	// Identical is known from the first byte on, but for requests that were not whole.
 	m, a := &c.event.Request, c.attempt

@@ -100,7 +100,7 @@ func typeName(schema *huma.Schema) string {
 	return schema.Type
 }
 
-// example is a value as a schema describes it. Below some levels it is cut off.
+// example returns a value as a schema describes it. Below some levels it is cut off.
 func (s *server) example(schema *huma.Schema, depth int) any {
 	for schema != nil && (schema.Ref != "" || len(schema.AnyOf) > 0) {
 		if schema.Ref == "" {

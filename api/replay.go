@@ -108,7 +108,7 @@ func (s *server) replayAs(ctx context.Context, who relay.Actor, id relay.ID, wai
 	return e, n, err
 }
 
-// begunStatus is the status that is kept for a call which ends with an error: 0 unless an attempt was begun,
+// begunStatus returns the status that is kept for a call which ends with an error: 0 unless an attempt was begun,
 // whose event is e.
 func begunStatus(e *relay.Event) int {
 	if e == nil {
@@ -192,7 +192,7 @@ type idempotent struct {
 	target string                      // "" = method and path
 	check  func(context.Context) error // refuses a call before it is counted; nil = nothing does
 	counts bool                        // check counts the call itself
-	// run returns a status beside an error if the call must not be made again all the same.
+	// run returns a status beside an error if the call must not be made again anyway.
 	run func(context.Context) (int, any, error)
 	// again rebuilds an answer that was too large to be stored, from what reference gave instead; nil
 	// where answers are always small. reference may be nil.
@@ -245,7 +245,7 @@ func (s *server) runIdempotent(w http.ResponseWriter, r *http.Request, c *reques
 // are. Failures without a status are not stored, so that a retry can succeed; nor does the key stay
 // reserved after a panic, unless what the call does had begun: then a retry is told so, and does not do it again.
 func (s *server) runOnce(r *http.Request, c *requestInfo, key string, call idempotent) (status int, answer []byte, err error) {
-	// The caller may disconnect before the end; the result must be stored all the same.
+	// The caller may disconnect before the end; the result must be stored anyway.
 	ctx := context.WithoutCancel(r.Context())
 	begun, ended, run := false, false, call.run
 	call.run = func(ctx context.Context) (int, any, error) {

@@ -110,7 +110,7 @@ func addList[T, R any](s *server, rt route, form func(T) R, read func(context.Co
 	})
 }
 
-// listOf is the outward form of a list.
+// listOf returns the outward form of a list.
 func listOf[T, R any](items []T, form func(T) R) record.List[R] {
 	data := make([]R, len(items))
 	for i := range items {

@@ -54,7 +54,7 @@ type anyJSON struct{ json.RawMessage }
 // Schema implements huma.SchemaProvider.
 func (anyJSON) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
 
-// text is the value, "" where it is absent or null.
+// text returns the value, "" where it is absent or null.
 func (x anyJSON) text() string {
 	if string(x.RawMessage) == "null" {
 		return ""
@@ -73,7 +73,7 @@ type preview struct {
 	SignedBy *string         `json:"signedBy"`
 }
 
-// sending is one send under way.
+// sending is one send in progress.
 type sending struct {
 	s     *server
 	c     *requestInfo

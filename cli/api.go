@@ -206,7 +206,7 @@ func (a *API) unreachable(cause error) error {
 		WithHint("is that its dashboard's address, and does it run? RELAY_URL names another; without login and RELAY_TOKEN commands go over SSH")
 }
 
-// LostConnection is the error of a connection that ended, for a cause that may be one already.
+// LostConnection returns the error of a connection that ended, for a cause that may be one already.
 func LostConnection(cause error) *Error {
 	if own, ok := errors.AsType[*Error](cause); ok {
 		return own

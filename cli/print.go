@@ -177,7 +177,7 @@ func (w *Printer) Object(v any) error {
 // Question asks the API and returns the answer; one that has several passes each to emit.
 type Question func(ctx context.Context, api *API, args []string, emit func(json.RawMessage) error) (json.RawMessage, error)
 
-// Calling is the Question that sends one request, whose body may be nil.
+// Calling returns the Question that sends one request, whose body may be nil.
 func Calling(method string, path func(args []string) string, body func() any) Question {
 	return func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		var sent any

@@ -8,7 +8,7 @@ const Disconnect = "Press Ctrl+C to disconnect"
 // ConnectedLine returns the first line of an opened tunnel; host is the host of the base URL.
 func ConnectedLine(host string) string { return "Connected to relay " + host }
 
-// OnlineLines are the lines about an alias of the tunnel.
+// OnlineLines returns the lines about an alias of the tunnel.
 func OnlineLines(alias, url, target string) []string {
 	return []string{"Alias " + alias + " is online", "Public URL    " + url, "Local target  " + target}
 }

@@ -281,7 +281,7 @@ func (f *Front) sendEvent(ctx context.Context, api *API, alias string, x *sendFl
 // lastPrefix begins the name of a sample that is the newest event of a type.
 const lastPrefix = "last:"
 
-// sampleOf is the sender of a sample of the relay's own making; "" = none.
+// sampleOf returns the sender of a sample of the relay's own making; "" = none.
 func (c *sendCall) sampleOf() string {
 	if strings.HasPrefix(c.Sample, lastPrefix) {
 		return ""

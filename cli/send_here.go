@@ -65,7 +65,7 @@ func (f *Front) configuredSecret(ctx context.Context, api *API, alias string, ca
 	return err
 }
 
-// senderOf is the sender as whom a request is to be signed; "" = it is not known.
+// senderOf returns the sender as whom a request is to be signed; "" = it is not known.
 func (f *Front) senderOf(ctx context.Context, api *API, alias string, call sendCall, raw []byte) (string, error) {
 	if call.Sign != signAuto {
 		return call.Sign, nil
@@ -238,7 +238,7 @@ func (s *exactSend) sign(ctx context.Context, api *API) (*compose.Request, error
 	return r, nil
 }
 
-// failed is an error of this program, with the words of one of the relay.
+// failed returns an error of this program, with the words of one of the relay.
 func failed(err error) error {
 	if e, ok := err.(*relay.Error); ok {
 		return Errorf(ExitFailure, "%s", e.Detail)
@@ -246,7 +246,7 @@ func failed(err error) error {
 	return err
 }
 
-// definition is the scheme of a definition: the one that was given, or that of the alias which judges the request;
+// definition returns the scheme of a definition: the one that was given, or that of the alias which judges the request;
 // nil = none. name is custom if that was asked for, else "".
 func (s *exactSend) definition(ctx context.Context, api *API, r *compose.Request, name string) (*signature.Scheme, error) {
 	custom := s.custom

@@ -184,7 +184,7 @@ func (a *API) bytes(ctx context.Context, path string) ([]byte, error) {
 	return all, nil
 }
 
-// requestTarget is the path by which a secret is chosen.
+// requestTarget returns the path by which a secret is chosen.
 func requestTarget(head []byte) string {
 	_, target, _ := wire.StartLine(head)
 	return string(wire.ShownTarget(target))

@@ -70,7 +70,7 @@ func (t *tunnel) splice(ctx, open context.Context, ch *link.Channel, local local
 		return
 	}
 	copyRequest(ch, local, buf, n)
-	// The relay has ended its side: by EOF, then the answer may go on, or by CLOSE.
+	// The relay has ended its side: by EOF, then the answer may continue, or by CLOSE.
 	select {
 	case <-answered:
 	case <-open.Done():

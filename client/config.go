@@ -256,7 +256,7 @@ func number(key string, n ast.Node) (i int, err error) {
 	return i, nil
 }
 
-// configError is an error whose text begins with line and column.
+// configError returns an error whose text begins with line and column.
 func configError(at *token.Token, format string, args ...any) *cli.Error {
 	return cli.Errorf(cli.ExitFailure, "%d:%d: %s", at.Position.Line, at.Position.Column, fmt.Sprintf(format, args...))
 }

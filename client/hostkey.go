@@ -185,7 +185,7 @@ func (h *hostKeys) algorithms(addr string) []string {
 	})
 }
 
-// check is the ssh.HostKeyCallback. It runs before the client sends anything about its
+// check returns the ssh.HostKeyCallback. It runs before the client sends anything about its
 // keys.
 func (h *hostKeys) check(addr string, remote net.Addr, key ssh.PublicKey) error {
 	shown := ssh.FingerprintSHA256(key)

@@ -20,7 +20,7 @@ import (
 const (
 	forwardPort     = 80
 	replyTimeout    = 10 * time.Second // the first sign that the peer is a relay
-	shutDownTimeout = 2 * time.Second  // requests under way at a clean disconnect
+	shutDownTimeout = 2 * time.Second  // requests in progress at a clean disconnect
 	forwardRetry    = 3 * time.Second  // after a transient refusal
 	askAgain        = time.Second      // between requests to the API that fail
 )
@@ -99,7 +99,7 @@ func (t *tunnel) run(ctx context.Context) error {
 		t.up.tunnel.Store(nil)
 		stop()
 		if errors.Is(err, errMoving) {
-			<-logEnded // the next connection goes on with the log, behind what has come
+			<-logEnded // the next connection continues with the log, behind what has come
 			for len(t.messages) > 0 {
 				if m := <-t.messages; m != nil && (m.Type == TypeRequest || m.Type == TypeMissed) {
 					_ = t.handle(alive, m)

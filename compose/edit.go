@@ -117,7 +117,7 @@ func (e *Edit) check() error {
 	return nil
 }
 
-// mediaType is the type of a body of which nothing else is known.
+// mediaType returns the type of a body of which nothing else is known.
 func mediaType(p []byte) string {
 	switch {
 	case json.Valid(p):

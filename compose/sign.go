@@ -38,7 +38,7 @@ func (r *Request) HasSignature() bool {
 	return r.hasSignatureOf(p)
 }
 
-// signed is the request as it is signed. url is its public one.
+// signed returns the request as it is signed. url is its public one.
 func (r *Request) signed(url string) *signature.Request {
 	fields := wire.Fields(r.Head)
 	list := make([]signature.Field, 0, len(fields))

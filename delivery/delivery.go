@@ -103,7 +103,7 @@ type Delivery struct {
 
 	mu       sync.Mutex
 	stopping bool
-	running  int           // captures, replays and queued deliveries under way
+	running  int           // captures, replays and queued deliveries in progress
 	idle     chan struct{} // closed when stopping and none is running
 	stop     chan struct{} // closed when stopping
 }
@@ -353,7 +353,7 @@ func (a *attempts) remove(r relay.AttemptRef) {
 	delete(a.list, r)
 }
 
-// Running returns the attempts that this process has under way. Their events may not be stored
+// Running returns the attempts that this process has in progress. Their events may not be stored
 // yet. Their ends are not stored, unless storing them has failed.
 func (d *Delivery) Running() map[relay.AttemptRef]bool {
 	d.underWay.mu.Lock()

@@ -19,7 +19,7 @@ var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tun
 var errSentNowhere = relay.Errorf(relay.CodeAliasOffline, "the tunnel was lost before the request was sent; nothing of it was sent, and it is not queued")
 
 // Send stores a new event and delivers it as its attempt 1, once: a request that was not sent ends as failed,
-// and one that was under way when the relay ended as interrupted. Send returns the event as it is when the
+// and one that was in progress when the relay ended as interrupted. Send returns the event as it is when the
 // attempt has ended, or after wait, with that attempt and without bodies. An error means that nothing was sent:
 // ErrNotFound, alias-offline, storage-full, store-unavailable, stopping.
 func (d *Delivery) Send(ctx context.Context, who relay.Actor, out relay.Outgoing, wait time.Duration) (*relay.Event, error) {
@@ -76,7 +76,7 @@ func (d *Delivery) acceptNew(ctx context.Context, st *registry.Alias, out *relay
 	}
 	a := relay.Attempt{N: 1, Kind: relay.KindOriginal, State: relay.StateDelivering, ReceivedAt: now}
 	e.State, e.Attempts, e.AttemptCount = a.State, []relay.Attempt{a}, 1
-	j := d.newJob(st, alias, d.exchanges.Stored(e, a, h, alias.Owner), nil) // from now on the attempt counts as under way
+	j := d.newJob(st, alias, d.exchanges.Stored(e, a, h, alias.Owner), nil) // from now on the attempt counts as in progress
 	if err := d.storeParts(ctx, e); err != nil {
 		j.release()
 		return nil, exchange.StoreError(err)

@@ -25,7 +25,7 @@ type Journal interface {
 	// Chunk stores part i of a body: n = 0 is the request, n = k the response of
 	// attempt k. Parts are relay.BodyPart bytes, the last one shorter.
 	Chunk(id relay.ID, n, i int, data []byte) *relay.Ticket
-	// Finish ends attempt a.N that this process has under way: state, timing,
+	// Finish ends attempt a.N that this process has in progress: state, timing,
 	// error, response. event is the new event state ("" = that of the attempt;
 	// incomplete or rejected where the request was not whole). ErrFenced when the
 	// attempt is no longer ours. A delivered replay makes a still queued attempt 1

@@ -20,7 +20,7 @@ const (
 	maxRequeueBackoff = 30 * time.Second
 )
 
-// queueLimits are those of the queue of an alias.
+// queueLimits returns those of the queue of an alias.
 func (d *Delivery) queueLimits() registry.QueueLimits {
 	return registry.QueueLimits{Attempts: d.opt.QueueLimit, Bytes: d.opt.QueueBytes, Account: d.opt.AccountQueue}
 }

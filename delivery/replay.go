@@ -14,7 +14,7 @@ import (
 )
 
 // Replay begins a new attempt of an event and waits for its end, for wait at most. The
-// attempt goes on when wait or ctx ends. Replay returns the event as it is then, with the new
+// attempt continues when wait or ctx ends. Replay returns the event as it is then, with the new
 // attempt alone and without bodies, and the number of that attempt. An error means that no attempt
 // was begun: ErrNotFound, event-not-replayable, queue-full, stopping, store-unavailable.
 func (d *Delivery) Replay(ctx context.Context, who relay.Actor, id relay.ID, wait time.Duration) (*relay.Event, int, error) {

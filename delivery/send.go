@@ -132,7 +132,7 @@ func (j *job) spoilt(why *relay.Error) exchange.Result {
 	return exchange.Refuse(j.q, j.journal, j.sink())
 }
 
-// unsent is the result when no byte of the request reached the local server. A queued delivery goes
+// unsent returns the result when no byte of the request reached the local server. A queued delivery goes
 // back to the queue.
 func (j *job) unsent(err *relay.Error) exchange.Result {
 	if err == relay.ErrTunnelSlow {

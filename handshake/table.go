@@ -139,7 +139,7 @@ func monday(q *request) (string, bool) {
 	return echo, ok && q.method == "POST" && q.members("challenge") && mayEcho(echo)
 }
 
-// asana is a line whose name others may use too: the published request has no content, and its line of
+// asana returns a line whose name others may use too: the published request has no content, and its line of
 // signatures comes only with later requests.
 func asana(q *request) (string, bool) {
 	echo, ok := q.line("X-Hook-Secret")
@@ -171,7 +171,7 @@ func xero(q *request) (string, bool) {
 
 func head(q *request) (string, bool) { return "", q.method == "HEAD" }
 
-// parameter is the form of a GET with one parameter.
+// parameter returns the form of a GET with one parameter.
 func parameter(name string) func(*request) (string, bool) {
 	return func(q *request) (string, bool) {
 		echo, ok := q.param(name)
@@ -179,7 +179,7 @@ func parameter(name string) func(*request) (string, bool) {
 	}
 }
 
-// lineOfGET is the form of a GET with one header line.
+// lineOfGET returns the form of a GET with one header line.
 func lineOfGET(name string) func(*request) (string, bool) {
 	return func(q *request) (string, bool) {
 		echo, ok := q.line(name)
@@ -211,7 +211,7 @@ func line(name string) func(*request, string, string) *Reply {
 	return func(_ *request, echo, _ string) *Reply { return &Reply{200, [][2]string{{name, echo}}, nil} }
 }
 
-// object is an answer with one member.
+// object returns an answer with one member.
 func object(name string) func(*request, string, string) *Reply {
 	return func(_ *request, echo, _ string) *Reply { return jsonReply(map[string]string{name: echo}) }
 }

@@ -12,7 +12,7 @@ const EndTime = time.Second
 // calls counts the goroutines of one connection that may be inside x/crypto. x/crypto never
 // answers some calls: an OpenChannel that begins while the connection ends, because mux.loop
 // forgets the channels before it closes the transport. A WaitGroup over such goroutines would
-// wait for ever, so the end of the connection waits for them for a limited time and then
+// wait forever, so the end of the connection waits for them for a limited time and then
 // counts those that are left.
 type calls struct {
 	left *atomic.Int64 // goroutines of ended connections that nobody waits for any more

@@ -123,7 +123,7 @@ func (h *Channel) requests(reqs <-chan *ssh.Request) {
 	}
 }
 
-// request serves one request. A panic ends the connection, and what follows is taken all the same.
+// request serves one request. A panic ends the connection, and what follows is taken anyway.
 func (h *Channel) request(r *Request) {
 	defer h.conn.Recovered("channel request")
 	if h.o.Request != nil {
@@ -238,9 +238,9 @@ type errorOutput struct{ h *Channel }
 func (o errorOutput) Write(p []byte) (int, error) { return o.h.write(o.h.ch.Channel.Stderr(), p) }
 
 // SendRequest sends a request on the channel. It ends at the deadline of writes, by Close and with
-// the connection, but does not wait for a write that is under way.
+// the connection, but does not wait for a write that is in progress.
 func (h *Channel) SendRequest(kind string, wantReply bool, payload []byte) (ok bool, err error) {
-	var granted bool // of the call, which may go on when nobody waits for it any more
+	var granted bool // of the call, which may continue when nobody waits for it any more
 	if err := h.call(func() (err error) {
 		granted, err = h.ch.SendRequest(kind, wantReply, payload)
 		return err
@@ -268,7 +268,7 @@ func (h *Channel) Close() error {
 		h.conn.work.Go(func() { // it waits where the socket is stuck
 			defer h.conn.Recovered("channel close")
 			_ = h.ch.Close()
-			// What the peer sends all the same must not wait here for its CLOSE. The window is
+			// What the peer sends anyway must not wait here for its CLOSE. The window is
 			// not opened again.
 			_, _ = io.Copy(io.Discard, &h.ch)
 		})

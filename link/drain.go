@@ -8,7 +8,7 @@ import (
 
 // drain frees the goroutines of x/crypto that read a connection which has ended. They pass packets on
 // to its mux through a channel of 16. A mux that has ended because of a packet, or a login that was
-// refused, takes none of those behind it, so that the reader waits for ever and keeps them: up to 4 MiB
+// refused, takes none of those behind it, so that the reader waits forever and keeps them: up to 4 MiB
 // for each connection of a peer that does it on purpose. What is left is taken here, until the reader
 // finds the socket closed.
 //

@@ -14,7 +14,7 @@ import (
 type guardedReads struct {
 	ssh.Channel
 	// reading is held while x/crypto reads: at the end of a channel it wakes one reader only, and
-	// a second one would wait for ever.
+	// a second one would wait forever.
 	reading sync.Mutex
 	eof     atomic.Bool // a read has returned EOF
 }

@@ -33,7 +33,7 @@ var (
 // goroutine and into a buffer of its own, at most one at a time. A caller that waits for it can leave:
 // the next Read returns its bytes.
 //
-// x/crypto goes on taking what the peer sends between two Reads, up to its window. So a channel without
+// x/crypto continues taking what the peer sends between two Reads, up to its window. So a channel without
 // a Read for a while reads one piece ahead. When bytes arrive, the bytes that may follow are reserved
 // in the budget until the next Read. An idle peer reserves nothing.
 type reads struct {

@@ -18,7 +18,7 @@ type Socket struct {
 	net.Conn
 	start   time.Time
 	ack     func()      // acknowledges what was read at once; may be nil
-	unread  func() bool // the peer has sent what nobody has read; may be nil
+	unread  func() bool // reports whether received bytes are unread; may be nil
 	onHeard func()      // called after each read that gave bytes
 	onLost  func()      // called once, after the first read that failed
 	onClose func()
@@ -63,7 +63,7 @@ const (
 	unreadTrustedFor = 30 * time.Second
 )
 
-// lastHeard is when the peer was heard last, since the start.
+// lastHeard returns when the peer was heard last, since the start.
 func (s *Socket) lastHeard() int64 {
 	now, last := s.now(), s.heard.Load()
 	if q := time.Duration(now - last); q >= unreadCheckAfter && q < unreadTrustedFor && s.unread != nil && s.unread() {

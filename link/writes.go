@@ -25,8 +25,8 @@ type writes struct {
 	wrote    chan wrote
 
 	mu    sync.Mutex // one Write at a time
-	left  bool       // a write that nobody has waited for is under way
-	to    io.Writer  // of the write that is under way
+	left  bool       // a write that nobody has waited for is in progress
+	to    io.Writer  // of the write that is in progress
 	piece *[writePiece]byte
 	size  int
 }
@@ -74,7 +74,7 @@ func (w *writes) write(to io.Writer, p []byte) (int, error) {
 	return len(p), nil
 }
 
-// await waits for the write that is under way. One that is left alone counts as sent: its bytes
+// await waits for the write that is in progress. One that is left alone counts as sent: its bytes
 // may be on their way.
 func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	select {
@@ -121,7 +121,7 @@ func (w *writes) writeOnce() {
 	writePieces.Put(w.piece)
 }
 
-// Writing reports whether a write is under way, also one that was left alone.
+// Writing reports whether a write is in progress, also one that was left alone.
 func (w *writes) Writing() bool {
 	if !w.mu.TryLock() {
 		return true
@@ -130,7 +130,7 @@ func (w *writes) Writing() bool {
 	return w.left && len(w.wrote) == 0
 }
 
-// afterWrites runs a call of the channel after the write that is under way.
+// afterWrites runs a call of the channel after the write that is in progress.
 func (w *writes) afterWrites(f func() error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -169,7 +169,7 @@ func (t *tools) sendEvent(ctx context.Context, in sendIn) (any, error) {
 	return out, nil
 }
 
-// sendBody is what the API takes of the arguments.
+// sendBody returns what the API takes of the arguments.
 func sendBody(in *sendIn) (map[string]any, error) {
 	text, err := json.Marshal(in)
 	if err != nil {

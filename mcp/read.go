@@ -82,7 +82,7 @@ func (t *tools) sees(alias string) bool {
 // errUnseen is the answer for what the agent may not see, and for what does not exist.
 var errUnseen = relay.Errorf(relay.CodeNotFound, "there is no such alias or event, or this agent may not see it")
 
-// aliasPath is the path of an alias that the agent may see.
+// aliasPath returns the path of an alias that the agent may see.
 func (t *tools) aliasPath(name string) (string, error) {
 	name = cli.AliasLabel(cli.NormalAlias(name))
 	switch {
@@ -137,7 +137,7 @@ type filters struct {
 	Text      []string `json:"q,omitempty" jsonschema:"texts that stand in path, headers or body"`
 }
 
-// query is the query of GET /events, of what the agent may see.
+// query returns the query of GET /events, of what the agent may see.
 func (t *tools) query(f *filters) (url.Values, error) {
 	if f.Alias == "" && len(t.Aliases) == 1 {
 		f.Alias = t.Aliases[0]
@@ -200,7 +200,7 @@ func (t *tools) listEvents(ctx context.Context, in listIn) (any, error) {
 	return map[string]any{"events": page.Data, "nextCursor": page.NextCursor}, nil
 }
 
-// within is an argument with its default, where it is absent, and its bound.
+// within returns an argument with its default, where it is absent, and its bound.
 func within(name string, n, usual, most int) (int, error) {
 	switch {
 	case n == 0:
@@ -501,7 +501,7 @@ func (t *tools) exportEvent(ctx context.Context, in exportIn) (any, error) {
 	return exported(out.Name, out.Body)
 }
 
-// siteOf is the site whose alias has the URL of an event.
+// siteOf returns the site whose alias has the URL of an event.
 func siteOf(e *record.Event) relay.Site {
 	u, err := url.Parse(e.URL)
 	if err != nil {

@@ -252,7 +252,7 @@ func (m Maker) last(ctx context.Context, who relay.Actor, o *Order, kind string)
 	return "", invalid("body.sample", "no event of this type is among the newest of the alias; name one by from", o.Sample)
 }
 
-// host is the Host of an alias.
+// host returns the Host of an alias.
 func (m Maker) host(a *relay.Alias) string {
 	_, host, _ := strings.Cut(m.Site.AliasURL(a.Name), "://")
 	return host

@@ -245,7 +245,7 @@ func SafeLines(text []byte, limit int) string {
 	return b.String()
 }
 
-// challengeOf is the request of an event as package handshake takes it; nil where its body is not here whole.
+// challengeOf returns the request of an event as package handshake takes it; nil where its body is not here whole.
 func challengeOf(e *relay.Event) *handshake.Request {
 	b := &e.Request.Body
 	if b.State != relay.BodyComplete || b.Parts > 0 || b.Size != int64(len(b.Data)) {

@@ -146,7 +146,7 @@ func plainArgument(p []byte) bool {
 	return true
 }
 
-// quoted is one word of a POSIX shell.
+// quoted returns one word of a POSIX shell.
 func quoted(p []byte) string {
 	if plainArgument(p) {
 		return "'" + strings.ReplaceAll(string(p), "'", `'\''`) + "'"
@@ -154,7 +154,7 @@ func quoted(p []byte) string {
 	return `"$(printf '` + octal(p) + `')"`
 }
 
-// octal is a format of printf that gives exactly p. A minus at its start would be an
+// octal returns a format of printf that gives exactly p. A minus at its start would be an
 // option, and within double quotes a shell with a history reads a !.
 func octal(p []byte) string {
 	var b strings.Builder

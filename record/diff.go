@@ -185,7 +185,7 @@ func ReadDiff(ctx context.Context, from BodySource, left, right Compared, part s
 	return d, nil
 }
 
-// DiffPart is the part that is compared where none is named: responses where an attempt is
+// DiffPart returns the part that is compared where none is named: responses where an attempt is
 // named, else requests.
 func DiffPart(left, right Compared) string {
 	if left.N+right.N > 0 {

@@ -27,7 +27,7 @@ type jsonNode struct {
 // why this is not a library.
 type jsonDiffer struct {
 	seed maphash.Seed
-	path []string // steps to the value at hand; those of an array begin with [
+	path []string // steps to the current value; those of an array begin with [
 	size int      // bytes of the listed changes
 	out  BodyDiff
 
@@ -134,7 +134,7 @@ func (d *jsonDiffer) diff(was, is *jsonNode) {
 	}
 }
 
-// change counts a change of the value at hand from was to is, either of which is nil where
+// change counts a change of the current value from was to is, either of which is nil where
 // there is none, and lists it while there are not too many.
 func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	if d.out.Total++; d.full() {

@@ -38,10 +38,10 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
-// GetStatus is the HTTP status.
+// GetStatus returns the HTTP status.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is the media type in which the problem is sent, whatever the caller
+// ContentType returns the media type in which the problem is sent, whatever the caller
 // asked for.
 func (p *Problem) ContentType(string) string { return ProblemType }
 

@@ -81,8 +81,8 @@ func ExportWeight(e *relay.Event, format string, most int64) int64 {
 
 // ExportRefusal returns why an event cannot be exported in one of ExportFormats, nil if it can. All forms
 // but json send the request again: one that could not send exactly what came is refused, and the detail
-// names those that can. Of a body that is not at hand as a whole, the beginning decides. Errors:
-// event-not-replayable when the request was not kept whole, conflict when another form can send it,
+// names those that can. If a body is not in memory as a whole, the beginning decides. Errors:
+// event-not-replayable when the request was not stored completely, conflict when another form can send it,
 // validation-failed for a form that is not known.
 func ExportRefusal(e *relay.Event, format string) *relay.Error {
 	if !slices.Contains(ExportFormats, format) {
@@ -118,7 +118,7 @@ func ExportRefusal(e *relay.Event, format string) *relay.Error {
 	return relay.Errorf(relay.CodeConflict, "%s; export it as %s, or take request.raw, which has the exact bytes", why, strings.Join(can, ", "))
 }
 
-// exportFault says what a form cannot express of a request that was kept whole, "" = nothing.
+// exportFault says what a form cannot express of a request that was stored completely, "" = nothing.
 func exportFault(e *relay.Event, format string) string {
 	m := &e.Request
 	trailers := len(wire.Trailers(m.Lines)) > 0
@@ -148,7 +148,7 @@ func exportFault(e *relay.Event, format string) string {
 	return ""
 }
 
-// sentTarget is the request-target as it was sent.
+// sentTarget returns the request-target as it was sent.
 func sentTarget(e *relay.Event) []byte {
 	if len(e.Request.Head) == 0 {
 		return e.Target

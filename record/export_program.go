@@ -43,7 +43,7 @@ var (
 // literalBytes is how many bytes stand in one line of an exported test at most.
 const literalBytes = 96
 
-// fill returns the program for an event that ExportRefusal does not refuse, with its body at hand.
+// fill returns the program for an event that ExportRefusal does not refuse, with its body in memory.
 func (p *program) fill(e *relay.Event) ([]byte, error) {
 	if int64(len(e.Request.Body.Data)) < e.Request.Body.Size {
 		return nil, relay.Errorf(relay.CodeInternal, "the body of %s is not at hand", e.ID)

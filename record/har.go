@@ -83,7 +83,7 @@ func harRequest(e *relay.Event, site relay.Site) object {
 	return r
 }
 
-// harPosted is the body of a request. Programs that read HAR make a form of its parameters anew, and
+// harPosted returns the body of a request. Programs that read HAR make a form of its parameters anew, and
 // ignore the text; so a body that is called a form, as curl calls all that it sends, and is none, or has
 // more fields than maxHARFields, stands here as plain text. Its header line has the media type as it was sent.
 func harPosted(text, kind string) object {
@@ -98,7 +98,7 @@ func harPosted(text, kind string) object {
 	return object{"mimeType": cmp.Or(kind, "application/octet-stream"), "text": text, "params": params}
 }
 
-// harFields are the fields of a query or a form, decoded.
+// harFields returns the fields of a query or a form, decoded.
 func harFields(form string) []harPair {
 	list := []harPair{}
 	for part := range strings.SplitSeq(form, "&") {
@@ -135,7 +135,7 @@ func harResponse(a *Attempt, m *relay.Message, left *int64) object {
 	return r
 }
 
-// harContent is the body of a response, as text or in base64. Its content codings and charset are undone if
+// harContent returns the body of a response, as text or in base64. Its content codings and charset are undone if
 // all of it can be decoded, and takes no more than the bytes left as JSON.
 func harContent(s *Response, m *relay.Message, left *int64) object {
 	out := object{"mimeType": cmp.Or(headerValue(s.Headers, "content-type"), "application/octet-stream"), "size": s.Body.Size, "text": s.Body.Data}

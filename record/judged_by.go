@@ -64,7 +64,7 @@ func candidatesOf(target string, secrets relay.OpenSecrets, request *signature.R
 	return list
 }
 
-// sameSender is the index of the candidate to which a secret belongs, -1 = none. Two spellings of one definition
+// sameSender returns the index of the candidate to which a secret belongs, -1 = none. Two spellings of one definition
 // make two candidates, of which each is tried.
 func sameSender(list []candidate, x *relay.OpenSecret) int {
 	for i := range list {
@@ -75,7 +75,7 @@ func sameSender(list []candidate, x *relay.OpenSecret) int {
 	return -1
 }
 
-// senderOfSecret is the sender that signs with a secret, nil if it is of a later relayd.
+// senderOfSecret returns the sender that signs with a secret, nil if it is of a later relayd.
 func senderOfSecret(x *relay.OpenSecret, request *signature.Request) *signature.Sender {
 	if x.Provider != signature.CustomName {
 		return signature.Find(x.Provider, request)
@@ -98,7 +98,7 @@ func candidatesFor(r *SignedRequest, provider, target string, secrets relay.Open
 	return judgedBy(provider, target, secrets, request)
 }
 
-// bestOf is the candidate with the best verdict; its sender is nil if there is none.
+// bestOf returns the candidate with the best verdict; its sender is nil if there is none.
 func bestOf(list []candidate, r *SignedRequest, request *signature.Request) (best candidate) {
 	if len(list) == 1 {
 		return list[0]

@@ -33,7 +33,7 @@ type Line struct {
 // CallerHadLeft says of an attempt that its caller did not get the whole answer.
 const CallerHadLeft = "the caller had left"
 
-// AttemptLine is the line about an attempt that has ended.
+// AttemptLine returns the line about an attempt that has ended.
 func AttemptLine(e *Summary, a *Attempt) Line {
 	at, status := a.ReceivedAt.Time, 0
 	if a.StartedAt != nil {
@@ -53,7 +53,7 @@ func AttemptLine(e *Summary, a *Attempt) Line {
 	return l
 }
 
-// AttemptName is what an attempt is called everywhere, such as attempt 2 (replay): the attempts of an
+// AttemptName returns what an attempt is called everywhere, such as attempt 2 (replay): the attempts of an
 // event have one numbering.
 func AttemptName(number int, kind string) string {
 	return "attempt " + strconv.Itoa(number) + " (" + SafeText(kind) + ")"
@@ -63,7 +63,7 @@ func AttemptName(number int, kind string) string {
 // filters such as since accept it.
 func ZonedTime(t time.Time) string { return t.Local().Format(time.RFC3339) }
 
-// Arrived is when an event arrived, also after it was replayed: lists are in this order.
+// Arrived returns when an event arrived, also after it was replayed: lists are in this order.
 func (s *Summary) Arrived() time.Time {
 	if id, err := relay.ParseID(s.ID); err == nil && !id.IsZero() {
 		return id.Time()
@@ -71,7 +71,7 @@ func (s *Summary) Arrived() time.Time {
 	return s.ReceivedAt.Time
 }
 
-// EventLine is the line about an event in a list, with the time of its arrival.
+// EventLine returns the line about an event in a list, with the time of its arrival.
 func EventLine(e *Summary) Line {
 	status := 0
 	if e.Status != nil && e.State == relay.StateDelivered {

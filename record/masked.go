@@ -80,7 +80,7 @@ func MaskSummary(s *Summary) {
 	v.summary(s)
 }
 
-// fault is an error without the secrets of its message, which may say what the local server sent.
+// fault returns an error without the secrets of its message, which may say what the local server sent.
 func (v *sharedView) fault(f *relay.Fault) *relay.Fault {
 	if f == nil {
 		return nil
@@ -88,7 +88,7 @@ func (v *sharedView) fault(f *relay.Fault) *relay.Fault {
 	return &relay.Fault{Code: f.Code, Message: v.m.Text(f.Message)}
 }
 
-// text is a text of no known form without its secrets.
+// text returns a text of no known form without its secrets.
 func (v *sharedView) text(s *string) *string {
 	if s == nil {
 		return nil
@@ -115,7 +115,7 @@ func (v *sharedView) summary(s *Summary) {
 	}
 }
 
-// MaskVerdict is the message of a verdict without the addresses that it may name.
+// MaskVerdict returns the message of a verdict without the addresses that it may name.
 func MaskVerdict(reason, message string) string {
 	if reason == signature.URLDiffers {
 		return "it fits for another address than that of the event"

@@ -24,13 +24,13 @@ const (
 // not UTF-8, its bytes in base64 as a third item.
 type Header []string
 
-// Name is the name as received.
+// Name returns the name as received.
 func (h Header) Name() string { return h.item(0) }
 
-// Value is the value without outer white space; lossy when there is a third item.
+// Value returns the value without outer white space; lossy when there is a third item.
 func (h Header) Value() string { return h.item(1) }
 
-// exact is the value with its bytes that are not UTF-8 written as \xNN.
+// exact returns the value with its bytes that are not UTF-8 written as \xNN.
 func (h Header) exact() string {
 	if raw, err := base64.StdEncoding.DecodeString(h.item(2)); err == nil && len(raw) > 0 {
 		return validText(raw)

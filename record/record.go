@@ -58,7 +58,7 @@ func textOf(s string) *string {
 	return &s
 }
 
-// valueOf is the zero value for null.
+// valueOf returns the zero value for null.
 func valueOf[T any](p *T) (v T) {
 	if p != nil {
 		v = *p
@@ -66,7 +66,7 @@ func valueOf[T any](p *T) (v T) {
 	return v
 }
 
-// millis is a duration in milliseconds, to the microsecond.
+// millis returns a duration in milliseconds, to the microsecond.
 func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // lossy gives bytes as text: every byte that is not part of valid UTF-8 becomes

@@ -33,7 +33,7 @@ var (
 	titleNames = []string{"title", "reason", "errors"}
 )
 
-// Sentence is one sentence about the last attempt of an event that ended: status, time, and what an
+// Sentence returns one sentence about the last attempt of an event that ended: status, time, and what an
 // error answer says. It is safe to print. "" = there was no answer.
 //
 //	500 after 2.4 ms: Cannot read properties of null (reading 'email')
@@ -51,7 +51,7 @@ func Sentence(e *Summary) string {
 	return s
 }
 
-// Cause is what an error answer says, as one line that is safe to print: the first text named error,
+// Cause returns what an error answer says, as one line that is safe to print: the first text named error,
 // message or detail of JSON, the title of HTML, the first line of text. It reads CauseStart bytes at
 // most. "" = the answer is no error, or says nothing.
 func Cause(status int, head []byte, b *relay.Body) string {
@@ -62,7 +62,7 @@ func Cause(status int, head []byte, b *relay.Body) string {
 	return causeOf(status, body.Read(body.LabelOf(head[:min(len(head), CauseHead)]), start, int64(len(start)) < b.Size, CauseStart))
 }
 
-// Cause is what an error answer says that may have been masked: a text with something masked in it is
+// Cause returns what an error answer says that may have been masked: a text with something masked in it is
 // none.
 func (r *Response) Cause() string {
 	if r == nil || r.Status < http.StatusBadRequest || r.Body == nil {

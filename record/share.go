@@ -82,7 +82,7 @@ func OfShared(ctx context.Context, e *relay.Event, s relay.Share, online bool) (
 	return out, nil
 }
 
-// textSize is how many bytes the texts of the bodies have at most. A body with a content coding may become
+// textSize returns how many bytes the texts of the bodies have at most. A body with a content coding may become
 // MaxBody, however short it is.
 func textSize(e *Event) (n int) {
 	add := func(b *Body, headers []Header) {
@@ -144,7 +144,7 @@ func (v *sharedView) mask() (path string) {
 	return path
 }
 
-// answer is a response without its secrets; read is the reading of its body.
+// answer returns a response without its secrets; read is the reading of its body.
 func (v *sharedView) answer(from *Response, read *body.Reading) *Response {
 	r := *from
 	if r.Body != nil {

@@ -83,7 +83,7 @@ func explain(r *SignedRequest, provider string, secrets, others []signature.Secr
 	return explainBy(p, r, request, secrets, others), nil
 }
 
-// requestOf is a captured request as it is signed.
+// requestOf returns a captured request as it is signed.
 func requestOf(r *SignedRequest) *signature.Request {
 	method, _, _ := wire.StartLine(r.Head)
 	return &signature.Request{Method: string(method), URL: r.URL, Body: r.Body, Line: lineOf(wire.Fields(r.Head))}
@@ -119,7 +119,7 @@ func nearestProvider(typed string) string {
 	return "the list of providers names all"
 }
 
-// VerdictText is a report as text for a terminal.
+// VerdictText returns a report as text for a terminal.
 func VerdictText(r *signature.Report) string {
 	var b strings.Builder
 	b.WriteString(r.Verdict.Verdict + " (" + r.Reason + "): " + r.Message + "\n")

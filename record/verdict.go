@@ -39,7 +39,7 @@ func signatureOf(e *relay.Event) *Signature {
 	}
 }
 
-// unjudged is the Signature of an event of a known sender for which the alias had no secret.
+// unjudged returns the Signature of an event of a known sender for which the alias had no secret.
 func unjudged(e *relay.Event) *relay.Signature {
 	return &relay.Signature{
 		Provider: e.Provider.Name, Verdict: Unchecked, Reason: signature.NoSecret, SignedAt: e.Provider.SignedAt,
@@ -112,7 +112,7 @@ func (c *candidate) judge(r *SignedRequest, request *signature.Request) *relay.S
 
 const sealedText = "this node has no key that opens the secret; relayd doctor names the key"
 
-// withSealed is a verdict by those secrets of a set that could be opened. None of them fits, but one that this
+// withSealed returns a verdict by those secrets of a set that could be opened. None of them fits, but one that this
 // node cannot open may: the signature is not invalid for that.
 func withSealed(v *signature.Verdict, set relay.OpenSecrets, open []signature.Secret) *signature.Verdict {
 	notFound := v.Reason == signature.WrongSecret || v.Reason == signature.SecretEncoding && v.SecretID == "" || v.Reason == signature.NoSecret
@@ -183,7 +183,7 @@ func VerifyStored(r *SignedRequest, provider, target string, secrets relay.OpenS
 // targetOf gives the path and query that a secret is chosen by.
 func targetOf(e *relay.Event) string { return strings.ToValidUTF8(string(e.Target), "\ufffd") }
 
-// SignedRequestOf is the request of an event whose body is in memory, or is as large as said.
+// SignedRequestOf returns the request of an event whose body is in memory, or is as large as said.
 func SignedRequestOf(e *relay.Event, url string) *SignedRequest {
 	r := &SignedRequest{Head: e.Request.Head, Body: e.Request.Body.Data, URL: url, ReceivedAt: e.ReceivedAt}
 	switch b := &e.Request.Body; {

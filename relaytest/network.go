@@ -120,7 +120,7 @@ func NewLine(t testing.TB, network, address string) *Line {
 func (l *Line) Lead(network, address string) { l.to.Store(&target{network, address}) }
 
 // Delay holds every packet back from now on, in both directions, as a long line does: the
-// packets that are under way follow each other without waiting for one another.
+// packets that are in progress follow each other without waiting for one another.
 func (l *Line) Delay(d time.Duration) { l.delay.Store(int64(d)) }
 
 // Hold lets nothing pass in either direction until Release, not even the end of a connection, as a

@@ -29,7 +29,7 @@ func (b *Buffer) String() string {
 	return b.text.String()
 }
 
-// Tail is the last n bytes of a text, for the log of a failed test.
+// Tail returns the last n bytes of a text, for the log of a failed test.
 func Tail(text string, n int) string {
 	if len(text) > n {
 		return "…" + text[len(text)-n:]

@@ -34,7 +34,7 @@ func Remove() {
 
 var own string // the folder, where this process made it
 
-// Programs is the folder with relayd and relay, as Build gives it.
+// Programs returns the folder with relayd and relay, as Build gives it.
 func Programs(t testing.TB) string {
 	t.Helper()
 	dir, err := Build()
@@ -44,7 +44,7 @@ func Programs(t testing.TB) string {
 	return dir
 }
 
-// Program is the path of relayd or relay.
+// Program returns the path of relayd or relay.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	return filepath.Join(Programs(t), name)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Patience is how long a wait for an event without a promised time may take: four times
+// Patience returns how long a wait for an event without a promised time may take: four times
 // what a quiet machine needs. A promised time is measured and compared with Limit.
 func Patience(quiet time.Duration) time.Duration { return 4 * quiet }
 
@@ -34,7 +34,7 @@ func Poll(quiet time.Duration, ok func() bool) bool {
 	return true
 }
 
-// Limit is what a test allows for something that is promised to take at most promised and
+// Limit returns what a test allows for something that is promised to take at most promised and
 // began at begun: twice the promise on a machine with nothing else to do. It grows by the
 // factor by which the machine was slower since then, and by twice the longest time in
 // which the machine let this process do nothing.
@@ -63,7 +63,7 @@ func Slowdown(since time.Time) (factor float64, longest time.Duration) {
 		}
 	}
 	longest = max(longest, meter.still, time.Since(meter.looked)-meterLook)
-	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the piece under way counts too
+	if under := time.Since(meter.last) - meterPause; under > meter.quick { // the piece in progress counts too
 		count(under)
 	}
 	if n == 0 && len(meter.samples) > 0 { // too short a time for a piece
@@ -132,7 +132,7 @@ func startMeter() {
 	}()
 }
 
-// work is the fixed piece of work.
+// work returns the fixed piece of work.
 func work() time.Duration {
 	begun := time.Now()
 	block := make([]byte, 64<<10)

@@ -85,7 +85,7 @@ func (s *Server) admit(nc net.Conn, cfg *tls.Config) {
 
 const (
 	maxConnsDefault = 20000
-	minPerSource    = 2000 // so many requests in flight are promised to an alias, and one source may send them all
+	minPerSource    = 2000 // so many requests in progress are promised to an alias, and one source may send them all
 )
 
 // httpLimits takes the limits of Options, where 0 is the default and a negative number is none,

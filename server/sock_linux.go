@@ -39,7 +39,7 @@ func presence(c syscall.Conn) relay.Presence {
 	return relay.CallerPresent
 }
 
-// roundTrip is the system's estimate of the round-trip time to the peer.
+// roundTrip returns the system's estimate of the round-trip time to the peer.
 func roundTrip(c syscall.Conn) (d time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -126,7 +126,7 @@ const streamPiece = 16 << 10
 // stallWriter bounds how long an HTTP/2 response waits for flow control window.
 // While it waits nothing is written to the socket, so stallConn sees no stall: a
 // viewer that opens no window would hold the handlers of all its streams, and the
-// connection, for ever. Between writes there is no deadline: a stream may be silent.
+// connection, forever. Between writes there is no deadline: a stream may be silent.
 type stallWriter struct {
 	http.ResponseWriter
 	control *http.ResponseController

@@ -33,7 +33,7 @@ const (
 	maxPrefixBytes = 50
 )
 
-// CustomError is a definition that cannot be a scheme: what is wrong with one of its members, "" = with it all.
+// CustomError says what is wrong with a definition of a scheme. Member is the wrong member, "" = the whole definition.
 type CustomError struct{ Member, Message string }
 
 // Error implements error.

@@ -144,7 +144,7 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 			_, _ = io.WriteString(w, r.URL)
 		case "form":
 			if !writeForm(w, r.Body, false) {
-				_, _ = w.Write(r.Body) // what is signed covers the body all the same
+				_, _ = w.Write(r.Body) // what is signed covers the body anyway
 			}
 		case "secret":
 			_, _ = io.WriteString(w, secret)

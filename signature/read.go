@@ -138,7 +138,7 @@ func (s *Scheme) joint() string {
 	return strings.TrimSpace(s.Joint)
 }
 
-// beforeDigest is what a value says before its digest: "sha1=" or "v2=".
+// beforeDigest returns what a value says before its digest: "sha1=" or "v2=".
 func beforeDigest(value string) string {
 	name, _, ok := strings.Cut(value, "=")
 	if !ok || len(name) > 16 {

@@ -13,7 +13,7 @@ const (
 	sha256Hex = "sha256="
 )
 
-// standard is the scheme of the Standard Webhooks specification for lines with a prefix.
+// standard returns the scheme of the Standard Webhooks specification for lines with a prefix.
 func standard(prefix string, key Key) []Scheme {
 	s := Scheme{
 		Header: prefix + "signature", IDHeader: prefix + "id", TimeHeader: prefix + "timestamp",
@@ -276,7 +276,7 @@ func base64Body(header, oracle string) []Scheme {
 	return []Scheme{{Header: header, Signed: body, Form: Base64, Oracle: oracle}}
 }
 
-// github is the scheme of GitHub, with a line of the sender's own before it where there is
+// github returns the scheme of GitHub, with a line of the sender's own before it where there is
 // one: its relatives send both.
 func github(own string) []Scheme {
 	list := []Scheme{

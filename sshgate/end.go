@@ -90,7 +90,7 @@ func (c *conn) detachAll() {
 
 // closeIdle closes a connection without forwards and sessions.
 func (c *conn) closeIdle() {
-	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be under way
+	busy := c.requests.waiting.Load() > 0 || c.InUse() > 0 // a request to a canceled forward may be in progress
 	if !c.draining.Load() && !c.moving.Load() && c.usage.none(busy) {
 		c.Log().Debug("ssh connection without forward and session closed")
 		_ = c.Close()

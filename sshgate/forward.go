@@ -297,7 +297,7 @@ func (c *conn) takeForward(meant func(*forward) bool) (f *forward, last bool) {
 
 func (f *forward) is(other *forward) bool { return f == other }
 
-// attached is a snapshot of the forwards that have an attachment.
+// attached returns a snapshot of the forwards that have an attachment.
 func (c *conn) attached() (list []*forward) {
 	c.forwards.attached(func(now []*forward) { list = now })
 	return list

@@ -92,7 +92,7 @@ func (c *conn) announceHostKeys() {
 	_, _, _ = c.SendRequest(c.Context(), hostKeys, false, c.srv.hostKeyList())
 }
 
-// hostKeyList is all host keys as the messages about them list keys.
+// hostKeyList returns all host keys as the messages about them list keys.
 func (srv *Server) hostKeyList() (payload []byte) {
 	for _, key := range srv.o.HostKeys {
 		payload = append(payload, ssh.Marshal(struct{ Key []byte }{key.PublicKey().Marshal()})...)

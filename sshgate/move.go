@@ -87,7 +87,7 @@ func (c *conn) move() {
 }
 
 // forwardMoved ends the forward of a tunnel whose client moves, after the alias has come online
-// at another node. The requests on its channels go on.
+// at another node. The requests on its channels continue.
 func (c *conn) forwardMoved(f *forward) {
 	taken, last := c.takeForward(f.is)
 	if taken == nil {

@@ -66,13 +66,13 @@ type Options struct {
 	HandshakeTimeout time.Duration
 	// IdleClose is how long a connection without forward and session is kept. 0 = 5 s.
 	IdleClose time.Duration
-	// TakeoverDrain is how long requests may go on, on a connection whose alias
+	// TakeoverDrain is how long requests may continue, on a connection whose alias
 	// was taken over. 0 = 10 s.
 	TakeoverDrain time.Duration
-	// DrainTime is how long requests may go on, on a connection that is sent to another
+	// DrainTime is how long requests may continue, on a connection that is sent to another
 	// node; negative = no limit.
 	DrainTime time.Duration
-	// EnrolTime is how long a proven key waits to be let in, and a prompt for a
+	// EnrolTime is how long a proven key waits to be accepted, and a prompt for a
 	// token to be answered. 0 = 110 s, so that with the handshake it stays within
 	// two minutes.
 	EnrolTime time.Duration
@@ -233,7 +233,7 @@ func (srv *Server) Serve(inner net.Listener) error {
 }
 
 // Announce stops accepting and tells every session that the relay is stopping;
-// tunnels go on. Shutdown is to follow.
+// tunnels continue. Shutdown is to follow.
 func (srv *Server) Announce() {
 	srv.mu.Lock()
 	told := srv.stopping
@@ -298,14 +298,14 @@ func awaitAll(ctx context.Context, conns []*conn) {
 // are far from the limit are left out.
 func (srv *Server) AccountConnections() map[int64]int { return srv.front.AccountsToTell() }
 
-// all is a snapshot of the connections.
+// all returns a snapshot of the connections.
 func (srv *Server) all() []*conn {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
 	return slices.Collect(maps.Keys(srv.conns))
 }
 
-// users is a snapshot of the connections that are not those of other nodes.
+// users returns a snapshot of the connections that are not those of other nodes.
 func (srv *Server) users() []*conn {
 	return slices.DeleteFunc(srv.all(), func(c *conn) bool { return c.ofNode.Load() })
 }

@@ -22,7 +22,7 @@ type forwardedOpen struct {
 	OriginPort uint32
 }
 
-// Heard is the time since the last byte of the peer.
+// Heard returns the time since the last byte of the peer.
 func (f *forward) Heard() time.Duration { return f.c.Sock.SilentFor() }
 
 // LazyDial tells whether the peer said that it dials at the first byte.
@@ -51,7 +51,7 @@ func (f *forward) Close(reason string) {
 
 // openProbe is how long a client may take to answer an open before it is pinged. One that waits
 // for a local server which does not answer says nothing meanwhile, and is no silent peer: the
-// other requests of its tunnel go on.
+// other requests of its tunnel continue.
 const openProbe = 500 * time.Millisecond
 
 // Open opens a channel.
@@ -71,7 +71,7 @@ func (f *forward) Open(ctx context.Context, origin netip.AddrPort) (relay.Conn, 
 	return ch, nil
 }
 
-// openFailure is what a failed open means to a request. A client that answered nothing in time is
+// openFailure returns what a failed open means to a request. A client that answered nothing in time is
 // silent, unless a byte came after the one that Socket.Heard told.
 func (c *conn) openFailure(err error, heard int64) error {
 	var refused *link.RefusedError
@@ -90,7 +90,7 @@ func (c *conn) openFailure(err error, heard int64) error {
 // those before it.
 var errUnclosed = relay.Errorf(relay.CodeOverloaded, "the tunnel client has not closed its earlier connections yet; try again in a moment")
 
-// openRefusal is what the peer's reason means: the tunnel is up, its local end is not.
+// openRefusal returns what the peer's reason means: the tunnel is up, its local end is not.
 func openRefusal(reason link.Reason, text string) *relay.Error {
 	switch reason {
 	case link.ConnectFailed:

@@ -158,7 +158,7 @@ func rowChecks() []rowCheck {
 	}
 }
 
-// examineUnderWay checks that each attempt under way belongs to a living node.
+// examineUnderWay checks that each attempt in progress belongs to a living node.
 func (s *Store) examineUnderWay(q db.Query) relay.Finding {
 	nodes, err := s.Nodes(q.Ctx)
 	if err != nil {

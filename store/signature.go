@@ -61,7 +61,7 @@ func (s *Store) judgeAgain(ctx context.Context, name, provider string) error {
 		if errors.Is(err, relay.ErrNotFound) {
 			continue
 		}
-		if err != nil { // the others are judged all the same
+		if err != nil { // the others are judged anyway
 			first = cmp.Or(first, err)
 			continue
 		}

@@ -228,7 +228,7 @@ func (s *Store) loadSpoolID() (string, error) {
 	return id, nil
 }
 
-// closeLimit bounds Close: a database that is frozen, or a disk that hangs, must not hold a stop for ever.
+// closeLimit bounds Close: a database that is frozen, or a disk that hangs, must not hold a stop forever.
 const closeLimit = time.Minute
 
 // Close is Shutdown within a minute.
@@ -240,7 +240,7 @@ func (s *Store) Close() error {
 
 // Shutdown makes enqueued steps durable, stops the goroutines of Serve and closes the
 // database. Steps that are enqueued later fail. When ctx ends before that, it returns an error that
-// says so: the rest goes on behind it, and ends with the process. Each call returns the same.
+// says so: the rest continues behind it, and ends with the process. Each call returns the same.
 func (s *Store) Shutdown(ctx context.Context) error {
 	s.closing.Do(func() {
 		go func() {

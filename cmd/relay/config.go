@@ -90,7 +90,7 @@ func configSummary(name string, c *client.Config) string {
 	return name + " is fine: server " + server + ", " + record.Count(len(c.Aliases), "alias", "aliases")
 }
 
-// checkedConfig is the output of config check --json for a valid file.
+// checkedConfig returns the output of config check --json for a valid file.
 func checkedConfig(conf *client.Config) any {
 	type alias struct {
 		Alias      string  `json:"alias"`

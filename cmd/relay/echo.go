@@ -43,7 +43,7 @@ func depthOf(text []byte) (deepest int) {
 	return deepest
 }
 
-// echoedText is the beginning of a body, indented, without anything that a terminal obeys.
+// echoedText returns the beginning of a body, indented, without anything that a terminal obeys.
 func echoedText(e client.Echoed) string {
 	body := e.Body
 	title := fmt.Sprintf("%s %s got %s:\n", record.SafeTextMax(e.Method, 20), record.SafeTextMax(e.Target, 100), record.Count(int(e.Size), "byte", "bytes"))

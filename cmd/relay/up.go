@@ -123,7 +123,7 @@ func (p *program) keepUp(ctx context.Context, up *client.Up, shown *atomic.Point
 				p.release(ctx, up)
 			}
 		})
-		// The first Ctrl+C waits for requests under way; a second one ends the program at once.
+		// The first Ctrl+C waits for requests in progress; a second one ends the program at once.
 		context.AfterFunc(ctx, keys.close)
 	}
 	err := up.Run(ctx)

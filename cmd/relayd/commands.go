@@ -136,7 +136,7 @@ func quote(s string) string {
 }
 
 // sshFlags returns the flags that the dashboard puts into ssh commands of an account ("" =
-// not signed in): -i, if ssh does not offer the key by itself. They are only for a
+// not logged in): -i, if ssh does not offer the key by itself. They are only for a
 // loopback-only set-up, because they name files of this machine.
 func (a *app) sshFlags(user string) string {
 	if !a.site.Loopback || !sockets.IsLoopback(a.site.Base.Hostname()) {

@@ -135,7 +135,7 @@ type Config struct {
 	PingInterval time.Duration `kind:"duration" flag:"ping-interval" default:"5s" zero:"ok" help:"how often to ping a silent tunnel" note:"cannot be off"`
 	PingTimeout  time.Duration `kind:"duration" flag:"ping-timeout" default:"3s" zero:"ok" help:"how long to wait for the answer to a ping; then the tunnel is stale and its alias offline" note:"cannot be off"`
 	StaleClose   time.Duration `kind:"duration" flag:"stale-close" default:"60s" help:"how long a stale tunnel is kept before it is closed"`
-	// Drain of 0 cuts at once, off waits for ever.
+	// Drain of 0 cuts at once, off waits forever.
 	Drain time.Duration `group:"Stop" kind:"duration" flag:"drain" default:"15s" zero:"ok" help:"longest graceful stop" note:"0s = cut at once"`
 
 	// DrainDelay without a setting is for nodes that have others beside them: a single one

@@ -269,10 +269,10 @@ var _ pflag.Value = (*rawFlag)(nil)
 // Set notes the text of the flag.
 func (f *rawFlag) Set(text string) error { f.given[f.setting.name] = text; return nil }
 
-// String is the default, for the help.
+// String returns the default, for the help.
 func (f *rawFlag) String() string { return f.setting.def }
 
-// Type is a word for the value, for the help.
+// Type returns a word for the value, for the help.
 func (f *rawFlag) Type() string { return cmp.Or(kinds[f.setting.kind].word, "text") }
 
 // configCommand prints the settings as they are, with origins, or their reference.

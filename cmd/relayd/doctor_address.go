@@ -144,7 +144,7 @@ func (x *examination) checkLoaded() {
 	}
 }
 
-// dialable is an address to reach a listener of this machine by.
+// dialable returns an address to reach a listener of this machine by.
 func dialable(addr string) string {
 	host, port, err := net.SplitHostPort(addr)
 	if ip, perr := netip.ParseAddr(host); err == nil && (host == "" || perr == nil && ip.IsUnspecified()) {

@@ -101,7 +101,7 @@ func (c *program) report(format string, args ...any) {
 	fmt.Fprintf(c.stderr, "relayd: "+format+"\n", args...)
 }
 
-// userMessage is an error as an operator reads it: without codes, causes included.
+// userMessage returns an error as an operator reads it: without codes, causes included.
 func userMessage(err error) string {
 	e, ok := errors.AsType[*relay.Error](err)
 	if !ok || e.Detail == "" {

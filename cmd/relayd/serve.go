@@ -168,7 +168,7 @@ func (s *stopSteps) tooLate(name string) {
 }
 
 // moveClients sends the SSH clients to the other nodes, if there are any, while everything
-// is still served. It takes at most two thirds of the drain time, so that requests under way
+// is still served. It takes at most two thirds of the drain time, so that requests in progress
 // can end after it.
 func (a *app) moveClients(ctx context.Context) {
 	if !a.store.HasOtherNodes() {

@@ -54,7 +54,7 @@ func sameAddress(have net.Addr, addr string) bool {
 	return sameIP && (want.Port == 0 || want.Port == listens.Port)
 }
 
-// What the heap may hold besides the bytes of --buffer-limit: caches, requests under way
+// What the heap may hold besides the bytes of --buffer-limit: caches, requests in progress
 // and the pages of the store, and 64 KiB for each connection (an idle tunnel holds 46).
 const baseHeap, connectionHeap = 112 << 20, 64 << 10
 
@@ -120,7 +120,7 @@ func (a *app) superviseUntil(ctx context.Context) {
 	}
 }
 
-// status is the line that `systemctl status` shows.
+// status returns the line that `systemctl status` shows.
 func (a *app) status() string {
 	spool := "spool empty"
 	if n := a.store.Stats().SpoolBytes; n > 0 {

@@ -13,7 +13,7 @@ import (
 type Head struct {
 	record.Alias
 	Released                                int    // events released by the page before; 0 = none
-	Sending                                 []Row  // deliveries under way while others wait
+	Sending                                 []Row  // deliveries in progress while others wait
 	SSHCommand, RelayUpCommand, CurlCommand string // commands to type: ssh, relay up, a first request
 }
 

@@ -62,7 +62,7 @@ func FilterOf(address *url.URL, alias string) (f Filter) {
 	return f
 }
 
-// rawWords are the values of an address that cannot be read, so that the person can correct
+// rawWords returns the values of an address that cannot be read, so that the person can correct
 // them in the search box.
 func rawWords(q url.Values) string {
 	var words []string
@@ -77,7 +77,7 @@ func rawWords(q url.Values) string {
 	return strings.Join(words, " ")
 }
 
-// Query is the filter in an address, and how far back the list begins.
+// Query returns the filter in an address, and how far back the list begins.
 func (f *Filter) Query() url.Values {
 	q := url.Values{}
 	if f.find || f.err != nil {
@@ -91,7 +91,7 @@ func (f *Filter) Query() url.Values {
 	return q
 }
 
-// values are the values of the filter by name, without the alias.
+// values returns the values of the filter by name, without the alias.
 func (f *Filter) values() url.Values {
 	without := f.Filter
 	without.Alias = ""
@@ -112,7 +112,7 @@ func (f *Filter) Error() string {
 // token is one word of the filter that names what it selects.
 type token struct{ Word, Without string } // Without is the list without it
 
-// Tokens are the words of the filter that name something, and the text that is searched for. While the
+// Tokens returns the words of the filter that name something, and the text that is searched for. While the
 // filter cannot be read there are none: all of it can be corrected.
 func (v *List) Tokens() (tokens []token, text string) {
 	if v.Filter.err != nil {
@@ -166,7 +166,7 @@ func (v *List) chip(text, name, value string) choice {
 	return choice{Text: text, Link: page.WithQuery(page.AliasPath(v.Alias), q), On: on}
 }
 
-// Chips are the filters that are needed most.
+// Chips returns the filters that are needed most.
 func (v *List) Chips() []choice {
 	return []choice{
 		{Text: "All", Link: page.AliasPath(v.Alias), On: !v.Filter.Active()},
@@ -181,7 +181,7 @@ type choiceList struct {
 	Choices []choice
 }
 
-// Menu is what can be chosen besides the chips; kinds without values are left out.
+// Menu returns what can be chosen besides the chips; kinds without values are left out.
 func (v *List) Menu() []choiceList {
 	return slices.DeleteFunc([]choiceList{
 		{"Type", v.choices("type", v.Choices.Types)},

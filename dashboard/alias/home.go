@@ -128,7 +128,7 @@ func (p Pages) health(r *http.Request, who relay.Actor, all []record.Alias, ids 
 	return health
 }
 
-// pageLink is the address of a page of the list.
+// pageLink returns the address of a page of the list.
 func (v *homeView) pageLink(n int) string {
 	q := url.Values{"page": {strconv.Itoa(n)}}
 	if v.Find != "" {
@@ -172,10 +172,10 @@ func (a *homeAlias) dayText() string {
 	return events + ", " + strconv.Itoa(percent(a.Errors, a.Events)) + " % errors"
 }
 
-// percent is a share of a whole, rounded up: one of a thousand is not none.
+// percent returns a share of a whole, rounded up: one of a thousand is not none.
 func percent(n, all int) int { return (100*n + all - 1) / all }
 
-// shareText is a number with its share of a whole, or a dash for none.
+// shareText returns a number with its share of a whole, or a dash for none.
 func shareText(n, all int) string {
 	if n == 0 {
 		return "–"
@@ -183,7 +183,7 @@ func shareText(n, all int) string {
 	return strconv.Itoa(n) + " (" + strconv.Itoa(percent(n, all)) + " %)"
 }
 
-// lastPill is how the newest event ended.
+// lastPill returns how the newest event ended.
 func (a *homeAlias) lastPill() page.Pill {
 	if a.LastStatus == 0 {
 		return page.PillOf(a.LastState, nil)
@@ -200,7 +200,7 @@ func refusalSource(x relay.RefusedForward) string {
 	return from
 }
 
-// createAlias makes an alias and goes on to its page, which says how to connect.
+// createAlias makes an alias and continues to its page, which says how to connect.
 func (p Pages) createAlias(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	f := page.Posted("alias", r)
 	name := strings.ToLower(page.Field(r, "name"))

@@ -70,7 +70,7 @@ type Row struct {
 	EventType string
 }
 
-// Name is what a row is called: the event type, or method and path.
+// Name returns what a row is called: the event type, or method and path.
 func (v *Row) Name() string {
 	if v.EventType != "" {
 		return v.EventType
@@ -78,7 +78,7 @@ func (v *Row) Name() string {
 	return v.Method + " " + v.Path
 }
 
-// SentBy is who made and sent the event here, "" = a caller sent it.
+// SentBy returns who made and sent the event here, "" = a caller sent it.
 func SentBy(s *record.Summary) string {
 	if s.Sent == nil {
 		return ""
@@ -90,7 +90,7 @@ func SentBy(s *record.Summary) string {
 	return record.SafeTextMax(name, 60)
 }
 
-// hover is what a row has no room for.
+// hover returns what a row has no room for.
 func (v *Row) hover() string {
 	lines := []string{v.Method + " " + v.Path}
 	if text := record.Sentence(v.Summary); text != "" {
@@ -116,7 +116,7 @@ func (v *Row) failureText() string {
 	return record.Sentence(v.Summary)
 }
 
-// stream is the page of an alias: its events, newest first, and beside them how the alias stands.
+// stream returns the page of an alias: its events, newest first, and beside them how the alias stands.
 func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	head, err := p.Head(r, a)
 	if err != nil {
@@ -141,7 +141,7 @@ func (p Pages) stream(_ http.ResponseWriter, r *http.Request, who relay.Actor, a
 	return shown, nil
 }
 
-// ListOf is the list that the address of a page selects, before it is read.
+// ListOf returns the list that the address of a page selects, before it is read.
 func ListOf(r *http.Request, head *Head) List {
 	return List{
 		Alias: head.Name, State: head.State, Online: head.Online, CurlCommand: head.CurlCommand,
@@ -220,7 +220,7 @@ func (v *List) Shows(address string) bool {
 	return page.WithQuery(u.Path, q) == v.Self()
 }
 
-// Query is what the addresses of the list and of its events keep.
+// Query returns what the addresses of the list and of its events keep.
 func (v *List) Query() url.Values {
 	q := v.Filter.Query()
 	if v.Ticks {
@@ -229,7 +229,7 @@ func (v *List) Query() url.Values {
 	return q
 }
 
-// Self is the address of the list without an event beside it.
+// Self returns the address of the list without an event beside it.
 func (v *List) Self() string { return page.WithQuery(page.AliasPath(v.Alias), v.Query()) }
 
 // TickLink turns the boxes of the list on, or off.
@@ -241,7 +241,7 @@ func (v *List) TickLink() string {
 	return page.WithQuery(page.AliasPath(v.Alias), q)
 }
 
-// Neighbours are the addresses of the events above and below one in the list, "" = none.
+// Neighbours returns the addresses of the events above and below one in the list, "" = none.
 func (v *List) Neighbours(id string) (newer, older string, found bool) {
 	at := slices.IndexFunc(v.Rows, func(row Row) bool { return row.ID == id })
 	if at > 0 {
@@ -253,7 +253,7 @@ func (v *List) Neighbours(id string) (newer, older string, found bool) {
 	return newer, older, at >= 0
 }
 
-// rowOf is the one row of a summary, in lists and in live updates; query is the filter of
+// rowOf returns the one row of a summary, in lists and in live updates; query is the filter of
 // the list, which the address of the event keeps.
 func rowOf(s *record.Summary, query url.Values) Row {
 	id, _ := relay.ParseID(s.ID)
@@ -265,7 +265,7 @@ func rowOf(s *record.Summary, query url.Values) Row {
 	return v
 }
 
-// Row is a row for an event, whose address keeps no filter.
+// Row returns a row for an event, whose address keeps no filter.
 func (p Pages) Row(e *relay.Event) Row {
 	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
 }

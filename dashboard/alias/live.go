@@ -27,13 +27,13 @@ const (
 // noData is the data of updates that have none; without any they would be no events.
 var noData = []byte("{}")
 
-// lastID is where a viewer goes on: what its browser says after a broken connection, the script
+// lastID returns where a viewer continues: what its browser says after a broken connection, the script
 // after a pause, or else the page, whose data was read after that.
 func lastID(r *http.Request) string {
 	return cmp.Or(r.Header.Get("Last-Event-ID"), r.URL.Query().Get("after"))
 }
 
-// sidebarLive is the live part of the pages that are about no alias.
+// sidebarLive returns the live part of the pages that are about no alias.
 func (p Pages) sidebarLive(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	return p.live(w, r, who, nil)
 }

@@ -123,7 +123,7 @@ func (v *plotView) addTypes() {
 	v.Types = v.Types[:min(len(v.Types), shownTypes)]
 }
 
-// failures are the newest events of an alias since a time that count as errors.
+// failures returns the newest events of an alias since a time that count as errors.
 func (p Pages) failures(r *http.Request, who relay.Actor, alias string, since time.Time) (rows []Row) {
 	found, err := p.Events.Events(r.Context(), who, relay.Filter{Alias: alias, Status: relay.StatusError, Since: since, Limit: shownFailures, Budget: 60 * time.Millisecond})
 	if err != nil {
@@ -143,15 +143,15 @@ func (p Pages) figures(r *http.Request, who relay.Actor, a *Head, w plotWindow, 
 	return p.Events.Figures(r.Context(), who, a.Name, until.Add(-w.length), until, w.buckets)
 }
 
-// x is where a place among the parts of the time begins in the drawing.
+// x returns where a place among the parts of the time begins in the drawing.
 func (v *plotView) x(at float64) string { return page.Part(at, float64(len(v.Buckets)), plotWidth) }
 
-// y is how high a number of events is in the drawing.
+// y returns how high a number of events is in the drawing.
 func (v *plotView) y(events int) string {
 	return page.Part(float64(events), float64(v.Most), plotHeight)
 }
 
-// uncounted is the width of the part that was not counted.
+// uncounted returns the width of the part that was not counted.
 func (v *plotView) uncounted() string {
 	first := v.Buckets[0].From
 	return page.Part(float64(v.From.Sub(first)), float64(v.To.Sub(first)), plotWidth)

@@ -25,7 +25,7 @@ func (a *Head) WaitingCount() int { return max(0, a.Queued-a.QueuedEvents) }
 // SentCount counts how many of the events released last are out.
 func (a *Head) SentCount() int { return max(0, a.Released-a.WaitingCount()) }
 
-// QueueText says how the queue goes on.
+// QueueText says how the queue continues.
 func (a *Head) QueueText() string {
 	waiting := record.Count(a.WaitingCount(), "queued delivery", "queued deliveries")
 	switch {
@@ -45,7 +45,7 @@ func queuedText(n int) string {
 	return record.Count(n, "event was queued while offline", "events were queued while offline")
 }
 
-// released is how many events the page let go before, as its address says; 0 = none.
+// released returns how many events the page let go before, as its address says; 0 = none.
 func released(r *http.Request) int { return max(0, numberOf(r, "released")) }
 
 // numberOf reads a count from an address; -1 = there is none.

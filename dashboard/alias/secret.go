@@ -26,7 +26,7 @@ func (p Pages) removeSecret(w http.ResponseWriter, r *http.Request, who relay.Ac
 	return page.SeeOther(w, r, err, page.AliasPath(a.Name, "settings")+"?done=secret-removed#secrets")
 }
 
-// BadSignature is the verdict that the row of an event names: only those that ask for a look.
+// BadSignature returns the verdict that the row of an event names: only those that ask for a look.
 func (v Row) BadSignature() string {
 	if s := v.Signature; s != nil && (s.Verdict == signature.Invalid || s.Verdict == signature.Expired) {
 		return s.Verdict

@@ -61,7 +61,7 @@ var settingFields = [...]settingField{
 	{Key: "paused", Label: "Paused", Default: "off", Help: "Treats the alias as offline, also for replays. Switching it off counts as a reconnect."},
 }
 
-// settings is the page of an alias' settings.
+// settings returns the page of an alias' settings.
 func (p Pages) settings(w http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	return p.settingsOf(a).Empty(w, r, who)
 }

@@ -37,7 +37,7 @@ func (c *content) views() []string {
 	}
 }
 
-// ImageKind is the type of a picture that may be shown: known by its first bytes and
+// ImageKind returns the type of a picture that may be shown: known by its first bytes and
 // without script; "" for everything else.
 func ImageKind(p []byte) string {
 	switch kind := http.DetectContentType(p[:min(len(p), 512)]); kind {

@@ -19,7 +19,7 @@ type partView struct {
 	JSON                                bool // Text is indented JSON
 }
 
-// pairsOf are the fields of a form or query in their order.
+// pairsOf returns the fields of a form or query in their order.
 func pairsOf(fields []reading.Field) []Pair {
 	var list []Pair
 	for _, f := range fields {
@@ -37,7 +37,7 @@ func pairsOf(fields []reading.Field) []Pair {
 	return list
 }
 
-// QueryPairs are the fields of the query of a request-target.
+// QueryPairs returns the fields of the query of a request-target.
 func QueryPairs(target []byte) []Pair { return pairsOf(reading.Query(target)) }
 
 // partsOf shows the parts of a multipart body.

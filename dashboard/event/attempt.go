@@ -96,7 +96,7 @@ func (p pages) addAttempts(r *http.Request, who relay.Actor, v *eventView, e *re
 	return nil
 }
 
-// opened is the number of the attempt that a person has chosen; what it is compared with is the other one.
+// opened returns the number of the attempt that a person has chosen; what it is compared with is the other one.
 func opened(q url.Values, read attemptsPage) int {
 	if n, err := strconv.Atoi(q.Get("attempt")); err == nil && n == read.left {
 		return n
@@ -195,7 +195,7 @@ func queueText(a *relay.Attempt, auto bool) string {
 	return s
 }
 
-// attemptTitle is the name of an attempt, such as Attempt 2 (replay).
+// attemptTitle returns the name of an attempt, such as Attempt 2 (replay).
 func attemptTitle(a *relay.Attempt) string { return "A" + record.AttemptName(a.N, a.Kind)[1:] }
 
 func attemptOf(a *relay.Attempt, auto bool) attemptView {
@@ -303,7 +303,7 @@ type phaseView struct {
 // the bar.
 func (p *phaseView) shows(t *record.Timing) bool { return p.Taken >= t.Total/20 && p.Taken > 0 }
 
-// waits is what an attempt without times has in their place.
+// waits returns what an attempt without times has in their place.
 func (v *attemptView) waits() string {
 	if v.Queue != "" {
 		return "waits in the queue"

@@ -28,7 +28,7 @@ type diffPageView struct {
 	NoResponse  bool
 }
 
-// compare is the page /diff?left=…&right=…&part=…. Without a part it compares what the API
+// compare returns the page /diff?left=…&right=…&part=…. Without a part it compares what the API
 // and the commands compare.
 func (p pages) compare(_ http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 	q := r.URL.Query()
@@ -92,7 +92,7 @@ func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) 
 	return list, err
 }
 
-// comparePath is the page that compares two events.
+// comparePath returns the page that compares two events.
 func comparePath(left, right, part string) string {
 	return page.WithQuery("/diff", url.Values{"left": {left}, "right": {right}, "part": {part}})
 }

@@ -63,7 +63,7 @@ type eventView struct {
 	auto bool // autoDeliver of the alias
 }
 
-// Title is the event type, or method and path.
+// Title returns the event type, or method and path.
 func (v *eventView) Title() string {
 	if v.Provider != nil && v.Provider.EventType != "" {
 		return v.Provider.EventType
@@ -71,7 +71,7 @@ func (v *eventView) Title() string {
 	return v.Method + " " + v.Path
 }
 
-// sentChanges are what somebody changed of the event that this one was made from.
+// sentChanges returns what somebody changed of the event that this one was made from.
 func (v *eventView) sentChanges() string {
 	return record.SafeTextMax(strings.Join(v.Sent.Changes, ", "), 300)
 }
@@ -90,7 +90,7 @@ type messageView struct {
 	Body     body.View
 }
 
-// event is the page of one event: the list of its alias, and beside it the inspector.
+// event returns the page of one event: the list of its alias, and beside it the inspector.
 func (p pages) event(_ http.ResponseWriter, r *http.Request, who relay.Actor, id relay.ID) (templ.Component, error) {
 	v, head, err := p.readEventView(r, who, id)
 	if err != nil {
@@ -212,7 +212,7 @@ func messageViewOf(r *http.Request, e *relay.Event, n int, m *relay.Message, sou
 	}
 }
 
-// startLine is the first line of a head.
+// startLine returns the first line of a head.
 func startLine(head []byte) string {
 	line, _, _ := bytes.Cut(head, []byte("\n"))
 	return record.SafeTextMax(string(bytes.TrimSuffix(line, []byte("\r"))), 2000)
@@ -323,7 +323,7 @@ var exportMenu = []exportItem{
 	{Format: "json", Name: "JSON", What: "the whole record, as the API returns it"},
 }
 
-// exportsOf is the menu for an event.
+// exportsOf returns the menu for an event.
 func exportsOf(e *relay.Event) []exportItem {
 	list := slices.Clone(exportMenu)
 	for i := range list {

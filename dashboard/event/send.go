@@ -96,7 +96,7 @@ func (v *sendView) name() string {
 	return record.SafeTextMax(v.From.Method+" "+v.From.Path, 80)
 }
 
-// composePage is the form of a new event: of the event or sample that the address names, or an empty one.
+// composePage returns the form of a new event: of the event or sample that the address names, or an empty one.
 func (p pages) composePage(_ http.ResponseWriter, r *http.Request, who relay.Actor, a *relay.Alias) (templ.Component, error) {
 	q := r.URL.Query()
 	f := page.Form{Name: "send", Values: url.Values{}, Errors: map[string]string{}}
@@ -161,7 +161,7 @@ func (p pages) send(w http.ResponseWriter, r *http.Request, who relay.Actor, a *
 	return showSend(v), nil
 }
 
-// sendNow sends what was shown, and goes on to the page of the new event.
+// sendNow sends what was shown, and continues to the page of the new event.
 func (p pages) sendNow(w http.ResponseWriter, r *http.Request, who relay.Actor, made *outgoing.Made, v *sendView) (templ.Component, error) {
 	made.Outgoing.From, _ = netip.ParseAddrPort(r.RemoteAddr)
 	e, err := p.Deliver.Send(r.Context(), who, made.Outgoing, page.ReplayWait)

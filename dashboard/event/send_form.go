@@ -40,12 +40,12 @@ func bodyNote(r *compose.Request) string {
 	return ""
 }
 
-// withLF is a text with the line ends that a text area has.
+// withLF returns a text with the line ends that a text area has.
 func withLF(s string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(s, "\r\n", "\n"), "\r", "\n")
 }
 
-// rowsFor is how many lines a text area shows of a text.
+// rowsFor returns how many lines a text area shows of a text.
 func rowsFor(text string, most int) string {
 	lines := 2
 	for line := range strings.Lines(text) {
@@ -54,7 +54,7 @@ func rowsFor(text string, most int) string {
 	return strconv.Itoa(min(max(lines, 4), most))
 }
 
-// headerLines are the lines of a request that can be changed, as the form shows them.
+// headerLines returns the lines of a request that can be changed, as the form shows them.
 func headerLines(r *compose.Request) (shown, exact []compose.Header) {
 	for _, f := range wire.Fields(r.Head) {
 		name, value := string(f.Name), string(f.Value)

@@ -89,7 +89,7 @@ func (p pages) previewShare(_ http.ResponseWriter, r *http.Request, who relay.Ac
 	return sharePreviewPage(id.String(), shareName(e), r.URL.Query().Get("expires"), sharedOf(e, shown)), nil
 }
 
-// shareName is what the owner knows the event by, as far as it is not in the view of the share.
+// shareName returns what the owner knows the event by, as far as it is not in the view of the share.
 func shareName(e *relay.Event) string {
 	s := record.Summarise(e, relay.Site{}, time.Time{})
 	var words []string
@@ -155,7 +155,7 @@ type sharedView struct {
 	Result         *relay.Attempt
 }
 
-// sharedEvent is the public page of a share.
+// sharedEvent returns the public page of a share.
 func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	held, err := p.currentShare(w, r)
 	if err != nil {
@@ -178,7 +178,7 @@ func (p pages) sharedEvent(w http.ResponseWriter, r *http.Request) (templ.Compon
 	return sharedPage(v), nil
 }
 
-// currentShare is the share whose token is in the address, and its event with what the
+// currentShare returns the share whose token is in the address, and its event with what the
 // holder may see; looking counts no use. The headers keep the address, which contains the
 // secret, out of referrers and search engines.
 func (p pages) currentShare(w http.ResponseWriter, r *http.Request) (grant.Held, error) {
@@ -249,7 +249,7 @@ func sharedOf(e *relay.Event, s *record.SharedEvent) sharedView {
 	return v
 }
 
-// sharedMessage is a message whose secrets are masked. Its body has one view and no
+// sharedMessage returns a message whose secrets are masked. Its body has one view and no
 // downloads, which are for members only.
 func sharedMessage(id, what, start string, headers []record.Header, b *record.Body) *messageView {
 	head := "-\r\n" // wire.Fields skips an empty first line and takes the next one for it
@@ -275,7 +275,7 @@ func sharedMessage(id, what, start string, headers []record.Header, b *record.Bo
 	return m
 }
 
-// readHead is the head of a body that is read already: nothing is left of its content coding and charset.
+// readHead returns the head of a body that is read already: nothing is left of its content coding and charset.
 func readHead(headers []record.Header) string {
 	head := "-\r\n"
 	for _, h := range headers {
@@ -293,7 +293,7 @@ func readHead(headers []record.Header) string {
 	return head + "\r\n"
 }
 
-// resultOf is the attempt of a replay that came by a share; other attempts are not told.
+// resultOf returns the attempt of a replay that came by a share; other attempts are not told.
 func (p pages) resultOf(ctx context.Context, who relay.Actor, e *relay.Event, text string) (*relay.Attempt, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > e.AttemptCount {

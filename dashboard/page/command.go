@@ -49,7 +49,7 @@ func (p *Pages) CurlCommand(alias string) string {
 	return command + p.Site.AliasURL(alias) + "/hook"
 }
 
-// sshTargetFor is what ssh is told to reach this relay as the account user.
+// sshTargetFor returns what ssh is told to reach this relay as the account user.
 func (p *Pages) sshTargetFor(user string) string {
 	host, port, err := net.SplitHostPort(p.Site.SSHAddr)
 	var words []string

@@ -65,7 +65,7 @@ type WithStatus struct {
 	Status int
 }
 
-// statusOf is the status that a component is sent with.
+// statusOf returns the status that a component is sent with.
 func statusOf(c templ.Component) int {
 	status := 0
 	switch c := c.(type) {

@@ -13,7 +13,7 @@ import (
 	"relay/record"
 )
 
-// SeeOther answers a form that ended with err: without an error the browser goes on to path,
+// SeeOther answers a form that ended with err: without an error the browser continues to path,
 // and reloading it sends nothing again.
 func SeeOther(w http.ResponseWriter, r *http.Request, err error, path string) (templ.Component, error) {
 	if err == nil {
@@ -46,7 +46,7 @@ type Form struct {
 	Errors map[string]string // what is wrong, by field
 }
 
-// Posted is the form that a request brought.
+// Posted returns the form that a request brought.
 func Posted(name string, r *http.Request) Form {
 	return Form{Name: name, Values: r.PostForm, Errors: map[string]string{}}
 }
@@ -60,7 +60,7 @@ func (f Form) Named(name string) Form {
 	return Form{Name: name}
 }
 
-// ID is the id of a field's input, unique in the page.
+// ID returns the id of a field's input, unique in the page.
 func (f Form) ID(field string) string { return f.Name + "-" + field }
 
 // Has tells whether a box of the field was ticked.
@@ -87,10 +87,10 @@ func (f Form) Attributes(field, hint string) templ.Attributes {
 	return at
 }
 
-// WasField is the name of the hidden input with the value that a field had when the page was made.
+// WasField returns the name of the hidden input with the value that a field had when the page was made.
 func WasField(field string) string { return "was." + field }
 
-// plainText is a value without the spaces around it and with the line ends that the server uses.
+// plainText returns a value without the spaces around it and with the line ends that the server uses.
 func plainText(s string) string { return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n")) }
 
 // Change returns the change of one field that a form asks for. A form without the former value of the
@@ -175,7 +175,7 @@ func (f Form) AddError(err error, field string) error {
 	return err
 }
 
-// Field is the value of a posted field without the spaces around it that copying
+// Field returns the value of a posted field without the spaces around it that copying
 // brings along.
 func Field(r *http.Request, name string) string { return strings.TrimSpace(r.PostForm.Get(name)) }
 
@@ -219,7 +219,7 @@ var successTexts = map[string]string{
 	"user-removed":   "The account was removed.",
 }
 
-// SuccessText is what became of the form before, "" for none.
+// SuccessText returns what became of the form before, "" for none.
 func SuccessText(r *http.Request) string { return successTexts[r.URL.Query().Get("done")] }
 
 const keyHint = "the one line of a .pub file, such as ~/.ssh/id_ed25519.pub; ssh-keygen -t ed25519 makes one"

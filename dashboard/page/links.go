@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// AliasPath is the page of an alias, or what is below it; its name comes first.
+// AliasPath returns the path of the page of an alias, or what is below it; its name comes first.
 func AliasPath(parts ...string) string { return "/aliases/" + strings.Join(parts, "/") }
 
-// EventPath is the page of an event, or what is below it; its id comes first.
+// EventPath returns the path of the page of an event, or what is below it; its id comes first.
 func EventPath(parts ...string) string { return "/events/" + strings.Join(parts, "/") }
 
-// APIEventPath is an event in the API, or what is below it: its bytes and exports.
+// APIEventPath returns the path of an event in the API, or what is below it: its bytes and exports.
 func APIEventPath(parts ...string) string { return "/api/v1/events/" + strings.Join(parts, "/") }
 
-// SendPath is the page that makes a new event of an alias, from an event unless from is "".
+// SendPath returns the path of the page that makes a new event of an alias, from an event unless from is "".
 func SendPath(alias, from string) string {
 	q := url.Values{}
 	if from != "" {
@@ -24,16 +24,16 @@ func SendPath(alias, from string) string {
 	return WithQuery(AliasPath(alias, "send"), q)
 }
 
-// SharePath is the page of a share, or what is below it. The token, which comes first, is
+// SharePath returns the path of the page of a share, or what is below it. The token, which comes first, is
 // the secret of the share.
 func SharePath(parts ...string) string { return "/s/" + strings.Join(parts, "/") }
 
-// AttemptPath is one attempt of an event in the API.
+// AttemptPath returns the path of an attempt in the API.
 func AttemptPath(id string, n int, what string) string {
 	return APIEventPath(id, "attempts", strconv.Itoa(n), what)
 }
 
-// WithQuery is an address with a query, which may be empty.
+// WithQuery returns an address with a query, which may be empty.
 func WithQuery(path string, q url.Values) string {
 	if len(q) == 0 {
 		return path

@@ -1,5 +1,5 @@
 // Package page has what the pages of the dashboard share: the shell around them, who is
-// signed in, forms that act once, errors, and the words and addresses that several pages use.
+// logged in, forms that act once, errors, and the words and addresses that several pages use.
 //
 // A handler gives a component or an error; Page renders either. Pages of signed-in
 // people go through SignedIn. A request with the header X-Regions comes from the script and is
@@ -35,7 +35,7 @@ type Options struct {
 	Events   Events
 	Deliver  Deliverer
 	Limits   Limits
-	// Enrolments are keys that wait to be let in; nil = there is no such page.
+	// Enrolments are keys that wait to be accepted; nil = there is no such page.
 	Enrolments Enrolments
 	Site       relay.Site
 	Sending    compose.Limits // of a new event, as the listener for aliases has them
@@ -132,7 +132,7 @@ func (p *Pages) Grants() grant.Grants {
 	return grant.Grants{Accounts: p.Accounts, Events: p.Events, Limits: p.Limits}
 }
 
-// pattern is the pattern of the route of a path, "/" where there is none.
+// pattern returns the pattern of the route of a path, "/" where there is none.
 func (p *Pages) pattern(method, path string) string {
 	_, pattern := p.mux.Handler(&http.Request{Method: method, URL: &url.URL{Path: path}})
 	return pattern
@@ -144,7 +144,7 @@ func (p *Pages) isPage(pattern string) bool {
 	return strings.HasPrefix(pattern, "GET /") && !p.data[pattern]
 }
 
-// pageAbove is the address of the page that a path is of, or else that of the nearest page
+// pageAbove returns the address of the page that a path is of, or else that of the nearest page
 // above it: a form without a page of its own stands on that.
 func (p *Pages) pageAbove(address string) string {
 	for address = path.Clean("/" + address); address != "/"; address = path.Dir(address) {

@@ -8,7 +8,7 @@ import (
 	"relay/grant"
 )
 
-// Accounts is who is signed in and what they may do. store satisfies it.
+// Accounts is who is logged in and what they may do. store satisfies it.
 type Accounts interface {
 	relay.Accounts
 	relay.SecretOpener // for signatures of new events
@@ -59,7 +59,7 @@ type Deliverer interface {
 	FeedID() string
 }
 
-// Enrolments are keys that wait to be let in. store satisfies it.
+// Enrolments are keys that wait to be accepted. store satisfies it.
 type Enrolments interface {
 	// Enrolment tells of the key that waits behind a link; ErrNotFound when nothing
 	// waits there any more.

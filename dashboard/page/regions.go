@@ -78,7 +78,7 @@ func withWanted(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), wantedKey{}, wanted))
 }
 
-// wantedOf are the addresses of the regions that the script asks for, by their ids; none = the whole
+// wantedOf returns the addresses of the regions that the script asks for, by their ids; none = the whole
 // page is wanted.
 func wantedOf(ctx context.Context) map[string]string {
 	wanted, _ := ctx.Value(wantedKey{}).(map[string]string)

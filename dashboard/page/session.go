@@ -35,7 +35,7 @@ func (p *Pages) RememberPage(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// referer is the page of this site that a request comes from, or else the home page.
+// referer returns the page of this site that a request comes from, or else the home page.
 func referer(r *http.Request) string {
 	if from, err := url.Parse(r.Referer()); err == nil && from.Host == r.Host {
 		return LocalPath(url.QueryEscape(from.RequestURI()))

@@ -9,7 +9,7 @@ import (
 	"relay/record"
 )
 
-// TimeOf is the zero time for null.
+// TimeOf returns the zero time for null.
 func TimeOf(t *record.Time) time.Time {
 	if t == nil {
 		return time.Time{}

@@ -8,7 +8,7 @@ import (
 	"relay/record"
 )
 
-// Part is how much of a whole a value is, as a coordinate in a box of that size.
+// Part returns how much of a whole a value is, as a coordinate in a box of that size.
 func Part(value, whole, size float64) string {
 	if whole <= 0 {
 		return "0"
@@ -23,7 +23,7 @@ var providerNames = map[string]string{
 	"aws-sns": "Amazon SNS", "hubspot": "HubSpot", "paypal": "PayPal", "circleci": "CircleCI", "lemonsqueezy": "Lemon Squeezy", "cloudevents": "CloudEvents",
 }
 
-// ProviderName is what people call a provider.
+// ProviderName returns what people call a provider.
 func ProviderName(word string) string {
 	if name, special := providerNames[word]; special || word == "" {
 		return name
@@ -42,7 +42,7 @@ func PillOf(state string, status *int) Pill {
 	return Pill{strconv.Itoa(*status), "s" + strconv.Itoa(*status/100%10)}
 }
 
-// AttemptPill is the pill of an attempt.
+// AttemptPill returns the pill of an attempt.
 func AttemptPill(a *relay.Attempt) Pill {
 	if a.HasResponse {
 		return PillOf(a.State, &a.Status)

@@ -7,7 +7,7 @@ import (
 	"relay/record"
 )
 
-// ISOTime is a time for machines, and on hover.
+// ISOTime returns a time for machines, and on hover.
 func ISOTime(t time.Time) string { return record.Time{Time: t}.String() }
 
 // RelativeText says when something was or will be, such as 3 min ago; page.js says the same.

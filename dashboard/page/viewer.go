@@ -35,7 +35,7 @@ func Aliases(ctx context.Context) ([]relay.Alias, error) {
 	return slices.Clone(list), err
 }
 
-// ViewerOf returns the zero Viewer if nobody is signed in.
+// ViewerOf returns the zero Viewer if nobody is logged in.
 func ViewerOf(ctx context.Context) Viewer {
 	f, _ := ctx.Value(viewerKey{}).(Viewer)
 	return f
@@ -56,7 +56,7 @@ func (p *Pages) SetTheme(w http.ResponseWriter, r *http.Request) (templ.Componen
 	return SeeOther(w, r, nil, referer(r))
 }
 
-// current is the aria-current value of a link in the header.
+// current returns the aria-current value of a link in the header.
 func (f Viewer) current(path string) string {
 	switch {
 	case f.Path == path:

@@ -28,7 +28,7 @@ type accountView struct {
 	Failed   page.Form     // the form that was wrong; the zero form = none
 	Token    page.Form     // of a new token
 	Done     string
-	Command  string // to open a first tunnel by, after a key was let in
+	Command  string // to open a first tunnel by, after a key was accepted
 }
 
 func (p pages) account(r *http.Request, who relay.Actor, failed page.Form) (templ.Component, error) {

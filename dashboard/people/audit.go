@@ -19,7 +19,7 @@ type auditView struct {
 	Filter      auditFilter
 	Actions     []string // that occur, for the filter
 	Rows        []*relay.AuditEntry
-	Searched    int    // entries that were looked through
+	Searched    int    // entries that were searched
 	Bound       bool   // and there may be older ones that no page shows
 	More        string // address of a longer list, "" = there is none
 }

@@ -56,7 +56,7 @@ func (p pages) openSession(w http.ResponseWriter, r *http.Request, owner func(co
 	return acc, nil
 }
 
-// useLogin goes on to the page that was asked for before, or the alias that the link names, or home.
+// useLogin continues to the page that was asked for before, or the alias that the link names, or home.
 func (p pages) useLogin(w http.ResponseWriter, r *http.Request) (templ.Component, error) {
 	acc, err := p.openSession(w, r, p.Accounts.LoginLink, p.loginLinkError(), func(secret string) (string, relay.Account, error) {
 		return p.Accounts.UseLoginLink(r.Context(), secret, r.RemoteAddr, r.UserAgent())

@@ -1,4 +1,4 @@
-// Package people has the pages of accounts: logging in, invitations, keys that wait to be let in,
+// Package people has the pages of accounts: logging in, invitations, keys that wait to be accepted,
 // the account with its keys, tokens and sessions, the accounts of the relay and the audit log.
 package people
 

@@ -36,7 +36,7 @@ type output struct {
 
 	// Set by begin.
 	final   bool
-	stream  bool          // the answer may go on for as long as somebody takes it
+	stream  bool          // the answer may continue for as long as somebody takes it
 	closes  bool          // it ends with its connection
 	timeout time.Duration // the response timeout; 0 = none
 	cutAt   time.Time     // when an answer that nobody reads is cut; zero = never

@@ -122,7 +122,7 @@ func (a *answer) reusable(trailers, served bool) (time.Duration, bool) {
 	case f.Framing != relay.FramingLength && f.Framing != relay.FramingChunked:
 	case f.Status == 400 || f.Status == 408 || f.Status == 501 || f.Status == 505: // perhaps the request was not understood
 	case !reusableMethod(q), a.early, a.trailing: // early is also set after a failed write
-	case hasBody && (f.Status >= 400 || !served): // a replay has no caller that could go on
+	case hasBody && (f.Status >= 400 || !served): // a replay has no caller that could continue
 	case trailers:
 	default:
 		return limit, true

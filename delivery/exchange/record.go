@@ -25,7 +25,7 @@ type recording struct {
 	over    <-chan struct{} // closed when nothing waits for the journal any more
 
 	mu        sync.Mutex
-	data      []byte // inline body, or the part under way
+	data      []byte // inline body, or the part in progress
 	first     []byte // the first part that was passed to the journal
 	lines     []byte
 	parts     int
@@ -108,7 +108,7 @@ func (r *recording) startSum(decoded []byte) {
 	}
 }
 
-// add takes bytes up to the end of the part under way.
+// add takes bytes up to the end of the part in progress.
 func (r *recording) add(p []byte) int {
 	n := len(p)
 	switch {
@@ -237,7 +237,7 @@ func (r *recording) cost() int64 {
 }
 
 // message returns the message as far as it has come. It shares only bytes that do not change
-// any more, so that the recording may go on.
+// any more, so that the recording may continue.
 func (r *recording) message(head []byte, framing relay.Framing, state string) relay.Message {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -273,7 +273,7 @@ func readError(err error) requestEnd {
 	}}
 }
 
-// ErrTooLarge is the error for a request body larger than limit.
+// ErrTooLarge returns the error for a request body larger than limit.
 func ErrTooLarge(limit int64) *relay.Error {
 	return relay.Errorf(relay.CodeBodyTooLarge, "the request body is larger than the limit of %d bytes", limit)
 }
@@ -281,7 +281,7 @@ func ErrTooLarge(limit int64) *relay.Error {
 // NotKept says that a refused request is lost.
 const NotKept = "nothing of this request was kept"
 
-// ErrQueueFull is the error for a request that the queue has no room for, or, with account, that the owner of
+// ErrQueueFull returns the error for a request that the queue has no room for, or, with account, that the owner of
 // the alias may not have queued too. lost says what became of the request.
 func ErrQueueFull(account bool, lost string) *relay.Error {
 	full := "its queue is full"
@@ -295,7 +295,7 @@ func ErrQueueFull(account bool, lost string) *relay.Error {
 	}
 }
 
-// StoreError is what a failed step of the store means to a caller.
+// StoreError returns what a failed step of the store means to a caller.
 func StoreError(err error) *relay.Error {
 	var e *relay.Error
 	if errors.As(err, &e) && (e.Code == relay.CodeStorageFull || e.Code == relay.CodeQueueFull || e.Code == relay.CodeOverloaded) {

@@ -431,7 +431,7 @@ func (x *run) sent(u sent) error {
 	case u.how == endUntaken && x.at.first.IsZero():
 		return errUntaken
 	case u.how == endUntaken && x.end.how == endOpen:
-		x.startSender(nil) // an answer came all the same: the rest of the request is recorded
+		x.startSender(nil) // an answer came anyway: the rest of the request is recorded
 		return nil
 	case x.end.how == endWhole, x.answer.final != nil: // if nothing of it was taken, the end of the connection follows
 		return nil

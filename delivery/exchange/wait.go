@@ -150,7 +150,7 @@ func (x *run) writeTimeout() time.Duration {
 	return max(x.q.ResponseTimeout, minWriteTimeout)
 }
 
-// checkUpload looks at a sender that is under way. One whose write has been blocked for slowAfter
+// checkUpload looks at a sender that is in progress. One whose write has been blocked for slowAfter
 // may wait for a local server of one connection; after writeTimeout the exchange fails, since it
 // would hold its caller and its slot for as long as the tunnel lives. A blocked sender does not read
 // from its caller, so that it is asked here whether that has left inside its body.

@@ -1,4 +1,4 @@
-// Package limiter bounds the requests in flight on a tunnel.
+// Package limiter bounds the requests in progress on a tunnel.
 package limiter
 
 import (
@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// Limiter bounds the requests in flight on a tunnel. Up to soft requests start at once,
+// Limiter bounds the requests in progress on a tunnel. Up to soft requests start at once,
 // in order of arrival. A request that has waited for overflowAfter may start beyond
 // soft, up to hard, so that a few hung requests do not block the others. Overflow is
 // admitted gradually, and faster the fewer requests end: admitting all that wait at once
@@ -52,7 +52,7 @@ func (s *Limiter) Slot(owner, all *semaphore.Weighted) Slot {
 	return Slot{tunnel: s, owner: owner, all: all}
 }
 
-// Bounds of requests in flight, and of those beyond soft.
+// Bounds of requests in progress, and of those beyond soft.
 const (
 	MaxInUse = 64 // of one tunnel at once, before some have waited
 	// RetryAfter is the time after which a caller may retry a request that got no slot.
@@ -66,11 +66,11 @@ const (
 
 	overflowStep     = overflowAfter / 8 // time between two runs of admitOverflow
 	minOverflowBatch = 16                // slots given in one run, or an eighth of those in use if that is more
-	overflowPerStuck = 4                 // slots given in addition for each request in flight more than have ended
+	overflowPerStuck = 4                 // slots given in addition for each request in progress more than have ended
 )
 
 // Acquire takes a slot in order of arrival. It waits for maxWait at most; 0 means no limit.
-// With manyRequests in flight or waiting it waits for slotWait at most.
+// With manyRequests in progress or waiting it waits for slotWait at most.
 func (p *Slot) Acquire(maxWait time.Duration, lost, cut <-chan struct{}) *relay.Error {
 	s := p.tunnel
 	p.overflow = false

@@ -13,7 +13,7 @@ import (
 type Alias struct {
 	ID          int64
 	Queue       QueueCount
-	StorageFull atomic.Bool // the store has refused a request of the alias for want of room
+	StorageFull atomic.Bool // the store has refused a request of the alias for lack of room
 	Rejects     MinuteCount // refused requests
 
 	r          *Registry

@@ -299,7 +299,7 @@ func (h *Attachment) Channel(caller relay.Caller, origin netip.AddrPort, fresh b
 		time.Sleep(closeTime)
 		l, err = h.open(origin)
 	}
-	if isRefusal(err) && h.replaced() { // the client refused it for want of a forward
+	if isRefusal(err) && h.replaced() { // the client refused it for lack of a forward
 		return nil, relay.ErrNotSent
 	}
 	return l, err

@@ -44,7 +44,7 @@ const (
 	AccountQueueFull // of all aliases of the owner
 )
 
-// limit is the most attempts of the account; 0 = no limit.
+// limit returns the most attempts of the account; 0 = no limit.
 func (a *accountQueue) limit(server int) int64 {
 	if own := a.own.Load(); own != nil {
 		return *own

@@ -123,7 +123,7 @@ func (r *reader) part(p []byte, cut bool, depth int) Part {
 		var line []byte
 		line, head, _ = bytes.Cut(head, []byte("\n"))
 		line = bytes.TrimSuffix(line, []byte("\r"))
-		for len(head) > 0 && (head[0] == ' ' || head[0] == '\t') { // the line goes on
+		for len(head) > 0 && (head[0] == ' ' || head[0] == '\t') { // the line continues
 			var next []byte
 			next, head, _ = bytes.Cut(head, []byte("\n"))
 			line = append(line[:len(line):len(line)], bytes.TrimSuffix(next, []byte("\r"))...)

@@ -51,7 +51,7 @@ type container struct {
 	valueTo int  // where it ends
 }
 
-// top is the innermost container, nil at the top.
+// top returns the innermost container, nil at the top.
 func (j *jsonScan) top() *container {
 	if len(j.open) == 0 {
 		return nil

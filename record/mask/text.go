@@ -55,7 +55,7 @@ func (t *textScan) secret(from, to int) int {
 	return max(from, to)
 }
 
-// separator looks at a colon or an equals sign, and returns where to go on.
+// separator looks at a colon or an equals sign, and returns where to continue.
 func (t *textScan) separator(i int) int {
 	p := t.n.p
 	if p[i] == ':' && bytes.HasPrefix(p[i:], []byte("://")) {
@@ -185,7 +185,7 @@ var keptHosts = []struct{ host, path string }{
 }
 
 // address hides the user information of an address whose authority begins at from, and the path where
-// it is a secret. It returns where to go on: the query is read as any other text.
+// it is a secret. It returns where to continue: the query is read as any other text.
 func (t *textScan) address(from int) int {
 	p := t.n.p
 	to := from + indexOf(p[from:], addressEnd+"/?#")

@@ -59,7 +59,7 @@ type ACMEOptions struct {
 // ACME orders certificates (RFC 8555) for the base host and for the aliases that may
 // have one: when a tunnel is attached to an alias, or when a handshake asks for its
 // name. A handshake never talks to the CA. It starts an order in the background and
-// waits for it for a bounded time; the order goes on when the handshake has ended. A
+// waits for it for a bounded time; the order continues when the handshake has ended. A
 // failed order is tried again after a pause. Safe for concurrent use.
 type ACME struct {
 	opt           ACMEOptions
@@ -198,7 +198,7 @@ func (a *ACME) Start() {
 	}
 }
 
-// wildcard is the name of the certificate for all aliases.
+// wildcard returns the name of the certificate for all aliases.
 func (a *ACME) wildcard() string { return "*." + a.domain }
 
 // Online notes that a tunnel was attached to an alias and orders its certificate in the

@@ -94,7 +94,7 @@ func (l *attempt) verified(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Per
 	case l.tokenActor != nil:
 		who, err = l.register(key)
 	case l.enrolling(meta) && bytes.HasPrefix(meta.ClientVersion(), []byte("SSH-2.0-PuTTY")):
-		// It shows banners only when the method under way has ended: too late for a link.
+		// It shows banners only when the method in progress has ended: too late for a link.
 		l.proven = key
 		return nil, &ssh.PartialSuccessError{Next: ssh.ServerAuthCallbacks{KeyboardInteractiveCallback: l.enrolByText}}
 	case l.enrolling(meta):
@@ -226,7 +226,7 @@ func (l *attempt) refuseForNow(text string) error {
 // refusal: clients that reconnect on their own do so after a broken connection, and never
 // after a refusal. It is called after the client has tried its other keys. By then the
 // client has shown the banner of refuseForNow: PuTTY shows banners only with the answer to
-// the method under way.
+// the method in progress.
 func (l *attempt) hangUp() error {
 	_ = l.conn.Close()
 	return errRefused
@@ -358,7 +358,7 @@ func (g *Login) BeginLookup(limit time.Duration) (ctx context.Context, done func
 	}
 }
 
-// OnlyAlias is the one alias that an account owns, or, owning none, the one that
+// OnlyAlias returns the one alias that an account owns, or, owning none, the one that
 // it may use.
 func OnlyAlias(who relay.Actor, aliases []relay.Alias) (only relay.Alias, ok bool) {
 	own := slices.DeleteFunc(slices.Clone(aliases), func(a relay.Alias) bool { return a.Owner != who.Account })
@@ -371,7 +371,7 @@ func OnlyAlias(who relay.Actor, aliases []relay.Alias) (only relay.Alias, ok boo
 	return own[0], true
 }
 
-// ClientName is the software of the peer without protocol and comment, such as
+// ClientName returns the software of the peer without protocol and comment, such as
 // OpenSSH_9.2p1 (RFC 4253, section 4.2).
 func ClientName(version []byte) string {
 	name := string(version)

@@ -39,7 +39,7 @@ func (w *enrolment) nudge() {
 	}
 }
 
-// authorizedKey is a key as a line of authorized_keys, without comment.
+// authorizedKey returns a key as a line of authorized_keys, without comment.
 func authorizedKey(key ssh.PublicKey) string {
 	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(key)))
 }
@@ -153,7 +153,7 @@ func (l *attempt) endEnrolment(w *enrolment, how string) string {
 	return how
 }
 
-// invitation is what the holder of a waiting key reads.
+// invitation returns what the holder of a waiting key reads.
 func invitation(w *enrolment, url string) string {
 	return strings.Join([]string{
 		"relay: key " + w.Fingerprint,
@@ -176,7 +176,7 @@ const (
 	maxToken = 256
 )
 
-// interactive is the method that clients try last, when no key was accepted: the
+// interactive returns the method that clients try last, when no key was accepted: the
 // one place where it is known that nothing fits, and where to say so.
 //
 // A client that tries it first, as link@, is asked for an API token. A good one

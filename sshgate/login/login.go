@@ -176,7 +176,7 @@ func (g *Login) timedOut() {
 	}
 	g.conn.Log().Debug("ssh login took too long")
 	switch {
-	case refused: // a client could wait after its refused keys and go on with nothing, at no cost
+	case refused: // a client could wait after its refused keys and continue with nothing, at no cost
 	case g.Silent() < loginProgress:
 		g.SetResult(ResultUnavailable)
 	default:

@@ -332,7 +332,7 @@ func (n *Links) ReachesAll() bool {
 // this one, since the start.
 func (n *Links) Forwarded() (out, in int64) { return n.out.Load(), n.in.Load() }
 
-// Origin is the address of a caller as channel opens name it.
+// Origin returns the address of a caller as channel opens name it.
 func Origin(origin netip.AddrPort) string {
 	if addr := origin.Addr().Unmap(); addr.IsValid() {
 		return addr.String()

@@ -32,7 +32,7 @@ func (t *Remote) Info() relay.TunnelInfo { return t.rec.TunnelInfo }
 // LazyDial tells whether the client of the tunnel dials at the first byte.
 func (t *Remote) LazyDial() bool { return t.rec.LazyDial }
 
-// Heard is the time since the last byte of the other node. That node itself closes unused
+// Heard returns the time since the last byte of the other node. That node itself closes unused
 // channels of a tunnel whose client is silent: see Links.run.
 func (t *Remote) Heard() time.Duration {
 	if l := t.link(); l != nil {

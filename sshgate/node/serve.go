@@ -25,7 +25,7 @@ const (
 	learnTime = 2 * time.Second
 )
 
-// config is the configuration of a connection that another node has made: that node logs in by its
+// config returns the configuration of a connection that another node has made: that node logs in by its
 // id and its key.
 func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 	nodes, refreshed := n.o.Nodes, false
@@ -197,7 +197,7 @@ func (n *Links) serveOpen(open *link.Offer) {
 	}
 }
 
-// rejection is what another node is told of a channel that could not be opened: late tells
+// rejection returns what another node is told of a channel that could not be opened: late tells
 // that the client did not answer in time, heard that other bytes came from it meanwhile.
 func rejection(err error, late, heard bool) (link.Reason, string) {
 	var e *relay.Error

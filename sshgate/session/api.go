@@ -134,7 +134,7 @@ func (s *session) copyFromAPI(from net.Conn) {
 }
 
 // timedBody is a request body that removes the read deadline of the connection at its end.
-// net/http's own deadline would go on after the body and end calls that wait.
+// net/http's own deadline would continue after the body and end calls that wait.
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController

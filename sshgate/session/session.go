@@ -127,7 +127,7 @@ func (s *session) readInput() {
 // Stop asks the session to end with an exit code. The first call counts.
 func (s *session) Stop(code int) { s.cancel(exitCode(code)) }
 
-// Exit is the code that the session was asked to end with, or otherwise.
+// Exit returns the code that the session was asked to end with, or otherwise.
 func (s *session) Exit(otherwise int) int {
 	if code, ok := context.Cause(s.ctx).(exitCode); ok {
 		return int(code)

@@ -54,7 +54,7 @@ func (s *Shell) command(words []word) int {
 	return s.Session.Exit(cli.ExitInterrupted)
 }
 
-// front is this session for the commands of cli.
+// front returns this session for the commands of cli.
 func (s *Shell) front() *cli.Front {
 	f := &cli.Front{
 		API:     func(context.Context) (*cli.API, error) { return s.api(), nil },
@@ -115,7 +115,7 @@ func (s *Config) nameExamples(c *cobra.Command) {
 // dial returns the ssh command that reaches this relay.
 func (s *Config) dial() string { return "ssh " + s.Site.SSHDestination("") }
 
-// answer is the question of a command that this session answers itself.
+// answer returns the question of a command that this session answers itself.
 func answer(object func(ctx context.Context, api *cli.API) (any, error)) cli.Question {
 	return func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		o, err := object(ctx, api)
@@ -162,7 +162,7 @@ func (s *Shell) login(f *cli.Front) *cobra.Command {
 	})
 }
 
-// problem is an error of the store as the API tells it.
+// problem returns an error of the store as the API tells it.
 func problem(err error) error {
 	if err == nil {
 		return nil

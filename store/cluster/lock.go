@@ -45,7 +45,7 @@ func (s *Store) UnlockDataDir() error {
 // bootID is a file with an id that is new at each start of the machine (Linux).
 const bootID = "/proc/sys/kernel/random/boot_id"
 
-// lockOwner is what the lock file says of a process: the id of its node, the start of the
+// lockOwner returns what the lock file says of a process: the id of its node, the start of the
 // machine, and the file itself. A copy of the data dir on another disk or machine, or a
 // data dir that two machines share, has another one of these.
 func lockOwner(node string, f *os.File) string {
@@ -57,7 +57,7 @@ func lockOwner(node string, f *os.File) string {
 	return node + "\n" + strings.TrimSpace(string(machine)) + "\n" + file + "\n"
 }
 
-// Predecessor is the id of the node that the last process of this data dir was, if that
+// Predecessor returns the id of the node that the last process of this data dir was, if that
 // has certainly ended: it ran on this machine since its last start, and had the lock that
 // this process has now. It returns "" otherwise.
 func (s *Store) Predecessor() string {

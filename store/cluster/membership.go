@@ -76,7 +76,7 @@ type nodeSeen struct {
 	connections map[int64]int64 // of row.accounts, by account
 }
 
-// NodeID is the id of this node. It is "" before Serve, and changes when the node rejoins.
+// NodeID returns the id of this node. It is "" before Serve, and changes when the node rejoins.
 func (s *Store) NodeID() string {
 	m := &s.membership
 	m.mu.Lock()
@@ -363,8 +363,8 @@ func (s *Store) NodeReachable(id string, reachable bool) {
 	}
 }
 
-// NewerSchema is the schema of the database if a newer program has changed it since this one
-// started; else 0. Schemas are changed so that the version before can go on with them.
+// NewerSchema returns the schema of the database if a newer program has changed it since this one
+// started; else 0. Schemas are changed so that the version before can continue with them.
 func (s *Store) NewerSchema() int64 { return s.membership.newer.Load() }
 
 // dead lists the nodes that this node may call dead: their beat stood still for deadAfter
@@ -381,7 +381,7 @@ func (m *membership) dead() (list []nodeRow) {
 	return list
 }
 
-// stillFor is how long the beat of a node stood still before this node's eyes.
+// stillFor returns for how long this node has seen no new beat of a node.
 func (m *membership) stillFor(seen *nodeSeen) time.Duration {
 	from := seen.still
 	if m.steady.After(from) {
@@ -470,7 +470,7 @@ func (m *membership) trusted(mono, wall time.Time) bool {
 // AwaitRenewal returns at once while this node may claim. Otherwise the process was frozen
 // or has lost its database, and AwaitRenewal returns after the next renewal, or its failure:
 // a node that was frozen first learns which of its tunnels were taken over, and one without
-// a database goes on by itself.
+// a database continues by itself.
 func (s *Store) AwaitRenewal() {
 	m := &s.membership
 	for range 2 {

@@ -26,7 +26,7 @@ type nodeRow struct {
 
 const nodeColumns = `id, name, peer_addr, peer_key, version, schema_version, started_at, seen_at, beat, state, spool_steps, clock_offset_us, feed, unreachable`
 
-// fields are where nodeColumns and the time of the database go.
+// fields returns where nodeColumns and the time of the database go.
 func (r *nodeRow) fields() []any {
 	return []any{
 		&r.ID, &r.Name, &r.PeerAddr, &r.PeerKey, &r.Version, &r.Schema, (*db.Time)(&r.Since), (*db.Time)(&r.LastSeenAt), &r.Beat, &r.State,
@@ -70,7 +70,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 		return nobodyElse
 	}
 	return s.db.Update(ctx, "drain a node", func(c *db.Tx) error {
-		if on { // of two nodes that are drained at once, one goes on
+		if on { // of two nodes that are drained at once, one continues
 			c.LockText("drain", "")
 			var left int
 			if err := c.Get(&left, `SELECT COUNT(*) FROM nodes WHERE id <> ? AND state = ?`, id, relay.NodeServing); err != nil {
@@ -88,7 +88,7 @@ func (s *Store) DrainNode(ctx context.Context, who relay.Actor, name string, on 
 	})
 }
 
-// NodeName is the name of this node; "" before Serve.
+// NodeName returns the name of this node; "" before Serve.
 func (s *Store) NodeName() string {
 	m := &s.membership
 	m.mu.Lock()

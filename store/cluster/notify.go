@@ -237,7 +237,7 @@ func (c *listenConn) Close() error {
 	return c.Conn.Close()
 }
 
-// hearNotice publishes what another node tells; nil = the connection was made anew, and
+// hearNotice publishes what another node tells; nil = the connection was made again, and
 // notices were missed.
 func (s *Store) hearNotice(ctx context.Context, n *pq.Notification) {
 	if n == nil {

@@ -71,7 +71,7 @@ func (s *Store) sweepPredecessor(ctx context.Context, id string) error {
 }
 
 // sweepNode ends what a dead node has left: its tunnels, and the attempts that it had under
-// way. Its row goes last, so that another node goes on where this one fails.
+// way. Its row goes last, so that another node continues where this one fails.
 func (s *Store) sweepNode(ctx context.Context, node nodeRow) error {
 	m := &s.membership
 	ours := false

@@ -19,7 +19,7 @@ const tunnelSlice = 200
 
 const tunnelColumns = `alias_id, tunnel_id, node_id, account_id, user_name, since, client, remote_addr, target, host_header, lazy_dial, state, requests`
 
-// tunnelFields are where tunnelColumns go.
+// tunnelFields returns where tunnelColumns go.
 func tunnelFields(r *relay.TunnelRecord) []any {
 	return []any{
 		&r.Alias, &r.ID, &r.Node, &r.Account, &r.User, (*db.Time)(&r.Since), &r.Client, (*db.AddrPort)(&r.Remote), &r.Target, &r.HostHeader,
@@ -144,7 +144,7 @@ func upsertTunnels(c *db.Tx, node string, list []relay.TunnelWrite, where string
 }
 
 // sweepReplaced ends the attempts that the former nodes of tunnels have claimed from the
-// queues of their aliases: the queue goes on at this node.
+// queues of their aliases: the queue continues at this node.
 func sweepReplaced(c *db.Tx, replaced []relay.TunnelRecord) error {
 	if len(replaced) == 0 {
 		return nil
@@ -315,7 +315,7 @@ const tunnelQuery = `SELECT t.alias_id, t.tunnel_id, t.node_id, t.account_id, t.
 	t.host_header, t.lazy_dial, t.state, t.requests, al.name AS alias, COALESCE(nd.name, '') AS node_name
 	FROM tunnels t JOIN aliases al ON al.id = t.alias_id LEFT JOIN nodes nd ON nd.id = t.node_id WHERE `
 
-// tunnelAccess is a condition on t (tunnels) and al: the actor may see and close the
+// tunnelAccess returns a condition on t (tunnels) and al: the actor may see and close the
 // tunnel, as its account or as the owner of its alias. Admins may see and close all.
 func tunnelAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem || who.Admin && who.Alias == 0 && who.Kind != relay.ActorShare {
@@ -334,7 +334,7 @@ func (s *Store) Tunnels(ctx context.Context, who relay.Actor) (list []relay.Tunn
 	return db.ReadRows(ctx, s.db, "list tunnels", namedTunnelFields, tunnelQuery+may+` ORDER BY al.name`, args...)
 }
 
-// namedTunnelFields are where the columns of tunnelQuery go.
+// namedTunnelFields returns where the columns of tunnelQuery go.
 func namedTunnelFields(r *relay.TunnelRecord) []any {
 	return append(tunnelFields(r), &r.AliasName, &r.NodeName)
 }

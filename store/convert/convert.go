@@ -54,7 +54,7 @@ type copier struct {
 }
 
 // Run copies all tables, unless they were copied before, and compares them. After an error or a
-// kill, at whatever point, another call goes on where the last one stopped.
+// kill, at whatever point, another call continues where the last one stopped.
 func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	source, err := file.OpenReadOnly(ctx, o.Source)
 	if err != nil {

@@ -125,7 +125,7 @@ func tableOf(source, target db.Query, name string) (*Table, error) {
 // quote returns a name as SQL. Both engines take it so; the schema has made the name.
 func quote(name string) string { return `"` + strings.ReplaceAll(name, `"`, `""`) + `"` }
 
-// list is the list of columns. asBytes is the function that makes bytes of a UUID, "" = none.
+// list returns the list of columns. asBytes is the function that makes bytes of a UUID, "" = none.
 func (t *Table) list(asBytes string) string {
 	var list []string
 	for _, c := range t.columns {

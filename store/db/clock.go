@@ -30,13 +30,13 @@ func (c *Clock) start(wall func() time.Time) {
 	c.Wall, c.base = wall, time.Now()
 }
 
-// Now is the wall-clock time, corrected by that of Postgres.
+// Now returns the wall-clock time, corrected by that of Postgres.
 func (c *Clock) Now() time.Time { return c.corrected(c.Wall()) }
 
-// corrected is the time t of this process by the clock of Postgres.
+// corrected returns the time t of this process by the clock of Postgres.
 func (c *Clock) corrected(t time.Time) time.Time { return t.Add(time.Duration(c.Offset.Load())) }
 
-// Now is the wall-clock time, corrected by that of Postgres.
+// Now returns the wall-clock time, corrected by that of Postgres.
 func (s *DB) Now() time.Time { return s.Clock.Now() }
 
 // Measure corrects the offset when the measured one differs from it by more than the uncertainty: the
@@ -79,7 +79,7 @@ func (c *Clock) Arrival(t time.Time) time.Time {
 	return t
 }
 
-// Latest is the time of an event that arrives now. No event that has arrived has a later one, also
+// Latest returns the time of an event that arrives now. No event that has arrived has a later one, also
 // after the clock was set back.
 func (c *Clock) Latest() time.Time {
 	c.mu.Lock()

@@ -24,7 +24,7 @@ func Micros(t time.Time) int64 {
 	return t.UnixMicro()
 }
 
-// FromMicros is the time that Micros stored.
+// FromMicros returns the time that Micros stored.
 func FromMicros(us int64) time.Time {
 	if us == 0 {
 		return time.Time{}
@@ -32,7 +32,7 @@ func FromMicros(us int64) time.Time {
 	return time.UnixMicro(us).UTC()
 }
 
-// StoredTime is a time as it is read back.
+// StoredTime returns a time as it is read back.
 func StoredTime(t time.Time) time.Time { return FromMicros(Micros(t)) }
 
 // Time is a time that a row holds as Micros gives it.
@@ -68,7 +68,7 @@ func (c Column) Scan(stored any) error {
 	return nil
 }
 
-// Code is a name that a row holds as its place in a list, whose length is a power of 2.
+// Code returns a name that a row holds as its place in a list, whose length is a power of 2.
 func Code(to *string, names []string) Column {
 	return func(stored any) {
 		n, _ := stored.(int64)
@@ -78,7 +78,7 @@ func Code(to *string, names []string) Column {
 	}
 }
 
-// Period is a duration in microseconds; NULL is 0.
+// Period returns a duration in microseconds; NULL is 0.
 func Period(to *time.Duration) Column {
 	return func(stored any) {
 		us, _ := stored.(int64)
@@ -86,7 +86,7 @@ func Period(to *time.Duration) Column {
 	}
 }
 
-// Digest is a SHA-256 sum.
+// Digest returns a SHA-256 sum.
 func Digest(to *[32]byte) Column {
 	return func(stored any) {
 		sum, _ := stored.([]byte)

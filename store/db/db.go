@@ -164,7 +164,7 @@ func (s *DB) Ping(ctx context.Context) error {
 	return s.Read.GetContext(ctx, &one, `SELECT 1`)
 }
 
-// Readers is how many connections there are for reads; 0 of a database that could not be opened.
+// Readers returns how many connections there are for reads; 0 of a database that could not be opened.
 func (s *DB) Readers() int {
 	if s.Read == nil {
 		return 0
@@ -186,10 +186,10 @@ func (s *DB) Reconnect(ctx context.Context) error {
 // Describe names the engine and the location of the data, without secrets.
 func (s *DB) Describe() string { return s.Dialect.name() + " " + s.place() }
 
-// place is where the data is, for people.
+// place returns where the data is, for people.
 func (s *DB) place() string { return PlaceOf(s.opt.URL, s.opt.DataDir) }
 
-// PlaceOf is where the data of a store with this address or data dir is, for people.
+// PlaceOf returns where the data of a store with this address or data dir is, for people.
 func PlaceOf(address, dataDir string) string {
 	if address == "" {
 		return filepath.Join(dataDir, databaseFile)

@@ -2,17 +2,17 @@ package db
 
 import "relay"
 
-// OKFinding is the result of a check that found nothing wrong.
+// OKFinding returns the result of a check that found nothing wrong.
 func OKFinding(format string, args ...any) relay.Finding {
 	return relay.Findingf(relay.VerdictOK, "", format, args...)
 }
 
-// UnknownFinding is the result of a check that could not be done.
+// UnknownFinding returns the result of a check that could not be done.
 func UnknownFinding(err error) relay.Finding {
 	return relay.Findingf(relay.VerdictFail, "see whether the database answers, then run relayd doctor again", "the check could not be done: %v", err)
 }
 
-// ExamineHandle is the handle for checks, which may take long.
+// ExamineHandle returns the handle for checks, which may take long.
 func (s *DB) ExamineHandle() querier {
 	if s.Dialect.Remote() {
 		return s.Slow

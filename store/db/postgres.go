@@ -186,7 +186,7 @@ func (s *DB) OpenSingle(ctx context.Context, timeout time.Duration) (*sqlx.DB, e
 	return openPool(ctx, dsn, 1, &dialer{readTimeout: timeout, shared: s.viaPooler})
 }
 
-// ListenAddress is the address of Postgres for a connection that hears notifications: without a pooler.
+// ListenAddress returns the address of Postgres for a connection that hears notifications: without a pooler.
 func (s *DB) ListenAddress() (string, error) {
 	return postgresDSN(cmp.Or(s.opt.DirectURL, s.opt.URL), slowConnectTimeout)
 }

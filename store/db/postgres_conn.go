@@ -192,7 +192,7 @@ func (c *postgresSession) uncanceled(ctx context.Context) context.Context {
 // IsValid is what the pool asks before it keeps a connection.
 func (c *postgresSession) IsValid() bool { return !c.stale && c.driverConn.IsValid() }
 
-// sessionSettings is the statement for the settings of a session (local: of a transaction). It turns
+// sessionSettings returns the statement for the settings of a session (local: of a transaction). It turns
 // synchronous_commit on where it is off; other values are stronger, or were chosen for replicas. With a
 // wait it also sets lock_timeout to wait, and with a time for a statement statement_timeout to that,
 // unless lower values are set: the result is not read after that, and abandoned sessions would pile up
@@ -213,7 +213,7 @@ func sessionSettings(local bool, wait, statement time.Duration) string {
 	return query
 }
 
-// lockWait is the lock_timeout of connections with this read timeout.
+// lockWait returns the lock_timeout of connections with this read timeout.
 func lockWait(timeout time.Duration) time.Duration { return timeout * 9 / 10 }
 
 // postgresUnavailable returns the relay code of an error that means that the server cannot write now,

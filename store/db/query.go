@@ -43,7 +43,7 @@ func (s Query) AllIn(dest any, query string, args ...any) error {
 	return s.All(dest, query, args...)
 }
 
-// Row is the first row of a query; its Scan fails with sql.ErrNoRows where there is none.
+// Row returns the first row of a query; its Scan fails with sql.ErrNoRows where there is none.
 func (s Query) Row(query string, args ...any) *sqlx.Row {
 	return s.Handle.QueryRowxContext(s.Ctx, sqlx.Rebind(s.Dialect.placeholders(), query), args...)
 }
@@ -106,7 +106,7 @@ func (s Query) ExecIn(query string, args ...any) (int64, error) {
 	return s.Exec(query, args...)
 }
 
-// ColumnIn is a condition on a column that holds one of the values.
+// ColumnIn returns a condition on a column that holds one of the values.
 func ColumnIn[T any](column string, values []T) (string, []any) {
 	if len(values) == 0 {
 		return `1 = 0`, nil

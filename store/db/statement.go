@@ -55,7 +55,7 @@ func NewStatement(types, text string) *Statement {
 	return st
 }
 
-// InsertInto is a statement that inserts rows which are not there yet.
+// InsertInto returns a statement that inserts rows which are not there yet.
 func InsertInto(table, columns, types string) *Statement {
 	return NewStatement(types, `INSERT INTO `+table+` (`+columns+`) %s ON CONFLICT DO NOTHING`)
 }
@@ -78,7 +78,7 @@ func (b *Batch) Insert(g *Group, rows ...[][]any) (there map[relay.ID]bool, err 
 	return b.Dialect.insert(b, g, rows)
 }
 
-// Args are the arguments of the text for Postgres.
+// Args returns the arguments of the text for Postgres.
 func (st *Statement) Args(rows [][]any, tail ...any) []any {
 	out := append(st.arrays(rows), tail...)
 	if !st.bounded {
@@ -91,7 +91,7 @@ func (st *Statement) Args(rows [][]any, tail ...any) []any {
 	return append(out, slices.MinFunc(rows, byID)[0], slices.MaxFunc(rows, byID)[0])
 }
 
-// arrays are the columns of the rows as arrays of Postgres.
+// arrays returns the columns of the rows as arrays of Postgres.
 func (st *Statement) arrays(rows [][]any) []any {
 	out := make([]any, len(st.types), len(st.types)+4)
 	for i, t := range st.types {

@@ -32,7 +32,7 @@ const (
 	Answered
 )
 
-// StateName is the state of a code; "" for one that a later version wrote.
+// StateName returns the state of a code; "" for one that a later version wrote.
 func StateName(code int) string {
 	if code < 0 || code >= len(States) {
 		return ""
@@ -338,7 +338,7 @@ var interruptedFault = relay.Fault{
 	Code: relay.StateInterrupted, Message: "the relay stopped while this attempt was under way; replay it if the local server did not get it",
 }
 
-// InterruptSome ends up to 200 attempts under way that match where, and returns how many
+// InterruptSome ends up to 200 attempts in progress that match where, and returns how many
 // there were.
 func InterruptSome(c *db.Tx, where string, args ...any) (int, error) {
 	var rows []AttemptRow

@@ -15,7 +15,7 @@ const ClaimedColumns = `SELECT ` + listColumns + `, p.head, p.lines, p.framing, 
 const ClaimedSQL = ClaimedColumns + ` FROM events e JOIN aliases al ON al.id = e.alias_id JOIN payloads p ON p.event_id = e.id AND p.n = 0
 	JOIN attempts a ON a.event_id = e.id WHERE e.id = ? AND a.event_id = ? AND a.n = ?`
 
-// ClaimFields are the destinations of ClaimedColumns: an attempt that will be delivered, and its
+// ClaimFields returns the destinations of ClaimedColumns: an attempt that will be delivered, and its
 // event with the request, without the parts of a large body. The statement that claims on
 // Postgres reads the event as it was before.
 func ClaimFields(c *relay.Claim) []any {

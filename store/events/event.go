@@ -36,7 +36,7 @@ const (
 	marksJoin     = ` LEFT JOIN event_marks em ON em.event_id = e.id`
 )
 
-// eventFields are the destinations of the columns of a list row.
+// eventFields returns the destinations of the columns of a list row.
 func eventFields(e *relay.Event) []any {
 	p := &e.Provider
 	return []any{
@@ -47,7 +47,7 @@ func eventFields(e *relay.Event) []any {
 	}
 }
 
-// markedFields are the destinations of markedColumns.
+// markedFields returns the destinations of markedColumns.
 func markedFields(e *relay.Event) []any {
 	return append(eventFields(e), &e.Mark.Pinned, &e.Mark.Label, &e.Mark.Note)
 }
@@ -59,7 +59,7 @@ func SetOutcome(e *relay.Event, a *relay.Attempt) {
 	e.Latency = max(a.Timing.Latency(), 0).Truncate(time.Microsecond)
 }
 
-// LatencyMicros is the latency of an attempt as it is stored; nil where it has none.
+// LatencyMicros returns the latency of an attempt as it is stored; nil where it has none.
 func LatencyMicros(a *relay.Attempt) any {
 	if !a.HasTiming {
 		return nil
@@ -137,7 +137,7 @@ func RefusedBy(a *relay.Attempt) string {
 	return record.RefusedBy(a.Status, a.Response.Head, a.Response.Body.Data)
 }
 
-// Refusal is what HostRefusedBy of an event says after an attempt: RefusedBy, or that the answer
+// Refusal returns what HostRefusedBy of an event says after an attempt: RefusedBy, or that the answer
 // redirects to the address of the event, as SetRedirected finds it.
 func Refusal(e *relay.Event, a *relay.Attempt) string {
 	if by := RefusedBy(a); by != "" {

@@ -98,7 +98,7 @@ func (s *Store) Choices(ctx context.Context, who relay.Actor, alias string) (c r
 	return c, err
 }
 
-// listing is one list under way. It looks at the events of its aliases by the index of
+// listing is one list in progress. It looks at the events of its aliases by the index of
 // each. With more than manyAliases aliases, and for the operator, that would be as many queries
 // a slice: then it looks at the events of all aliases by their ids, and a condition on the
 // alias picks those that the actor may see.
@@ -219,7 +219,7 @@ func (l *listing) filter(f relay.Filter) error {
 	return l.filterTime(f)
 }
 
-// textLike is the condition that a column has a text, or one that begins with it where a * ends it.
+// textLike returns the condition that a column has a text, or one that begins with it where a * ends it.
 func textLike(column, text string) (condition string, args []any) {
 	prefix, wild := strings.CutSuffix(text, "*")
 	prefix = db.StorableText(prefix)
@@ -378,7 +378,7 @@ func (l *listing) boundOf(bound relay.ID, where string, args ...any) (relay.ID, 
 	return ids[0], true, nil
 }
 
-// oldest is the first arrival of the oldest event that the list was about. With more than
+// oldest returns the first arrival of the oldest event that the list was about. With more than
 // manyAliases aliases that would take too long: then it is when the first of them was
 // made, or the lower end of the filter.
 func (l *listing) oldest() (time.Time, error) {

@@ -18,7 +18,7 @@ const (
 	searchRows  = 2048     // messages of which one query reads the sizes
 	searchBody  = 32 << 20 // bytes of a decoded body that are searched for text
 	searchJSON  = 8 << 20  // bytes of a decoded body in which fields are looked for; it is held in memory
-	// searchOver is for how long after its budget a list goes on with the first event that
+	// searchOver is for how long after its budget a list continues with the first event that
 	// it looks at, so that every page gets past one event.
 	searchOver = 100 * time.Millisecond
 )
@@ -78,7 +78,7 @@ const (
 	contentBytes = `event_id, n, parts, head, body`
 )
 
-// which is the condition on the messages that are looked at.
+// which returns the condition on the messages that are looked at.
 func (c *contentFilter) which() string {
 	if c.requestOnly {
 		return ` AND n = 0`

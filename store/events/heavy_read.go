@@ -24,7 +24,7 @@ type heavyReads struct {
 	mu      sync.Mutex
 	running int
 	of      map[int64]*heavyAccount
-	turn    int // of the read that was let in last
+	turn    int // of the read that was accepted last
 	waiting []*heavyRead
 }
 
@@ -70,7 +70,7 @@ func (h *heavyReads) acquire(ctx context.Context, who relay.Actor) (release func
 	return nil, err
 }
 
-// readerOf is the account that an actor's reads count for.
+// readerOf returns the account that an actor's reads count for.
 func readerOf(who relay.Actor) int64 {
 	if who.Kind == relay.ActorSystem {
 		return -1

@@ -55,8 +55,8 @@ func (s *idSource) raise(id relay.ID) {
 // arrived: lists look for events by the times of their ids.
 func (s *Store) NewID() relay.ID { return s.ids.next(s.db.Clock.Latest()) }
 
-// RaiseIDs makes new ids follow the highest stored one, and new times the newest queued one. Where
-// ids are far ahead of the clock then, because that was set back, it notes by how much.
+// RaiseIDs makes new ids follow the highest stored one, and new times the newest queued one. If ids
+// are far ahead of the clock, because it was set back, RaiseIDs stores by how much.
 func (s *Store) RaiseIDs(ctx context.Context) error {
 	var lead time.Duration
 	err := s.db.View(ctx, "read highest event id", func(q db.Query) error {
@@ -82,7 +82,7 @@ func (s *Store) RaiseIDs(ctx context.Context) error {
 		SET value = excluded.value WHERE CAST(meta.value AS BIGINT) < CAST(excluded.value AS BIGINT)`, strconv.FormatInt(lead.Microseconds(), 10))
 }
 
-// idLead is the longest time by which ids were ever ahead of the arrival of their events; at most
+// idLead returns the longest time by which ids were ever ahead of the arrival of their events; at most
 // arrivalSlack is not counted.
 func idLead(q db.Query) (time.Duration, error) {
 	var us int64

@@ -14,7 +14,7 @@ const (
 	PayloadBytes       = `(512 + stored + COALESCE(LENGTH(head), 0) + COALESCE(LENGTH(lines), 0) + COALESCE(LENGTH(extra), 0) + COALESCE(LENGTH(interim), 0))`
 )
 
-// StoredSize is how many bytes a message counts in the storage of its alias.
+// StoredSize returns how many bytes a message counts in the storage of its alias.
 func StoredSize(m *relay.Message, extra ...[]byte) int64 {
 	n := payloadRowOverhead + int64(len(m.Head)+len(m.Lines))
 	if m.Body.Parts > 0 {
@@ -28,7 +28,7 @@ func StoredSize(m *relay.Message, extra ...[]byte) int64 {
 	return n
 }
 
-// AttemptStoredSize is how many bytes an attempt counts.
+// AttemptStoredSize returns how many bytes an attempt counts.
 func AttemptStoredSize(a *relay.Attempt) int64 {
 	if !HasPayload(a) {
 		return 0

@@ -56,7 +56,7 @@ func ID(f *os.File) string {
 	return fmt.Sprintf("%d/%d", st.Dev, st.Ino)
 }
 
-// FreeSpace is what an unprivileged process may still write to the disk of dir.
+// FreeSpace returns what an unprivileged process may still write to the disk of dir.
 func FreeSpace(dir string) (int64, error) {
 	var st unix.Statfs_t
 	for {

@@ -25,7 +25,7 @@ func giveToOwner(*os.File, string) {}
 // ID is not known here.
 func ID(*os.File) string { return "" }
 
-// FreeSpace is what this process may still write to the disk of dir.
+// FreeSpace returns what this process may still write to the disk of dir.
 func FreeSpace(dir string) (int64, error) {
 	name, err := windows.UTF16PtrFromString(dir)
 	if err != nil {

@@ -24,7 +24,7 @@ type writeTarget struct {
 	replaying bool
 }
 
-// claimants are the ids under which the node has claimed what it ends.
+// claimants returns the ids under which the node has claimed what it ends.
 func (t *writeTarget) claimants() []string { return append(strings.Fields(t.former), t.node) }
 
 // writeSteps makes steps durable in one transaction, and returns what to publish after it.
@@ -164,7 +164,7 @@ func (w *writer) addUsage(alias, bytes int64) {
 	w.usageDelta[alias] += bytes
 }
 
-// newEventsOf are the new events of a batch whose parts are all stored, and their rows.
+// newEventsOf returns the new events of a batch whose parts are all stored, and their rows.
 func (w *writer) newEventsOf(list []*eventSteps) (rows newRows, whole []*newEvent, err error) {
 	for _, u := range list {
 		if err := u.merge(); err != nil {

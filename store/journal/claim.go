@@ -259,7 +259,7 @@ func (w *writer) claimRows(rows [][]any) ([]relay.Claim, error) {
 	return db.Returning(w.Batch, readClaimed, read, events.ClaimFields)
 }
 
-// keyFields are the destinations of event_id, n, alias_id and bytes.
+// keyFields returns the destinations of event_id, n, alias_id and bytes.
 func keyFields(r *events.AttemptRow) []any { return []any{&r.EventID, &r.N, &r.AliasID, &r.Bytes} }
 
 // oldestOnPostgres and oldestOnSQLite find the oldest attempt of each alias that may be

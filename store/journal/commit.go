@@ -75,7 +75,7 @@ func (c *committer) commit(ctx context.Context, steps []*step, write func(contex
 	}
 }
 
-// tryContext is the context of one transaction; it does not end with ctx. SQLite needs no
+// tryContext returns the context of one transaction; it does not end with ctx. SQLite needs no
 // time limit: it waits 2 s for the lock of an operator command and then fails, and a context
 // with a deadline would cost a goroutine for every statement.
 func (j *Journal) tryContext(ctx context.Context) (context.Context, context.CancelFunc) {

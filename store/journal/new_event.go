@@ -10,7 +10,7 @@ import (
 	"relay/store/events"
 )
 
-// stored is the event as its row is read back: with the outcome of its attempt, times in
+// stored returns the event as its row is read back: with the outcome of its attempt, times in
 // microseconds, and texts that both engines take.
 func (f *newEvent) stored() relay.Event {
 	e, a := *f.event, f.attempt
@@ -44,7 +44,7 @@ func (f *newEvent) ended() bool {
 	return f.attempt != nil && f.attempt.State != relay.StateQueued && f.attempt.State != relay.StateDelivering
 }
 
-// values are those of EventColumns.
+// values returns those of EventColumns.
 func (f *newEvent) values() []any {
 	e, endedN, latency := f.stored(), 0, any(nil)
 	if f.ended() {

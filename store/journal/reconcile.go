@@ -13,7 +13,7 @@ var lostEndFault = relay.Fault{
 	Code: relay.CodeResponseNotStored, Message: "the outcome could not be stored because the database was away",
 }
 
-// SetRunning sets the function that returns the attempts which this process has under way:
+// SetRunning sets the function that returns the attempts which this process has in progress:
 // from their claim, or before their event is stored, until their end is stored or has
 // failed. Call it before Serve.
 func (j *Journal) SetRunning(running func() map[relay.AttemptRef]bool) { j.underWay = running }

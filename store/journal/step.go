@@ -214,7 +214,7 @@ func (f *newEvent) mergeStep(st *step) bool {
 	return false
 }
 
-// finishState is the code of the event's state after a Finish.
+// finishState returns the code of the event's state after a Finish.
 func finishState(st *step) (int, error) {
 	if st.State != "" {
 		return events.StateCode(st.State)

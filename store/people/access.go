@@ -58,7 +58,7 @@ func AllowAdmin(who relay.Actor) error {
 	return nil
 }
 
-// AliasAccess is a condition on al (aliases): the actor may see it as owner or
+// AliasAccess returns a condition on al (aliases): the actor may see it as owner or
 // member. A removed account sees nothing.
 func AliasAccess(who relay.Actor) (string, []any) {
 	if who.Kind == relay.ActorSystem {

@@ -257,7 +257,7 @@ func answersText(list []relay.OfflineAnswer) string {
 	return string(text)
 }
 
-// textOf is a text as either engine gives it.
+// textOf returns a text as either engine gives it.
 func textOf(stored any) (string, error) {
 	switch v := stored.(type) {
 	case string:

@@ -127,7 +127,7 @@ func (s *Store) EndEnrolment(ctx context.Context, link, how string) (ended strin
 	return ended, err
 }
 
-// proof is the hash by which a code is recognized. It cannot be guessed from the database,
+// proof returns the hash by which a code is recognized. It cannot be guessed from the database,
 // because the link is not in there.
 func proof(link, code string) []byte { return Hash(link + " " + code) }
 

@@ -92,7 +92,7 @@ func (s *Store) EndIdempotent(ctx context.Context, who relay.Actor, key string, 
 func (e callEnd) write(c *db.Tx) error {
 	switch {
 	case e.begun != 0:
-		// Its commit may still be under way: an equal row waits for that.
+		// Its commit may still be in progress: an equal row waits for that.
 		c.Do(`INSERT INTO idempotency (credential, key, target, node, created_at) VALUES (?, ?, '', ?, ?) ON CONFLICT DO NOTHING`,
 			e.credential, e.key, e.node, e.begun)
 		c.Do(`DELETE FROM idempotency WHERE credential = ? AND key = ? AND status = 0 AND created_at = ?`, e.credential, e.key, e.begun)

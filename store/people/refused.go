@@ -20,7 +20,7 @@ const (
 type refusedChange struct {
 	account int64
 	bind    string
-	allowed bool // what was refused before is to be deleted
+	allowed bool // a forward was accepted: delete the refusals before it
 	refused map[string]relay.RefusedForward
 }
 
@@ -68,7 +68,7 @@ func (s *Store) RefusedForwards(ctx context.Context, account int64) ([]relay.Ref
 		WHERE account_id = ? AND refused_at > ? ORDER BY refused_at DESC, bind, code LIMIT ?`, account, db.Micros(s.db.Now().Add(-RefusedLife)), maxRefusedPerAccount)
 }
 
-// follow adds to a change an earlier one that could not be written.
+// follow merges an earlier change, which could not be written, into a later one.
 func (change *refusedChange) follow(earlier *refusedChange) {
 	if change.allowed {
 		return

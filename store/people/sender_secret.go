@@ -117,7 +117,7 @@ func (s *Store) ownsAlias(ctx context.Context, who relay.Actor, alias string) er
 	})
 }
 
-// secretDetail is what the audit log says of a secret.
+// secretDetail returns what the audit log says of a secret.
 func secretDetail(alias string, s *relay.SenderSecret) string {
 	detail := alias + " " + s.Provider
 	if s.Path != "" {
@@ -344,7 +344,7 @@ func (s *Store) SecretKeyUse(ctx context.Context) (map[string]int, error) {
 	return out, err
 }
 
-// SecretKeys are the keys of this node, which seal and open secrets of senders.
+// SecretKeys returns the keys of this node, which seal and open secrets of senders.
 func (s *Store) SecretKeys() *seal.Ring { return s.opt.Keys }
 
 // ResealSecrets seals every secret again with the first key, and returns how many it sealed and

@@ -33,7 +33,7 @@ func (s *Store) RemoveSession(ctx context.Context, who relay.Actor, id string) e
 	return s.removeCredential(ctx, who, allowAccount(who, relay.ScopeAccount), who.Kind == relay.ActorSystem, "session", `''`, `id = ?`, id)
 }
 
-// EndSession is a logout: it ends the session of a secret. An unknown one is fine.
+// EndSession logs out: it ends the session of a secret. It succeeds if there is no such session.
 func (s *Store) EndSession(ctx context.Context, secret string) error {
 	who, err := s.SessionOwner(ctx, secret)
 	if err == nil {
@@ -64,7 +64,7 @@ func (s *Store) CreateLoginLink(ctx context.Context, who relay.Actor, user strin
 	return s.createLink(ctx, who, may, user, linkLogin, ttl, loginLinkLife)
 }
 
-// CreateInvite makes the secret by which a new person comes in to an account; for
+// CreateInvite makes the secret by which a new person arrives to an account; for
 // admins. ttl 0 = 3 days, the most it can be.
 func (s *Store) CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (string, error) {
 	return s.createLink(ctx, who, AllowAdmin(who), user, linkInvite, ttl, inviteLife)

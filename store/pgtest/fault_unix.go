@@ -32,7 +32,7 @@ func (s *Server) Freeze() error {
 	return err
 }
 
-// Thaw lets a frozen server go on.
+// Thaw lets a frozen server continue.
 func (s *Server) Thaw() error {
 	_, err := s.signal(syscall.SIGCONT)
 	return err

@@ -29,7 +29,7 @@ import (
 	_ "github.com/lib/pq" // the driver
 )
 
-// Dir is the folder of the server and its data.
+// Dir returns the folder of the server and its data.
 func (s *Server) Dir() string { return s.dir }
 
 // URL gives the address of an empty schema of its own, on a server that does not
@@ -312,7 +312,7 @@ func (s *Server) Stop() {
 	s.cmd = nil
 }
 
-// PID is the server's process, to be frozen or killed.
+// PID returns the server's process, to be frozen or killed.
 func (s *Server) PID() (int, error) {
 	b, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 	if err != nil {
@@ -325,7 +325,7 @@ func (s *Server) PID() (int, error) {
 	return pid, nil
 }
 
-// Program is the path of a program that came with the server, such as pg_dump.
+// Program returns the path of a program that came with the server, such as pg_dump.
 func Program(t testing.TB, name string) string {
 	t.Helper()
 	dir, err := find()

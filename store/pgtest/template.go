@@ -42,7 +42,7 @@ func (s *Server) makeCluster() error {
 	return nil
 }
 
-// template is the path of the template of this Postgres version and these options, empty
+// template returns the path of the template of this Postgres version and these options, empty
 // where there is no cache folder.
 func (s *Server) template() string {
 	cache, err := os.UserCacheDir()

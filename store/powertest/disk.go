@@ -101,10 +101,10 @@ func New(t testing.TB, fail int) *Disk {
 	return d
 }
 
-// at is the value at an address of SQLite's memory.
+// at returns the value at an address of SQLite's memory.
 func at[T any](p uintptr) *T { return *(**T)(unsafe.Pointer(&p)) }
 
-// address is how SQLite keeps a function of the top level.
+// address returns how SQLite keeps a function of the top level.
 func address[F any](f F) uintptr { return *(*uintptr)(unsafe.Pointer(&f)) }
 
 // function is the reverse of address.

@@ -9,7 +9,7 @@ import (
 	"relay/store/usage"
 )
 
-// clearAgain is how long after the removal of an alias a request that was under way may still
+// clearAgain is how long after the removal of an alias a request that was in progress may still
 // bring an event.
 const clearAgain = time.Hour
 

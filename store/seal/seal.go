@@ -60,7 +60,7 @@ func ParseKeys(text string) ([]Key, error) {
 	return keys, nil
 }
 
-// Text is the key as ParseKeys reads it.
+// Text returns the key as ParseKeys reads it.
 func (k Key) Text() string { return prefix + base64.StdEncoding.EncodeToString(k.bytes[:]) }
 
 // ID names a key, and tells nothing about it.
@@ -151,7 +151,7 @@ func (r *Ring) Keys() ([]Key, error) {
 	return slices.Clone(r.keys), err
 }
 
-// File is the file of the keys; "" where they are those of a setting, or there can be none.
+// File returns the file of the keys; "" where they are those of a setting, or there can be none.
 func (r *Ring) File() string { return r.file }
 
 // Make makes the file with its first key, unless it is there.

@@ -126,10 +126,10 @@ func (p *Spool) CaughtUp() error {
 // ErrUnready is errFull with advice for the operator.
 var ErrUnready = errors.New("store: postgres is away and the spool is full; bring postgres back, or raise --spool-limit")
 
-// intakeLimit is how many bytes of the file new events may fill.
+// intakeLimit returns how many bytes of the file new events may fill.
 func (p *Spool) intakeLimit() int64 { return Intake(p.Limit) }
 
-// Intake is how many bytes new events may fill of a spool with a limit.
+// Intake returns how many bytes new events may fill of a spool with a limit.
 func Intake(limit int64) int64 {
 	space := limit - walLimit(limit)
 	return space - space/reservedForEnds

@@ -190,7 +190,7 @@ func asBytes[T any](c *coder, p *T, b []byte, valueOf func([]byte) (T, error)) {
 	*p = v
 }
 
-// microsOf is a time in microseconds, as in the tables.
+// microsOf returns a time in microseconds, as in the tables.
 func microsOf(t time.Time) int64 {
 	if t.IsZero() {
 		return 0

@@ -53,7 +53,7 @@ type partKey struct {
 	n, i int
 }
 
-// bytes is the key in the column part, in which the parts of a body are neighbors.
+// bytes returns the key in the column part, in which the parts of a body are neighbors.
 func (k partKey) bytes() []byte {
 	b := binary.BigEndian.AppendUint32(append(make([]byte, 0, 24), k.id[:]...), uint32(k.n))
 	return binary.BigEndian.AppendUint32(b, uint32(k.i))
@@ -69,7 +69,7 @@ type Row struct {
 	Data   []byte `db:"data"`
 }
 
-// size is how many bytes a row counts: about what it needs in the file.
+// size returns how many bytes a row counts: about what it needs in the file.
 func (r *Row) size() int64 { n := int64(len(r.Data)); return n + n/64 + 64 }
 
 const rowSize = `LENGTH(data) + LENGTH(data) / 64 + 64` // the same in SQL
@@ -165,7 +165,7 @@ func openTable(dir string, limit, stored int64, vfs string) (t *table, c counts,
 	return t, c, err
 }
 
-// walLimit is the share of the limit of the spool that is for the write-ahead log.
+// walLimit returns the share of the limit of the spool that is for the write-ahead log.
 func walLimit(limit int64) int64 { return min(limit/8, walMax) }
 
 func (t *table) transact(fn func(*sqlx.Tx) error) error {

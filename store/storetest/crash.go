@@ -9,7 +9,7 @@ import (
 	"relay/store"
 )
 
-// testCrash restarts a store with attempts under way: closing it leaves them as a
+// testCrash restarts a store with attempts in progress: closing it leaves them as a
 // crash does.
 func testCrash(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)

@@ -30,7 +30,7 @@ func testJournal(t *testing.T, fresh func(testing.TB) store.Options) {
 	t.Run("ids", func(t *testing.T) { b.with(t).ids() })
 }
 
-// with is the same bench for a sub-test.
+// with returns the same bench for a sub-test.
 func (b *fixture) with(t testing.TB) *fixture {
 	return &fixture{
 		TB: t, Store: b.Store, opt: b.opt, alice: b.alice, bob: b.bob, root: b.root, hooks: b.hooks, other: b.other, changed: b.changed,
@@ -234,7 +234,7 @@ func (b *fixture) amend() {
 }
 
 // A request whose rest was never stored, because the relay was killed or a part of it is
-// missing, was shown for ever as one that still comes in.
+// missing, was shown forever as one that is still being received.
 func (b *fixture) receiving() {
 	for ago, want := range map[time.Duration]string{0: relay.BodyReceiving, 2 * time.Minute: relay.BodyAborted} {
 		e := b.newEvent(b.hooks, relay.StateDelivering, "/lost-part", "first")

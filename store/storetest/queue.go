@@ -117,7 +117,7 @@ func (b *fixture) supersede() {
 	}
 }
 
-// A first attempt that is under way when a replay is delivered, and comes back to the
+// A first attempt that is in progress when a replay is delivered, and comes back to the
 // queue after that, is not delivered once more.
 func (b *fixture) supersedeLate() {
 	id := b.capture(b.hooks, "/s", "", 0)
