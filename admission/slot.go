@@ -51,7 +51,7 @@ type place struct {
 	at *list.Element
 }
 
-// gives tells whether connections of the class give way to new ones.
+// gives reports whether connections of the class give way to new ones.
 func (c Class) gives() bool { return c == Unknown || c == Idle }
 
 // enter gives s a place. The caller holds the lock of the limiter, as for all methods in lower
@@ -118,7 +118,7 @@ func (s *Slot) move(class Class) bool {
 	return true
 }
 
-// placed tells whether s has a place.
+// placed reports whether s has a place.
 func (s *Slot) placed() bool { return s.places[0].at != nil }
 
 // remove takes the place away.

@@ -52,7 +52,7 @@ type Options struct {
 
 	MCP bool // agents are served at MCPPath
 
-	HostKeys []relay.HostKey       // what the SSH side shows, for clients that pin them
+	HostKeys []relay.HostKey       // host keys of the SSH server, for clients that pin them
 	Registry prometheus.Registerer // is given the figures of docs/metrics.md; nil = none
 }
 

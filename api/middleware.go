@@ -21,19 +21,19 @@ import (
 // requestInfo is what the checks of a request have found out, for its handler and the
 // log.
 type requestInfo struct {
-	answer   *budget.Writer           // for what is held until the answer is written
+	answer   *budget.Writer           // reserved memory, until the response is written
 	id       string                   // request id, in the log and in problems
 	header   http.Header              // of the answer
 	route    *route                   // nil when nothing matched
 	path     func(name string) string // the value of a placeholder in the path
 	who      relay.Actor
 	held     grant.Held         // of routes with a share token
-	event    *relay.Event       // what {id} or the share names, as much as the route asked for
-	attempt  *relay.Attempt     // of event: what {n} names
-	alias    *relay.Alias       // what {alias} or ?alias= names
+	event    *relay.Event       // the event of {id} or of the share, as far as the route asked for it
+	attempt  *relay.Attempt     // the attempt of event that {n} names
+	alias    *relay.Alias       // the alias of {alias} or ?alias=
 	filter   relay.Filter       // of a list
-	compared [2]record.Compared // what ?left= and ?right= of a comparison name
-	err      error              // what went wrong, for the log
+	compared [2]record.Compared // the two sides of a comparison, by ?left= and ?right=
+	err      error              // the error, for the log
 	waited   bool               // the call waited for an event or an attempt: its duration is no latency
 	large    *record.Event      // the answer of a replay, where it is not stored
 }
@@ -92,7 +92,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	r = r.WithContext(context.WithValue(r.Context(), requestInfoKey{}, c))
-	if r.Method == http.MethodGet { // what was changed is told, whatever it takes
+	if r.Method == http.MethodGet { // a change that was made is reported, even without space in the budget
 		r = r.WithContext(answer.WithReads(r.Context()))
 	}
 	if _, pattern := s.mux.Handler(r); pattern == "" {
@@ -102,7 +102,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(out, r)
 }
 
-// isCleanPath tells whether a path is in the form that the mux serves. The mux redirects
+// isCleanPath reports whether a path is in the form that the mux serves. The mux redirects
 // other paths, but the contract is 404.
 func isCleanPath(p string) bool {
 	tidy := path.Clean(p)

@@ -64,7 +64,7 @@ func (s *server) stream(w http.ResponseWriter, r *http.Request, c *requestInfo) 
 	return nil
 }
 
-// matchItem tells whether a filter selects an item; those that are not about an event are
+// matchItem reports whether a filter selects an item; those that are not about an event are
 // always selected.
 func matchItem(ctx context.Context, match *record.LiveMatcher, item *relay.FeedItem) record.Verdict {
 	var err error

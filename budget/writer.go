@@ -18,7 +18,7 @@ const freeAnswer = 64 << 10
 type Writer struct {
 	http.ResponseWriter
 	Budget  *Budget
-	Account int64 // who asks, as BufferAccount of an Actor gives it; 0 until that is known
+	Account int64 // the account (Actor.BufferAccount); 0 until it is known
 	// Refuse answers instead with the error.
 	Refuse func(w http.ResponseWriter, err *relay.Error)
 

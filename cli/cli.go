@@ -30,8 +30,8 @@ const (
 // Error is an error with the exit code of the program and a hint what to do.
 type Error struct {
 	Exit  int    // exit code of the program
-	Text  string // what happened: lower case, no stop; "" = the printed answer tells
-	Hint  string // what to do next, or ""
+	Text  string // text of the error, in lower case without a full stop; "" = the printed output says it
+	Hint  string // advice what to do next, or ""
 	Code  string // of the API's answer, or ""
 	Cause error  // or nil
 

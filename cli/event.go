@@ -329,7 +329,7 @@ and go, js and python are tests that send the exact bytes.` + eventHelp,
 		Args: Takes("event id", 1, 1),
 	}
 	format := c.Flags().String("format", "curl", "`FORMAT`: curl, har, json, go, js or python")
-	isJSON := false // what the relay has exported
+	isJSON := false // whether the export is JSON
 	c.PreRunE = func(*cobra.Command, []string) error {
 		known := record.ExportFormats
 		if slices.Contains(known, *format) {

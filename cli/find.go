@@ -82,7 +82,7 @@ func (a *API) findEnd(ctx context.Context, end string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer a.forget(0) // what the list has reserved
+	defer a.forget(0) // gives back the space that the list has reserved
 	var found []string
 	for _, event := range newest.Data {
 		if id := idOf(event); strings.HasSuffix(id, strings.ToLower(end)) {

@@ -23,7 +23,7 @@ type exactSend struct {
 	edit   bool
 
 	secret string           // by which it is signed here; "" = by none
-	base   *compose.Request // what it was made from
+	base   *compose.Request // source of the request
 	from   string           // id of the event that it was made from; "" = none
 }
 

@@ -67,7 +67,7 @@ type Conn struct {
 	*link.Conn
 	Addr    string
 	notices chan relay.Notice                   // closed at the end of the connection
-	offers  atomic.Pointer[func(o *link.Offer)] // what takes the channels that the relay opens
+	offers  atomic.Pointer[func(o *link.Offer)] // handles the channels that relayd opens
 }
 
 // maxNotices is the maximum number of waiting notices; the relay sends a few for each forward.

@@ -92,7 +92,7 @@ func (d *Doctor) Examine(ctx context.Context) []relay.Finding {
 	})
 	d.server(ctx)
 	if d.APIErr != nil || !d.API.OverSSH() {
-		d.broken = false // what commands use is asked anyway
+		d.broken = false // the API that commands use is checked anyway
 	}
 	d.check("login", func() relay.Finding { return d.login(ctx) })
 	d.aliases(ctx)

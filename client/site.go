@@ -19,7 +19,7 @@ import (
 type Site struct {
 	BaseURL  string          // as it was asked
 	SSHAddr  string          // HOST:PORT to dial
-	HostKeys []ssh.PublicKey // what SSH will show there
+	HostKeys []ssh.PublicKey // host keys that SSH will show there
 }
 
 // CleanBase completes a base URL that a person typed: it adds a missing scheme, http

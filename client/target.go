@@ -71,7 +71,7 @@ func ParseTarget(s string) (Target, error) {
 	if u.Scheme == "https" {
 		t.tls = &tls.Config{
 			ServerName:         u.Hostname(),
-			NextProtos:         []string{"http/1.1"}, // what callers of aliases speak
+			NextProtos:         []string{"http/1.1"}, // the protocol of callers
 			InsecureSkipVerify: LoopbackName(u.Hostname()),
 		}
 	}

@@ -47,7 +47,7 @@ type Up struct {
 	log      cli.RequestLog
 	lastItem string         // id, of the stream
 	heard    time.Time      // when that item came, by the clock of the relay
-	followed time.Time      // when the first stream began, by the same
+	followed time.Time      // when the first stream began, by the clock of the relay
 	leaving  sync.WaitGroup // connections to nodes that this program has left, with their last requests
 
 	active atomic.Pointer[[]Forward] // without those removed for good

@@ -104,7 +104,7 @@ func (d *Delivery) Reject(in *relay.Inbound, why *relay.Error) {
 	}
 }
 
-// mayReject tells whether one more refused request may be kept; one that may not is
+// mayReject reports whether one more refused request may be kept; one that may not is
 // counted.
 func (d *Delivery) mayReject(st *registry.Alias) bool {
 	if st.Rejects.Add() > rejectsPerMinute {

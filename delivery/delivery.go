@@ -218,7 +218,7 @@ func (d *Delivery) Attach(a *relay.Alias, t relay.Tunnel) relay.Attachment {
 	return d.registry.Attach(a, t)
 }
 
-// NodeReachable says whether the tunnels of another node can be used. Requests for them are
+// NodeReachable reports whether the tunnels of another node can be used. Requests for them are
 // queued meanwhile.
 func (d *Delivery) NodeReachable(node string, reachable bool) {
 	d.registry.NodeReachable(node, reachable)

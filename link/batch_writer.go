@@ -23,7 +23,7 @@ type batchWriter struct {
 	out     []byte    // is written next
 	writing bool      // flush runs
 	err     error     // Write returns it
-	failed  bool      // w has failed: what is left is dropped
+	failed  bool      // w has failed: the rest is dropped
 }
 
 // batchSize bounds the bytes that wait; as many again may be being written: an SSH packet has 32 KiB of

@@ -20,7 +20,7 @@ type calls struct {
 	mu      sync.Mutex
 	running int64
 	ended   bool
-	given   bool          // the wait is over: what still runs is counted in left
+	given   bool          // the wait is over: calls that still run are counted in left
 	none    chan struct{} // made by end, closed when nothing runs
 }
 

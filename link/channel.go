@@ -69,7 +69,7 @@ type Channel struct {
 	counted bool
 
 	done    chan struct{} // closed by Close
-	begun   atomic.Bool   // somebody has written
+	begun   atomic.Bool   // a Write was called
 	closing sync.Once
 	unused  sync.Once     // of release
 	ended   chan struct{} // closed when the peer has closed the channel, or is no more

@@ -77,7 +77,7 @@ func (d *deadline) stop() {
 	}
 }
 
-// over tells whether something is closed.
+// over reports whether something is closed.
 func over(done <-chan struct{}) bool {
 	select {
 	case <-done:

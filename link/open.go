@@ -134,7 +134,7 @@ func (c *Conn) OpenChannel(ctx context.Context, kind string, payload []byte, o C
 	n := &c.channels
 	defer n.change(func() { n.opening-- }) // newChannel has counted the channel by then
 	result, left := make(chan opened), make(chan struct{})
-	defer close(left) // what is opened after this is closed
+	defer close(left) // channels that open after this are closed
 	if !c.Go("open", func() {
 		defer n.change(func() { n.unanswered-- })
 		ch, reqs, err := c.ssh.OpenChannel(kind, payload)

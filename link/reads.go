@@ -39,7 +39,7 @@ var (
 type reads struct {
 	work     *Workers
 	from     io.Reader         // the channel
-	end      func(error) error // what an error of it means; may wait
+	end      func(error) error // explains its error; may wait
 	failed   func(any)         // told of a panic
 	over     <-chan struct{}   // closed when the connection holds nothing any more
 	deadline deadline
@@ -59,7 +59,7 @@ type reads struct {
 	large    bool // the next one may bring much
 	buf      []byte
 	data     []byte // of buf, came and not yet taken
-	err      error  // what comes after data
+	err      error  // the error that follows data
 	closed   bool
 	reserved bool
 }

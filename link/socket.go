@@ -29,7 +29,7 @@ type Socket struct {
 
 	heard   atomic.Int64  // since start, of the last byte read
 	state   atomic.Int32  // one of the constants below
-	reading atomic.Bool   // somebody waits for the peer's next bytes
+	reading atomic.Bool   // a goroutine waits for the peer's next bytes
 	reads   atomic.Int64  // how often somebody began to
 	stall   time.Duration // for a write that makes no progress; 0 = no limit
 	linger  atomic.Bool   // there is a session, which is told why it ends

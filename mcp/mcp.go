@@ -21,7 +21,7 @@ import (
 // Options say what an agent may do.
 type Options struct {
 	API      *cli.API
-	Me       *record.Me // what the credential of API allows
+	Me       *record.Me // the rights of the credential of API
 	Aliases  []string   // the agent sees only these; none = all that the credential sees
 	ReadOnly bool       // no tool that sends anything is listed
 	Version  string     // of the program, for Run
@@ -45,7 +45,7 @@ type listing struct {
 	readOnly bool
 }
 
-// has tells whether a tool is listed.
+// has reports whether a tool is listed.
 func (l listing) has(d *tool) bool {
 	return (!d.acts || !l.readOnly) && (d.scope == "" || slices.Contains(l.scopes, d.scope))
 }

@@ -74,7 +74,7 @@ func (t *tools) listAliases(ctx context.Context, _ noArguments) (any, error) {
 	return map[string]any{"aliases": out}, nil
 }
 
-// sees tells whether the agent may see an alias.
+// sees reports whether the agent may see an alias.
 func (t *tools) sees(alias string) bool {
 	return len(t.Aliases) == 0 || slices.Contains(t.Aliases, alias)
 }

@@ -52,7 +52,7 @@ type Order struct {
 
 // Made is the request of a new event.
 type Made struct {
-	Base     *compose.Request // what it was made from, as it was
+	Base     *compose.Request // the original request, unchanged
 	Request  *compose.Request
 	Outgoing relay.Outgoing // without where it comes from
 

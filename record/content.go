@@ -39,7 +39,7 @@ func OpenBody(ctx context.Context, from BodySource, id relay.ID, n int, b *relay
 // bodyReader reads parts as one stream.
 type bodyReader struct {
 	next func() ([]byte, error) // the next part, io.EOF behind the last one
-	part []byte                 // what is left of the last one
+	part []byte                 // rest of the last part
 }
 
 func (r *bodyReader) fill() (err error) {

@@ -132,7 +132,7 @@ func (c *curl) headers(e *relay.Event, bodied bool) {
 	}
 }
 
-// plainArgument tells whether bytes can stand in a quoted word of a command as they
+// plainArgument reports whether bytes can stand in a quoted word of a command as they
 // are, and be read by people there.
 func plainArgument(p []byte) bool {
 	if !utf8.Valid(p) {

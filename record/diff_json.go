@@ -145,7 +145,7 @@ func (d *jsonDiffer) change(op string, was, is *jsonNode) {
 	d.size += len(*c.Path) + len(c.Field) + len(c.Value) + len(c.Old)
 }
 
-// full tells whether no more changes are listed. Each change has its whole path, which may be as
+// full reports whether no more changes are listed. Each change has its whole path, which may be as
 // long as the body.
 func (d *jsonDiffer) full() bool { return len(d.out.Changes) >= diffChanges || d.size > diffBytes }
 

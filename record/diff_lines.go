@@ -66,7 +66,7 @@ type lineMarker struct {
 	open    []openValue
 	added   int             // depth of the value that is new with all that is in it; 0 = none is
 	whole   strings.Builder // text of that value
-	want    []byte          // what it is, by its change
+	want    []byte          // the value, as its change has it
 	lines   []DiffLine
 }
 

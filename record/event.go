@@ -290,7 +290,7 @@ func RefusedBy(status int, head, stored []byte) string {
 	if status >= http.StatusBadRequest && len(stored) > 0 {
 		if label := body.LabelOf(head); len(label.Codings) > 0 {
 			text, _ := body.Open(label, bytes.NewReader(stored), refusalBytes)
-			stored, _ = io.ReadAll(text) // what came before a fault
+			stored, _ = io.ReadAll(text) // the part before a fault
 		}
 	}
 	if by := HostRefusedBy(status, stored); by != "" {

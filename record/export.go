@@ -157,7 +157,7 @@ func sentTarget(e *relay.Event) []byte {
 	return target
 }
 
-// plainTarget tells whether a request-target can stand in a URL as it is.
+// plainTarget reports whether a request-target can stand in a URL as it is.
 func plainTarget(target []byte) bool {
 	other := func(r rune) bool { return r <= ' ' || r >= 0x7f || r == '#' }
 	return len(target) > 0 && target[0] == '/' && bytes.IndexFunc(target, other) < 0

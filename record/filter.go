@@ -27,7 +27,7 @@ const (
 // for completion.
 type FilterName struct {
 	Name    string
-	Doc     string   // what the value is, as the end of a sentence
+	Doc     string   // description of the value, as the end of a sentence
 	Values  []string // the usual values; nil = any text
 	Strict  bool     // other values than Values are an error
 	Repeat  bool     // may be given more than once; all must hold

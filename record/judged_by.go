@@ -124,7 +124,7 @@ func bestOf(list []candidate, r *SignedRequest, request *signature.Request) (bes
 // verdicts lists the verdicts, each outweighed by those after it.
 var verdicts = []string{signature.Missing, signature.Invalid, Unchecked, signature.Expired, signature.Valid}
 
-// better tells whether one verdict about a request outweighs another one.
+// better reports whether one verdict about a request outweighs another one.
 func better(a, b string) bool { return slices.Index(verdicts, a) > slices.Index(verdicts, b) }
 
 // GivenSecret is a secret that is given for one call, and not kept.

@@ -27,7 +27,7 @@ type Line struct {
 	ID           string
 	What         string // follows the id: event type, sender and what people noted
 	Note         string // follows that: which replay it is, and the error
-	Cause        string // follows that: what an error answer says
+	Cause        string // follows that: the text of an error response
 }
 
 // CallerHadLeft says of an attempt that its caller did not get the whole answer.

@@ -72,7 +72,7 @@ const liveLookups = 20
 // goroutine.
 type LiveMatcher struct {
 	Filter relay.Filter
-	// Look tells whether the filter selects an event of which the summary is not enough:
+	// Look reports whether the filter selects an event of which the summary is not enough:
 	// Matches of the store.
 	Look func(ctx context.Context, id relay.ID) (bool, error)
 

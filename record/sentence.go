@@ -21,7 +21,7 @@ import (
 const (
 	// CauseStart is how much of a stored answer Cause reads, in bytes.
 	CauseStart = 4 << 10
-	// CauseHead is how much of its head.
+	// CauseHead is how much of the head of that answer Cause reads, in bytes.
 	CauseHead = 8 << 10
 	maxCause  = 200 // characters
 )

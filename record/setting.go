@@ -142,7 +142,7 @@ const KeyVerifyToken = "verifyToken"
 // MaxVerifyToken bounds the setting verifyToken, in bytes.
 const MaxVerifyToken = 512
 
-// KeptText says whether a text is kept that is not shown.
+// KeptText reports whether a text is kept that is not shown.
 func KeptText(s *relay.SecretText) string {
 	if s == nil {
 		return "none"

@@ -104,7 +104,7 @@ func textSize(e *Event) (n int) {
 type sharedView struct {
 	full     *Event
 	host     string // of the alias; "" where that says nothing
-	owner    bool   // whoever looks knows the owner
+	owner    bool   // the viewer knows the owner
 	m        *mask.Masker
 	sent     *body.Reading // nil where its content coding could not be undone
 	answered *body.Reading // the same

@@ -14,7 +14,7 @@ import (
 // is, backslashes too.
 func SafeText(s string) string {
 	var b strings.Builder
-	marks, done := noLetter, 0 // done: what is before it is in b
+	marks, done := noLetter, 0 // s[:done] is in b
 	for i, r := range s {
 		broken := r == utf8.RuneError && !strings.HasPrefix(s[i:], "\ufffd")
 		if !broken && marks.shown(r) {
@@ -76,7 +76,7 @@ func SafeTextMax(s string, most int) string {
 	return ""
 }
 
-// IsSafeText tells whether SafeText leaves a text as it is.
+// IsSafeText reports whether SafeText leaves a text as it is.
 func IsSafeText(s string) bool {
 	marks := noLetter
 	for i, r := range s {

@@ -52,7 +52,7 @@ func ReserveAddr() (addr string, release func(), err error) {
 	return "", nil, errors.New("found no free port")
 }
 
-// nobodyListens tells whether an address is free. No process starts meanwhile: it would have the
+// nobodyListens reports whether an address is free. No process starts meanwhile: it would have the
 // listener too until it runs its program, and the address would be in use for that time.
 func nobodyListens(addr string) bool {
 	if runtime.GOOS == "linux" { // elsewhere net.Listen takes this lock itself

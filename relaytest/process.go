@@ -41,7 +41,7 @@ func Tail(text string, n int) string {
 type Process struct {
 	Cmd      *exec.Cmd
 	In       io.WriteCloser
-	Out, Err *Buffer // what it prints; one and the same unless Separate was asked for
+	Out, Err *Buffer // its output; both are the same buffer unless Separate was set
 	ended    chan struct{}
 }
 
@@ -98,7 +98,7 @@ func Start(t testing.TB, cmd *exec.Cmd) *Process {
 // Ended is closed when the process has ended.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// HasEnded tells whether the process has ended.
+// HasEnded reports whether the process has ended.
 func (p *Process) HasEnded() bool {
 	select {
 	case <-p.ended:

@@ -78,7 +78,7 @@ func programs() (string, error) {
 	return dir, nil
 }
 
-// RaceEnabled tells whether the test itself looks for data races.
+// RaceEnabled reports whether the test itself looks for data races.
 func RaceEnabled() bool {
 	info, ok := debug.ReadBuildInfo()
 	return ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"})

@@ -75,7 +75,7 @@ func encodeAnswer(a *relay.Answer, requestID string, isHead, keep bool) []byte {
 	return append(b, body...)
 }
 
-// hasBody tells whether a response of the status may carry content.
+// hasBody reports whether a response of the status may carry content.
 func hasBody(status int) bool {
 	switch status {
 	case http.StatusNoContent, http.StatusResetContent, http.StatusNotModified:

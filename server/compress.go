@@ -87,7 +87,7 @@ func (c *compressor) Write(p []byte) (int, error) {
 	return c.ResponseWriter.Write(p)
 }
 
-// suits tells whether the answer may be compressed, by its head.
+// suits reports whether the answer may be compressed, by its head.
 func (c *compressor) suits() bool {
 	h := c.Header()
 	kind, _, _ := mime.ParseMediaType(h.Get("Content-Type"))

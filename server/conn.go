@@ -61,7 +61,7 @@ type conn struct {
 // bodyMeter measures how fast the caller sends the body of the current request.
 type bodyMeter struct {
 	bytes  int64
-	waited time.Duration // spent in reads; time in which nobody reads is not the caller's
+	waited time.Duration // time spent in reads; the caller is not charged for other time
 }
 
 // errCallerGone means that there is no caller to answer: it has closed the connection, or sent no byte
@@ -240,7 +240,7 @@ func (c *conn) Unread(p []byte) {
 // Write sends p as it is. It fails when the caller does not read for StallTimeout.
 func (c *conn) Write(p []byte) (int, error) { return c.net.Write(p) }
 
-// Presence tells whether the caller is still connected.
+// Presence reports whether the caller is still connected.
 func (c *conn) Presence() relay.Presence {
 	if s, ok := sockets.KernelConn(c.sock.Conn).(syscall.Conn); ok {
 		return presence(s)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sync/singleflight"
 )
 
-// isHealth tells whether a path is one of the health checks.
+// isHealth reports whether a path is one of the health checks.
 func isHealth(path string) bool { return path == "/healthz" || path == "/readyz" }
 
 // An answer of /readyz is at most readyMaxAge + readyTimeout old, and takes at most readyTimeout.

@@ -243,9 +243,9 @@ func (s *Server) awaitConns() bool {
 // that back.
 func (s *Server) Drain(on bool) { s.draining.Store(on) }
 
-// Starting makes every request but health checks and challenges be answered 503, while
-// what serves them starts: a caller must not hear that an alias does not exist only because
-// it is not known yet. With on false it takes that back.
+// Starting tells the server whether relayd is still starting. While it is, every request gets 503, except
+// health checks and challenges: a caller must not hear that an alias does not exist only because it
+// is not loaded yet.
 func (s *Server) Starting(on bool) { s.starting.Store(on) }
 
 // StopAccepting closes the listeners, and waits at most handoverGrace until each connection
@@ -262,7 +262,7 @@ func (s *Server) StopAccepting() {
 	}
 }
 
-// allAnswered tells whether no accept loop runs and no connection waits for its first
+// allAnswered reports whether no accept loop runs and no connection waits for its first
 // request or is inside a head.
 func (s *Server) allAnswered() bool {
 	s.mu.Lock()

@@ -144,7 +144,7 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 			_, _ = io.WriteString(w, r.URL)
 		case "form":
 			if !writeForm(w, r.Body, false) {
-				_, _ = w.Write(r.Body) // what is signed covers the body anyway
+				_, _ = w.Write(r.Body) // the signed text covers the body in any case
 			}
 		case "secret":
 			_, _ = io.WriteString(w, secret)
@@ -152,7 +152,7 @@ func (s *Scheme) write(w io.Writer, r *Request, got *reading, secret string) {
 	}
 }
 
-// fits tells whether a key has made one of the signatures that were read.
+// fits reports whether a key has made one of the signatures that were read.
 func (s *Scheme) fits(k key, r *Request, got *reading) bool {
 	if s.own != nil && s.own.fits != nil {
 		return s.own.fits(s, k, r, got)

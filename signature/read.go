@@ -26,10 +26,10 @@ type reading struct {
 	time    string // as written, "" = none
 
 	present bool   // there is a signature, whatever its form
-	fault   string // what is wrong with its form, "" = nothing
+	fault   string // fault of its form, "" = none
 }
 
-// present tells whether a request has the line, or the part of the body, of this scheme.
+// present reports whether a request has the line, or the part of the body, of this scheme.
 func (s *Scheme) present(r *Request) bool {
 	if s.own != nil && s.own.present != nil {
 		return s.own.present(r)
@@ -173,7 +173,7 @@ func (s *Scheme) judgeForm(got *reading) {
 // unknownVersion marks a line that has signatures, but none of a version that is known.
 const unknownVersion = "version"
 
-// wellFormed tells whether text can be a digest of this scheme.
+// wellFormed reports whether text can be a digest of this scheme.
 func (s *Scheme) wellFormed(text string) bool {
 	raw, err := s.Form.decode(text)
 	if err != nil {

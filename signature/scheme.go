@@ -34,7 +34,7 @@ type Scheme struct {
 	When    Field    // a line that must have this value for the row to apply
 	Header  string   // line that holds the signature, in the sender's spelling; "" = the body has it
 	More    []string // further lines that may hold one
-	Signed  string   // what is signed: text with {id} {t} {b} {method} {url} {secret} in it
+	Signed  string   // template of the signed text, with {id} {t} {b} {method} {url} {secret} in it
 	Digest  Digest
 	Form    Form // how the digest is written
 	Key     Key  // how the secret is read
@@ -51,9 +51,9 @@ type Scheme struct {
 	Old        time.Duration // age at which the sender's own libraries refuse; 0 = never
 	Future     time.Duration // the same for a time ahead
 
-	Oracle string // what holds this row in the tests: "library", or "" = only our own reading of the documentation
+	Oracle string // how the tests check this row: by the "library" of the sender, or "" = only by its documentation
 
-	own *special // what data cannot say; nil for nearly all
+	own *special // rules that the data of a scheme cannot express; nil for nearly all
 }
 
 // Digest is the function between the key and the signed bytes.
@@ -120,7 +120,7 @@ const (
 	Instant // RFC 3339
 )
 
-// CanSign tells whether a new signature can be made, and what changes for it.
+// CanSign reports whether a new signature can be made, and what changes for it.
 type CanSign string
 
 // What can be signed: new header values are enough, the body changes, the public URL is

@@ -65,7 +65,7 @@ func schemesOf(sender string) (list []*Scheme) {
 	return list
 }
 
-// SignsAny tells whether the requests of a sender can be signed with a secret of it.
+// SignsAny reports whether the requests of a sender can be signed with a secret of it.
 func SignsAny(sender string) bool {
 	for _, s := range schemesOf(sender) {
 		if can := s.CanSign(); can != SignKeyPair && can != SignNo {

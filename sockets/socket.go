@@ -100,7 +100,7 @@ func IsLoopback(host string) bool {
 	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
-// ContainsAddr tells whether an address is in one of the networks, in whatever zone.
+// ContainsAddr reports whether an address is in one of the networks, in whatever zone.
 func ContainsAddr(networks []netip.Prefix, a netip.Addr) bool {
 	a = a.WithZone("") // networks have none
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Contains(a) })

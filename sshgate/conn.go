@@ -53,7 +53,7 @@ type conn struct {
 	sessions  *session.Sessions
 	answering atomic.Int64 // goroutines for channels that the client has opened
 
-	started  atomic.Bool // who has logged in is known
+	started  atomic.Bool // the account of the login is known
 	draining atomic.Bool
 	moving   atomic.Bool
 	moved    chan struct{} // has an element once the last forward of a client that moves has gone to another node

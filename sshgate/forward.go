@@ -41,7 +41,7 @@ type forward struct {
 	port          uint32         // that channels are opened with
 	alias         *relay.Alias
 	info          relay.TunnelInfo
-	rightsVersion int64            // what revalidator.version was before the alias was asked for
+	rightsVersion int64            // revalidator.version as of before the alias was read
 	closed        atomic.Bool      // detached or replaced: Close means nothing any more
 	att           relay.Attachment // under forwardSet.mu; nil until attached
 }
@@ -159,7 +159,7 @@ func (c *conn) admitForward(f *forward) (refusal *relay.Error) {
 	return nil
 }
 
-// replaces tells whether another forward of the connection ends when f is attached.
+// replaces reports whether another forward of the connection ends when f is attached.
 func (f *forward) replaces(other *forward) bool { return f.named && !other.named }
 
 var errFull = relay.Errorf(relay.CodeOverloaded, "a connection can carry %d aliases; open another one", maxForwards)
@@ -168,7 +168,7 @@ var errFull = relay.Errorf(relay.CodeOverloaded, "a connection can carry %d alia
 // x/crypto before v0.45.0.
 var neutralBinds = map[string]bool{"": true, "*": true, "localhost": true, "<nil>": true}
 
-// isNeutral tells whether a bind string names no alias: it is empty, or says all addresses of
+// isNeutral reports whether a bind string names no alias: it is empty, or says all addresses of
 // a machine or its own.
 func isNeutral(bind string) bool {
 	bind = strings.TrimSuffix(strings.ToLower(bind), ".")

@@ -40,7 +40,7 @@ func (l *forwardSet) refuseUnnamed() *relay.Error {
 	return nil
 }
 
-// room tells whether the connection ends, and whether it has all the forwards that it can carry.
+// room reports whether the connection ends, and whether it has all the forwards that it can carry.
 func (l *forwardSet) room() (closed, full bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *forwardSet) close() []*forward {
 	return taken
 }
 
-// holds tells whether an alias that fits is attached, or about to be.
+// holds reports whether an alias that fits is attached, or about to be.
 func (l *forwardSet) holds(fits func(*relay.Alias) bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -25,7 +25,7 @@ type revalidator struct {
 	version atomic.Int64 // counts the changes of rights that were published
 
 	mu      sync.Mutex
-	due     scope // what is to be checked
+	due     scope // the connections to check
 	running bool
 	idle    chan struct{} // made when run starts, closed when it ends
 }

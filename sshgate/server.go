@@ -333,7 +333,7 @@ func (srv *Server) request(ctx gliderlabs.Context, _ *gliderlabs.Server, req *ss
 		if !own.WantReply {
 			return false, nil
 		}
-		own.Type, own.Payload = "", nil // what waits for its turn to be refused takes no memory
+		own.Type, own.Payload = "", nil // a request that waits to be refused takes no memory
 	}
 	var asked *forward
 	if own.Type == "tcpip-forward" {

@@ -25,7 +25,7 @@ type forwardedOpen struct {
 // Heard returns the time since the last byte of the peer.
 func (f *forward) Heard() time.Duration { return f.c.Sock.SilentFor() }
 
-// LazyDial tells whether the peer said that it dials at the first byte.
+// LazyDial reports whether the peer said that it dials at the first byte.
 func (f *forward) LazyDial() bool { return f.c.announced.lazy.Load() }
 
 // Info describes the tunnel.

@@ -28,7 +28,7 @@ func (s *Store) Serve(ctx context.Context, publish func([]relay.Change)) (err er
 			stop()
 		}
 	}()
-	if s.db.Dialect.SeveralNodes() { // what follows may take longer than the others wait for a beat
+	if s.db.Dialect.SeveralNodes() { // the next steps may take longer than other nodes wait for a heartbeat
 		s.wait.Go(func() { s.NodeLoop(run) })
 	}
 	if f := s.db.ExamineDurability(s.db.Session(ctx, s.db.Write)); f.Verdict != relay.VerdictOK {

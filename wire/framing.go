@@ -97,7 +97,7 @@ func (m *headerFlags) apply(h *Head) (reason string) {
 	return ""
 }
 
-// otherCoding tells whether Transfer-Encoding is a well-formed list with a coding other
+// otherCoding reports whether Transfer-Encoding is a well-formed list with a coding other
 // than chunked: it is unsupported then, and not malformed.
 func (m *headerFlags) otherCoding() bool {
 	other := false

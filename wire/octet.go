@@ -5,7 +5,7 @@ import "bytes"
 // Classes of octets, as bits of class.
 const (
 	tokenOctet   = 1 << iota // tchar of RFC 9110, section 5.6.2
-	targetOctet              // what a request-target may hold: 0x21-0x7E, 0x80-0xFF
+	targetOctet              // bytes allowed in a request-target: 0x21-0x7E, 0x80-0xFF
 	valueOctet               // field-content, SP and HTAB (RFC 9110, section 5.5)
 	hostOctet                // reg-name without pct-encoded (RFC 3986, section 3.2.2)
 	literalOctet             // inside the brackets of an IPv6 address
@@ -39,7 +39,7 @@ func classes() (t [256]uint8) {
 
 func is(c byte, bits uint8) bool { return class[c]&bits != 0 }
 
-// only tells whether all bytes of p are in one class.
+// only reports whether all bytes of p are in one class.
 func only(p []byte, bits uint8) bool {
 	for _, c := range p {
 		if class[c]&bits == 0 {
@@ -82,7 +82,7 @@ func trim(p []byte) []byte {
 	return p
 }
 
-// hasToken tells whether a comma-separated list has a word (in lower case).
+// hasToken reports whether a comma-separated list has a word (in lower case).
 func hasToken(list []byte, word string) bool {
 	for more := true; more; {
 		var item []byte
@@ -94,7 +94,7 @@ func hasToken(list []byte, word string) bool {
 	return false
 }
 
-// hasWord tells whether a value has a word (in lower case); everything that is no token
+// hasWord reports whether a value has a word (in lower case); everything that is no token
 // octet separates words.
 func hasWord(value []byte, word string) bool {
 	for len(value) > 0 {

@@ -30,7 +30,7 @@ func newUnread(to io.Writer) *unread {
 		for {
 			select {
 			case text := <-u.texts:
-				_, _ = to.Write(text) // nobody can be told that nobody reads
+				_, _ = to.Write(text) // a failed write cannot be reported: the output has no reader
 				continue
 			default:
 			}

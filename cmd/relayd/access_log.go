@@ -63,7 +63,7 @@ func newAccessLog(path string, stdout io.Writer, registry prometheus.Registerer,
 	return l, nil
 }
 
-// blocked tells whether lines are not written at present.
+// blocked reports whether lines are not written at present.
 func (l *accessLog) blocked() bool { return l != nil && l.out.blocked() }
 
 // close writes the queued lines, within a bound.

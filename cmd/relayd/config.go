@@ -224,7 +224,7 @@ func named(list []*setting, name string) *setting {
 	return nil
 }
 
-// loopback tells whether every listener that is on listens on loopback only.
+// loopback reports whether every listener that is on listens on loopback only.
 func (c *Config) loopback() bool {
 	for _, addr := range []string{c.HTTPAddr, c.HTTPSAddr, c.SSHAddr, c.AdminAddr} {
 		if addr != "" && !isLoopback(addr) {
@@ -234,7 +234,7 @@ func (c *Config) loopback() bool {
 	return true
 }
 
-// isLoopback tells whether only this machine can reach an address.
+// isLoopback reports whether only this machine can reach an address.
 func isLoopback(addr string) bool {
 	host, _, _ := net.SplitHostPort(addr)
 	return sockets.IsLoopback(host)

@@ -146,7 +146,7 @@ func parseAddr(s string) (any, error) {
 	return s, nil
 }
 
-// canDial tells whether s has a host and a port.
+// canDial reports whether s has a host and a port.
 func canDial(s string) bool {
 	host, p, err := net.SplitHostPort(s)
 	n, perr := strconv.ParseUint(p, 10, 16)
@@ -188,7 +188,7 @@ func parseBaseURL(text string) (any, error) {
 	return u.String(), nil
 }
 
-// isHost tells whether the host of a URL is an address or a DNS name, with a port or without one.
+// isHost reports whether the host of a URL is an address or a DNS name, with a port or without one.
 func isHost(u *url.URL) bool {
 	if _, err := netip.ParseAddr(u.Hostname()); err != nil {
 		if _, err := parseDomain(u.Hostname()); err != nil {

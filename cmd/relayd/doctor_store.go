@@ -98,7 +98,7 @@ func askPostgres(ctx context.Context, cfg Config) *postgresServer {
 	return &p
 }
 
-// judge tells whether relayd can work with the server.
+// judge reports whether relayd can work with the server.
 func (p postgresServer) judge() relay.Finding {
 	const check = "postgres"
 	version := fmt.Sprintf("%d.%d", p.version/10000, p.version%10000)

@@ -105,7 +105,7 @@ func (a *app) findAdmin(ctx context.Context, out *summary, env *operatorEnv) err
 	return nil
 }
 
-// needsAdmin tells whether an admin is to be created. `user add` may have made an account
+// needsAdmin reports whether an admin is to be created. `user add` may have made an account
 // before the server looked: that one does not stand in for the admin of the setting.
 func (a *app) needsAdmin(accounts []relay.Account) bool {
 	if a.cfg.InitialAdminKeys == "" || len(accounts) == 0 {
@@ -201,7 +201,7 @@ func newOperatorEnv(a *app, list []*setting) *operatorEnv {
 	return s
 }
 
-// isService tells whether relayd runs as a system user whose home is the data dir, as the
+// isService reports whether relayd runs as a system user whose home is the data dir, as the
 // packages set it up. No person could use a key there, and --initial-admin-keys would find
 // another admin.
 func (s *operatorEnv) isService() bool {

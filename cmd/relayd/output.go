@@ -50,7 +50,7 @@ type output struct {
 	// Only the goroutine that writes uses these.
 	unsaid int64 // lines that were not written, which the reader has not been told
 	err    error // of the write that failed last; nil = the queue was full
-	torn   bool  // what was written last ends inside a line
+	torn   bool  // the last write ended inside a line
 }
 
 // queuedText is a text and the number of lines that were dropped just before it.
@@ -174,7 +174,7 @@ func (o *output) put(text []byte) {
 	o.unsaid, o.err = 0, nil
 }
 
-// blocked tells whether lines are not written at present: writes fail, or one takes too long.
+// blocked reports whether lines are not written at present: writes fail, or one takes too long.
 func (o *output) blocked() bool {
 	if o == nil {
 		return false

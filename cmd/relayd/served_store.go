@@ -50,7 +50,7 @@ func databasePlace(address string) string {
 
 func (p storePlace) String() string { return p.Engine + " " + strings.Join(p.Places, " or ") }
 
-// same tells whether two places are one. The file of SQLite may have moved with its folder.
+// same reports whether two places are one. The file of SQLite may have moved with its folder.
 func (p storePlace) same(other storePlace) bool {
 	return p.Engine == other.Engine && (p.Engine == "sqlite" ||
 		slices.ContainsFunc(p.Places, func(place string) bool { return slices.Contains(other.Places, place) }))

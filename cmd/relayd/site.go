@@ -20,7 +20,7 @@ const siteFileName = "site.json"
 type siteFile struct {
 	BaseURL     string `json:"baseUrl"`
 	AliasDomain string `json:"aliasDomain"`
-	SSHAddr     string `json:"sshAddr"`     // what people dial
+	SSHAddr     string `json:"sshAddr"`     // the address that users dial
 	SSHListener string `json:"sshListener"` // "" in the file of an earlier version
 	HTTPAddr    string `json:"httpAddr"`    // of the listener; "" = off
 

@@ -98,7 +98,7 @@ func (f *Filter) values() url.Values {
 	return record.FilterValues(without)
 }
 
-// Active tells whether anything is filtered.
+// Active reports whether anything is filtered.
 func (f *Filter) Active() bool { return f.err != nil || len(f.values()) > 0 }
 
 // Error says why the filter cannot be read, "" = it can.

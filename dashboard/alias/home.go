@@ -21,7 +21,7 @@ type homeView struct {
 	User       string
 	Aliases    []homeAlias // of this page
 	All        int         // aliases of the viewer
-	Find       string      // what the names shown have in them
+	Find       string      // text that the shown names contain
 	Found      int         // aliases that do
 	Prev, Next string      // addresses of the pages beside this one, "" = none
 	Src        string      // address of this page

@@ -208,7 +208,7 @@ func (p Pages) ReadRows(r *http.Request, who relay.Actor, v *List) (err error) {
 	return err
 }
 
-// Shows tells whether the list that a page has, by its address, is this one. The address of an
+// Shows reports whether the list that a page has, by its address, is this one. The address of an
 // event that does not say where its list begins is beside any part of the list.
 func (v *List) Shows(address string) bool {
 	u, err := url.Parse(address)

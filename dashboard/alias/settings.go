@@ -43,7 +43,7 @@ type answerView struct {
 	Text string // head and body
 }
 
-// Toggle tells whether the value is on or off.
+// Toggle reports whether the value is on or off.
 func (f settingField) Toggle() bool { return f.Default == "off" }
 
 // settingFields says what each setting does, in the order of the API.

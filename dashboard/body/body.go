@@ -68,7 +68,7 @@ type View struct {
 	ID, What     string
 	Size, SHA256 string
 	Empty        bool
-	State        string // what is missing of it, "" = nothing
+	State        string // the missing part, "" = none
 	Note         string // how it is shown
 	Tabs         []tab
 	View         string
@@ -77,7 +77,7 @@ type View struct {
 	Core         string // name of the member of JSON that is what a sender tells about; what is around it is folded
 	Folded       string // names of members of JSON that are folded, divided by spaces
 	Mark, Rest   string // the byte at which it is no JSON, and what follows
-	Fault        string // what is wrong there
+	Fault        string // the fault there
 	Form         []Pair
 	Parts        []partView
 	Image        string

@@ -44,7 +44,7 @@ type attemptView struct {
 	RawRequest, RawAnswer string // addresses, "" = there is none
 }
 
-// allAttempts tells whether each attempt of the page is shown as a column.
+// allAttempts reports whether each attempt of the page is shown as a column.
 func allAttempts(q url.Values) bool { return q.Get("attempts") == "all" }
 
 // addAttempts adds the columns: the original and the newest attempt, or the one that the

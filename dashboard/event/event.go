@@ -76,7 +76,7 @@ func (v *eventView) sentChanges() string {
 	return record.SafeTextMax(strings.Join(v.Sent.Changes, ", "), 300)
 }
 
-// Failed tells whether the last answer is an error, or there is none.
+// Failed reports whether the last answer is an error, or there is none.
 func (v *eventView) Failed() bool { return v.Status == nil || *v.Status >= 400 }
 
 // messageView is a request or a response.

@@ -48,14 +48,14 @@ const (
 	fieldFrom, fieldSample                          = "from", "sample"
 	fieldMethod, fieldPath, fieldHeaders, fieldBody = "method", "path", "headers", "body"
 	fieldSign, fieldNewID                           = "sign", "newId"
-	fieldShown                                      = "shown" // what the last preview was of
+	fieldShown                                      = "shown" // the input of the last preview
 )
 
 // sendView is the page that makes a new event.
 type sendView struct {
 	Alias, Owner string
 	Online       bool
-	From         *record.Summary // what it is made from; nil = a sample, or nothing
+	From         *record.Summary // the source event; nil = a sample, or nothing
 	Form         page.Form
 	Base         *compose.Request
 	BodyNote     string // why the body cannot be changed here, "" = it can
@@ -64,7 +64,7 @@ type sendView struct {
 	Settings     string // address where the owner adds one; "" = the viewer is not the owner
 	Samples      []string
 	Types        []string // of events of the alias
-	Failed       string   // what is wrong, besides the fields
+	Failed       string   // faults that belong to no field
 	Status       int      // of the answer
 	Preview      *previewView
 }

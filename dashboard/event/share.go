@@ -21,7 +21,7 @@ import (
 
 // sharesView lists who else may replay an event.
 type sharesView struct {
-	Owner         string // who alone may share it; "" = the viewer
+	Owner         string // owner, the only one who may share it; "" = the viewer
 	Error         string // why there is no list
 	List          []relay.Share
 	NewURL        string // address of the share just made, shown once

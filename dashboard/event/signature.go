@@ -16,7 +16,7 @@ import (
 type signatureView struct {
 	ID, Alias, Provider string
 	Verdict, Message    string
-	Cure                string // what to change, "" = nothing
+	Cure                string // advice what to change, "" = none
 	Parts               []signature.Part
 	Checks              []signature.Check
 	Template            string

@@ -26,7 +26,7 @@ func (p *Pages) explain(w http.ResponseWriter, r *http.Request, err error) WithS
 	if e.Code == relay.CodeLoginTooOld {
 		http.SetCookie(w, p.NextCookie(p.PageOf(referer(r)), nextAge)) // of the form that was refused
 	}
-	retry := "" // what to try again; a form is not
+	retry := "" // address of a retry link; forms have none
 	if status == http.StatusServiceUnavailable && r.Method == http.MethodGet {
 		retry = LocalPath(url.QueryEscape(r.URL.RequestURI()))
 	}

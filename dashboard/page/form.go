@@ -43,7 +43,7 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 type Form struct {
 	Name   string // tells the forms of a page apart
 	Values url.Values
-	Errors map[string]string // what is wrong, by field
+	Errors map[string]string // faults by field
 }
 
 // Posted returns the form that a request brought.
@@ -63,10 +63,10 @@ func (f Form) Named(name string) Form {
 // ID returns the id of a field's input, unique in the page.
 func (f Form) ID(field string) string { return f.Name + "-" + field }
 
-// Has tells whether a box of the field was ticked.
+// Has reports whether a box of the field was ticked.
 func (f Form) Has(field, value string) bool { return slices.Contains(f.Values[field], value) }
 
-// Failed tells whether anything is wrong.
+// Failed reports whether anything is wrong.
 func (f Form) Failed() bool { return len(f.Errors) > 0 }
 
 // Attributes returns the attributes that connect an input to its hint and its error.

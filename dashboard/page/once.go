@@ -37,7 +37,7 @@ const (
 type formAnswer struct {
 	Location string `json:"location,omitempty"` // of a redirect
 	HTML     []byte `json:"html,omitempty"`
-	Secret   string `json:"secret,omitempty"` // what the form made, see MadeByForm
+	Secret   string `json:"secret,omitempty"` // the secret that the form made, see MadeByForm
 }
 
 type madeKey struct{}

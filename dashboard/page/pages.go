@@ -100,7 +100,7 @@ func (p *Pages) Handler() http.Handler {
 			_ = page.Render(r.Context(), w)
 		}}
 		defer answer.Abandon()
-		if r.Method == http.MethodGet { // what a form has done is told, whatever it takes
+		if r.Method == http.MethodGet { // the result of a form is shown, even without space in the budget
 			r = r.WithContext(answer.WithReads(r.Context()))
 		}
 		routes.ServeHTTP(answer, r)
@@ -138,7 +138,7 @@ func (p *Pages) pattern(method, path string) string {
 	return pattern
 }
 
-// isPage tells whether a pattern is that of a page, which people look at: no live stream, no
+// isPage reports whether a pattern is that of a page, which people look at: no live stream, no
 // picture, no part of a page.
 func (p *Pages) isPage(pattern string) bool {
 	return strings.HasPrefix(pattern, "GET /") && !p.data[pattern]

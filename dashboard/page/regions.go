@@ -13,7 +13,7 @@ import (
 // ID=ADDRESS says which address the region of the page has, because it need not be sent again.
 const regionsHeader = "X-Regions"
 
-// Partial tells whether the script asks for parts of a page only.
+// Partial reports whether the script asks for parts of a page only.
 func Partial(r *http.Request) bool { return r.Header.Get(regionsHeader) != "" }
 
 // Regions is a page of parts, each an element with an id, which can be sent alone: the script replaces
@@ -28,7 +28,7 @@ type Regions struct {
 type Region struct {
 	ID    string // of its element
 	Inner bool   // it stands within another part of the page, and is sent alone only where it is named
-	// Has tells whether the region that the script has, by its address, is this one; nil = never.
+	// Has reports whether the region that the script has, by its address, is this one; nil = never.
 	Has func(address string) bool
 	// Show reads and makes the region. Those of a page are called in their order.
 	Show func() (templ.Component, error)
@@ -60,7 +60,7 @@ func (p *Regions) Render(ctx context.Context, w io.Writer) error {
 	return Shell(p.Title, p.Class, p.Alias).Render(templ.WithChildren(ctx, templ.Join(shown...)), w)
 }
 
-// Wants tells whether the script names a region.
+// Wants reports whether the script names a region.
 func Wants(r *http.Request, id string) bool {
 	_, is := wantedOf(r.Context())[id]
 	return is

@@ -60,7 +60,7 @@ const (
 	sweptDomains = 3
 )
 
-// Secure tells whether the pages are reached over TLS.
+// Secure reports whether the pages are reached over TLS.
 func (p *Pages) Secure() bool { return p.Site.Base.Scheme == "https" }
 
 // Cookie holds a session for age seconds; a negative age removes it.

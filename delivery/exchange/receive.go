@@ -11,7 +11,7 @@ import (
 
 // answer is the answer of the local server, as far as it has come. It does no I/O.
 type answer struct {
-	request *wire.Head // what is answered
+	request *wire.Head // the request that is answered
 	maxHead int64
 
 	interim     [][]byte // heads of 1xx responses

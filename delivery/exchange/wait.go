@@ -178,9 +178,9 @@ func (x *run) checkUpload(now time.Time) error {
 	return nil
 }
 
-// checkCaller ends an exchange without an answer whose caller has left: inside its body at once,
-// after that when the time for an answer is over, which begins here where there is no response
-// timeout.
+// checkCaller ends an exchange without an answer whose caller has left. If the caller left inside its
+// body, the exchange ends at once, else when the time for an answer is over. Without a response
+// timeout that time begins here.
 func (x *run) checkCaller(now time.Time) error {
 	if x.out.sink == nil {
 		return nil

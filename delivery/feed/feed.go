@@ -77,7 +77,7 @@ type Feed struct {
 	places  chan struct{}    // one for each alias that is read and encoded
 	shares  map[int64]*share // owner -> share, while a goroutine uses it
 	ctx     context.Context  // of Run; nil = it does not run
-	closed  error            // what viewers get since Close; nil = open
+	closed  error            // the error for viewers after Close; nil = open
 }
 
 // share is the part of the places that the aliases of one owner may take.
@@ -90,7 +90,7 @@ type share struct {
 type queue struct {
 	changes []change
 	missed  bool // there were too many: its viewers read again
-	rights  bool // who sees the alias may have changed
+	rights  bool // the rights to see the alias may have changed
 }
 
 // change is a change with the snapshot that the store passed along; nil = it has to be read.

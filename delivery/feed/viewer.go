@@ -47,7 +47,7 @@ func (f *Feed) Subscribe(ctx context.Context, who relay.Actor, alias int64, last
 		f.remove(v)
 		return nil, err
 	}
-	v.pending, v.size = nil, 0 // what came until now the viewer has not read yet
+	v.pending, v.size = nil, 0 // the viewer has not read the changes until now
 	if v.behind = lastID != "" && lastID != f.id(); lastID == "" {
 		v.start = f.id()
 	}

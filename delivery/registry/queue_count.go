@@ -34,7 +34,7 @@ type QueueLimits struct {
 	Account  int
 }
 
-// Reservation says whether Reserve has reserved anything.
+// Reservation reports whether Reserve has reserved anything.
 type Reservation int
 
 // What Reserve returns.

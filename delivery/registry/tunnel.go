@@ -328,7 +328,7 @@ func (r *Registry) remoteAttachment(st *Alias, rec relay.TunnelRecord) *Attachme
 	return h
 }
 
-// NodeReachable says whether the tunnels of another node can be used. Requests for them are
+// NodeReachable reports whether the tunnels of another node can be used. Requests for them are
 // queued meanwhile.
 func (r *Registry) NodeReachable(node string, reachable bool) {
 	r.Each(func(st *Alias) {

@@ -41,7 +41,7 @@ func charsetOf(l Label, start []byte) (name string, mark int, fault string) {
 	}
 	switch {
 	case named == "" && len(start) >= 4 && start[1] == 0 && start[3] == 0 && strings.IndexByte("{[\"<", start[0]) >= 0:
-		return "utf-16le", 0, "" // as RFC 4627 told the encodings of JSON apart
+		return "utf-16le", 0, "" // RFC 4627, section 3: zero bytes show the encoding of JSON
 	case named == "" && len(start) >= 4 && start[0] == 0 && start[2] == 0 && strings.IndexByte("{[\"<", start[1]) >= 0:
 		return "utf-16be", 0, ""
 	case named == "" && l.Kind == "text/html" && !utf8.Valid(WholeRunes(start)):

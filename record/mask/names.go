@@ -173,7 +173,7 @@ func secretHeader(name string) bool {
 		slices.ContainsFunc(words([]byte(name)), func(word string) bool { return slices.Contains(secretWords, word) })
 }
 
-// OwnerHeader tells whether a header line names the host of the owner.
+// OwnerHeader reports whether a header line names the host of the owner.
 func OwnerHeader(name string) bool {
 	var space [maxName]byte
 	return slices.Contains(ownerHeaders, string(plainName([]byte(name), &space)))

@@ -235,7 +235,7 @@ func (a *ACME) Stop() {
 	}
 }
 
-// allowed tells whether a name may have a certificate, and which account's quota it
+// allowed reports whether a name may have a certificate, and which account's quota it
 // counts for; 0 = none.
 func (a *ACME) allowed(name string) (owner int64, ok bool) {
 	if name == a.base {

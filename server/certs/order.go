@@ -148,7 +148,7 @@ func (a *ACME) obtain(name string, owner int64, o *issuance) error {
 	return err
 }
 
-// isPrefetch tells whether no handshake has asked for the name yet.
+// isPrefetch reports whether no handshake has asked for the name yet.
 func (a *ACME) isPrefetch(o *issuance) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

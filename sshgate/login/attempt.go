@@ -29,12 +29,12 @@ type attempt struct {
 	*Login
 	banner      ssh.ServerPreAuthConn
 	failures    int
-	refused     []string // what is wrong with the keys offered so far, for people
+	refused     []string // faults of the keys offered so far, as text for the user
 	explained   bool
 	keys        int          // how often a key was offered
 	prompts     int          // how often a token was asked for
 	peerLeft    bool         // the client left while its key waited
-	known       *relay.Actor // who holds the key knownKey, as of Login.rightsVersion
+	known       *relay.Actor // account of the key knownKey, as of Login.rightsVersion
 	knownKey    string
 	unavailable bool          // the store could not answer, or a limit was reached
 	proven      ssh.PublicKey // by a client that is shown the link by other means than a banner
@@ -53,12 +53,12 @@ var (
 // relayVersion begins the version of relay, which shows no greeting.
 const relayVersion = "SSH-2.0-relay_"
 
-// enrolling tells whether the login is for registering a key only.
+// enrolling reports whether the login is for registering a key only.
 func (l *attempt) enrolling(meta ssh.ConnMetadata) bool {
 	return strings.ToLower(meta.User()) == EnrolUser
 }
 
-// offered says whether a signature by the key would be of use. Nothing is proven
+// offered reports whether a signature by the key would be of use. Nothing is proven
 // at this point, so it changes nothing and remembers only what to tell people.
 func (l *attempt) offered(meta ssh.ConnMetadata, key ssh.PublicKey) (p *ssh.Permissions, err error) {
 	defer l.recovered(&err)

@@ -111,10 +111,10 @@ type Login struct {
 	mu       sync.Mutex
 	timer    *time.Timer // nil before Begin
 	deadline time.Time   // when the time for the login is over
-	over     bool        // somebody has logged in, or the connection has ended
+	over     bool        // the login succeeded, or the connection has ended
 	loggedIn bool
 	result   Result  // why nobody has logged in
-	tried    refusal // what was tried meanwhile, for the operator
+	tried    refusal // the attempts so far, for the log
 }
 
 // Login makes the login of a connection. peer ends when a read of it has failed.

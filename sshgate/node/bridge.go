@@ -275,7 +275,7 @@ func (b *bridge) down() {
 	}
 }
 
-// inUse tells whether a request uses the channel, with a slot of the tunnel.
+// inUse reports whether a request uses the channel, with a slot of the tunnel.
 func (b *bridge) inUse() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -281,7 +281,7 @@ func (n *Links) follow(nodes []relay.Node) {
 	}
 }
 
-// Knows tells whether an address is one of another node: the address that the node is dialed
+// Knows reports whether an address is one of another node: the address that the node is dialed
 // at, also where that is a host name, or the one that its connections come from.
 func (n *Links) Knows(a netip.Addr) bool {
 	a = a.Unmap()

@@ -29,7 +29,7 @@ func (t *Remote) Node() string { return t.rec.Node }
 // Info describes the tunnel.
 func (t *Remote) Info() relay.TunnelInfo { return t.rec.TunnelInfo }
 
-// LazyDial tells whether the client of the tunnel dials at the first byte.
+// LazyDial reports whether the client of the tunnel dials at the first byte.
 func (t *Remote) LazyDial() bool { return t.rec.LazyDial }
 
 // Heard returns the time since the last byte of the other node. That node itself closes unused
@@ -119,7 +119,7 @@ func channelEnded(ch *link.Channel, req *link.Request) {
 // Channel is a channel through another node as relay.Conn.
 type Channel struct {
 	*link.Channel
-	sent atomic.Uint64 // bytes, for Parked
+	sent atomic.Uint64 // number of bytes sent, which Parked reports
 }
 
 // Write implements relay.Conn.

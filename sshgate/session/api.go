@@ -94,7 +94,7 @@ func (s *session) copyToAPI(to net.Conn, srv *http.Server, in *bufio.Reader) {
 	for {
 		n, err := in.Read(buf)
 		if n > 0 && !s.writeToAPI(to, buf[:n]) {
-			_, _ = io.Copy(io.Discard, in) // what the peer sends before it sees the end
+			_, _ = io.Copy(io.Discard, in) // bytes that the peer sends before it sees the end
 			return
 		}
 		if err != nil {

@@ -42,7 +42,7 @@ type session struct {
 
 	starts   chan func() int          // runs what was asked for and gives the exit code
 	consumer chan func(*bufio.Reader) // at most one, for readInput
-	keys     chan string              // what input has read
+	keys     chan string              // keys that input has read
 	begun    bool                     // a shell, command or subsystem; of request alone
 }
 
@@ -86,7 +86,7 @@ func (s *session) closed() {
 	s.left()
 }
 
-// request tells whether a request is granted. start is what a shell, command or subsystem
+// request reports whether a request is granted. start is what a shell, command or subsystem
 // that is granted runs.
 func (s *session) request(req *link.Request) (start func() int, ok bool) {
 	var text struct{ Value string }
@@ -144,7 +144,7 @@ func (s *session) finish(code int) {
 		defer close(done)
 		// One of before may have passed, and would let Close overtake what is said here.
 		_ = s.ch.SetWriteDeadline(time.Now().Add(endTimeout))
-		if !s.ch.Writing() { // what the peer does not take is left alone
+		if !s.ch.Writing() { // a write that still waits for the peer is left alone
 			_ = s.ch.CloseWrite()
 		}
 		_, _ = s.ch.SendRequest("exit-status", false, link.Marshal(struct{ Status uint32 }{uint32(code)}))

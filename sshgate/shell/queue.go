@@ -10,7 +10,7 @@ import (
 type Notice struct {
 	Kind    string // a kind of relay.Notice
 	Alias   string
-	Target  string       // online: what relay up announced
+	Target  string       // online: the local target that relay up announced
 	Of      *relay.Alias // online
 	Code    string       // refused
 	Message string

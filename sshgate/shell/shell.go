@@ -93,7 +93,7 @@ type Shell struct {
 	// Stdin is what a command may read, see ReadsInput; nil = nothing.
 	Stdin  io.Reader
 	Screen *Screen
-	Keys   <-chan string // what ReadKeys has read
+	Keys   <-chan string // keys from ReadKeys
 	// Hold reserves memory for what a command prints; see cli.API.
 	Hold func(n int64) error
 

@@ -61,7 +61,7 @@ type membership struct {
 
 	drain func(on bool) // set by OnDrain
 
-	toldAccounts string // what the database had of connections after the last renewal
+	toldAccounts string // the counts of connections in the database after the last renewal
 
 	// Set before Serve, by SetPeer, OnRejoin and SetConnections.
 	peerAddr, peerKey string

@@ -199,7 +199,7 @@ func (s *Store) listenLoop(ctx context.Context, address string) {
 			default:
 				s.notices.listening.Store(false)
 			}
-			_ = s.sendNotice(ctx, "") // what is not heard is noticed at the next look
+			_ = s.sendNotice(ctx, "") // if this notice is not heard, the next check notices it
 		case <-poll.C:
 			if !s.notices.listening.Load() && s.HasOtherNodes() {
 				s.outbox.put([]relay.Change{{Kind: relay.ChangeMissed}})

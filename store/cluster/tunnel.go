@@ -252,7 +252,7 @@ func withholdSince(c *db.Tx, seen map[int64]time.Time) error {
 	for aliases := range slices.Chunk(slices.Sorted(maps.Keys(seen)), 1000) {
 		args := make([]any, 0, 2*len(aliases))
 		for _, id := range aliases {
-			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // what came then may have been refused by the node since
+			args = append(args, id, db.Micros(seen[id].Add(-beatInterval))) // the node may have refused requests of this interval since
 		}
 		var rows []events.AttemptRow
 		if err := c.All(&rows, `WITH v (k, since) AS (VALUES `+strings.Repeat(`, (CAST(? AS BIGINT), CAST(? AS BIGINT))`, len(aliases))[1:]+`)

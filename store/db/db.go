@@ -189,7 +189,7 @@ func (s *DB) Describe() string { return s.Dialect.name() + " " + s.place() }
 // place returns where the data is, for people.
 func (s *DB) place() string { return PlaceOf(s.opt.URL, s.opt.DataDir) }
 
-// PlaceOf returns where the data of a store with this address or data dir is, for people.
+// PlaceOf returns the place of the data of a store with this address or data dir, as text for users.
 func PlaceOf(address, dataDir string) string {
 	if address == "" {
 		return filepath.Join(dataDir, databaseFile)

@@ -12,8 +12,8 @@ func WhileLocked(ctx context.Context, step func() error) error {
 	return tryAgain(ctx, 3*OpTimeout, IsLocked, step)
 }
 
-// tryAgain does a step of the start again, for up to limit, while mayPass says of its error that
-// it may pass: no caller waits at this time. It returns the last error of the step.
+// tryAgain repeats a step of the start for up to limit, as long as mayPass reports that its error may
+// be temporary. No caller waits at this time. It returns the last error of the step.
 func tryAgain(ctx context.Context, limit time.Duration, mayPass func(error) bool, step func() error) error {
 	for began := time.Now(); ; {
 		err := step()

@@ -57,7 +57,7 @@ type committer struct {
 	seq     uint64
 	closing bool
 	away    error // why the database cannot be used; steps fail at once while it is set
-	refusal error // what callers get while away is set
+	refusal error // the error for callers while away is set
 	wake    chan struct{}
 
 	// Only the goroutine of the committer uses these.

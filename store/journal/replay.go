@@ -82,7 +82,7 @@ func (j *Journal) Release(ctx context.Context, who relay.Actor, alias string) (r
 			if err != nil {
 				return err
 			}
-			if until < 0 { // what comes later is not released
+			if until < 0 { // later events are not released
 				if err := c.Get(&until, `SELECT COALESCE(MAX(received_at), 0) FROM queue WHERE alias_id = ?`, a.ID); err != nil {
 					return err
 				}
@@ -130,7 +130,7 @@ func (j *Journal) Cancel(ctx context.Context, who relay.Actor, id relay.ID) erro
 	if err := people.Allow(who, relay.ScopeEventsReplay); err != nil {
 		return err
 	}
-	until := 0 // what is asked for later is not canceled
+	until := 0 // later attempts are not canceled
 	for first, more := true, true; more; first = false {
 		err := j.db.Update(ctx, "cancel queued attempts", func(c *db.Tx) error {
 			if _, err := events.FindEvent(c.Query, who, id); err != nil {
@@ -180,5 +180,5 @@ func cancelSome(c *db.Tx, who relay.Actor, e *relay.Event, until int) (int, erro
 	c.Publish(relay.Change{Kind: relay.ChangeQueue, Alias: e.AliasID})
 	c.Do(`DELETE FROM queue WHERE event_id = ? AND n <= ?
 		AND EXISTS (SELECT 1 FROM attempts a WHERE a.event_id = queue.event_id AND a.n = queue.n AND a.state = 5)`, e.ID, last)
-	return len(rows), c.RunOne(events.EndEvent, []any{e.ID, last, events.Canceled, fault.Code, fault.Message, 0, nil, ""}) // what the event says is of the last one
+	return len(rows), c.RunOne(events.EndEvent, []any{e.ID, last, events.Canceled, fault.Code, fault.Message, 0, nil, ""}) // the event shows the end of its last attempt
 }

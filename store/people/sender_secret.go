@@ -117,7 +117,7 @@ func (s *Store) ownsAlias(ctx context.Context, who relay.Actor, alias string) er
 	})
 }
 
-// secretDetail returns what the audit log says of a secret.
+// secretDetail returns the detail of an audit entry about a secret.
 func secretDetail(alias string, s *relay.SenderSecret) string {
 	detail := alias + " " + s.Provider
 	if s.Path != "" {

@@ -96,7 +96,7 @@ func gone(pids []int) error {
 	return nil
 }
 
-// zombie tells whether a process has ended and only waits to be collected.
+// zombie reports whether a process has ended and only waits to be collected.
 func zombie(pid int) bool {
 	out, err := exec.Command("ps", "-o", "stat=", "-p", strconv.Itoa(pid)).Output()
 	return err != nil || strings.HasPrefix(strings.TrimSpace(string(out)), "Z")

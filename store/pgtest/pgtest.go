@@ -101,7 +101,7 @@ func Start(t testing.TB, o Options) *Server {
 // Close stops the server and removes its data.
 func (s *Server) Close() {
 	s.Stop()
-	_ = os.RemoveAll(s.dir) // what is left is in the temporary folder
+	_ = os.RemoveAll(s.dir) // the rest is in the temporary folder
 }
 
 // URL gives the address of an empty schema of its own on this server.
