@@ -121,7 +121,7 @@ func (s *Slot) move(class Class) bool {
 // placed reports whether s has a place.
 func (s *Slot) placed() bool { return s.places[0].at != nil }
 
-// remove takes the place away.
+// remove frees the place.
 func (s *Slot) remove() {
 	if !s.placed() {
 		return

@@ -2,7 +2,7 @@
 // passes ServeHTTP and the checks of its route before it reaches a handler; every
 // error is sent as problem+json.
 //
-// Checks arrive a fixed order: credential (401), method (405), scope (403), the
+// Checks come in a fixed order: credential (401), method (405), scope (403), the
 // resource in the path (404), input (422), state of the resource (409), rate (429).
 // A resource that the caller may not see and one that does not exist give the same
 // answer.

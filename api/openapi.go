@@ -70,7 +70,7 @@ func strictJSON() huma.Format {
 	}
 }
 
-// addOpenAPIRoute comes last: it writes the document down.
+// addOpenAPIRoute adds the route of the OpenAPI document. Call it last: the document has the routes so far.
 func (s *server) addOpenAPIRoute() {
 	s.registerRaw(route{
 		tag: "about", public: true,

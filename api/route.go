@@ -37,7 +37,7 @@ type route struct {
 	hasBody       bool // the route reads a body; other routes ignore one
 	takesSecret   bool // the body has a secret of a sender: no error repeats a value of it
 
-	// resolve finds what the path names, before the input is looked at.
+	// resolve finds the alias or event that the path names, before the input is read.
 	resolve func(*http.Request, *requestInfo) error
 	// exists finds what else the path of a route without input names. It is asked only where
 	// there is a query, which is wrong: the handler finds it too, but 404 comes before 422.

@@ -41,7 +41,7 @@ func (c *change) add(path []string, value json.RawMessage) {
 	c.value, c.members, c.indexes, c.names, c.list = value, nil, nil, nil, nil // as if it were set after its members
 }
 
-// splice is a part of a document and what arrives its place.
+// splice is a part of a document and what comes in its place.
 type splice struct {
 	from, to int
 	with     []byte

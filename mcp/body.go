@@ -88,7 +88,7 @@ func bodyOf(e *record.Event, part string, attempt int) (*record.Body, []record.H
 	return nil, nil, relay.Errorf(relay.CodeNotFound, "no such attempt of this event has a response")
 }
 
-// textOf is the text of a body as it is read, or its bytes in base64. A masked body is that text already.
+// textOf returns the text of a body as it is read, or its bytes in base64. A masked body is that text already.
 func textOf(b *record.Body, headers []record.Header, masked bool) (text []byte, encoding, note string) {
 	if b.Truncated {
 		note = "this is not all of the body: it is longer than 1 MiB, or a part of it cannot be shown"
@@ -127,7 +127,7 @@ func cutPiece(p piece, text []byte, offset, length int) piece {
 // Bounds of a path in a JSON text.
 const maxPath, maxSteps = 1 << 10, 64
 
-// valueAt is the value of a JSON text at a path such as data.items[0].id. Of members of one name the last counts.
+// valueAt returns the value of a JSON text at a path such as data.items[0].id. Of members of one name the last counts.
 func valueAt(text []byte, path string) ([]byte, error) {
 	if len(path) > maxPath || strings.Count(path, ".")+strings.Count(path, "[") > maxSteps {
 		return nil, bound("jsonPath has at most %d bytes and %d steps", maxPath, maxSteps)

@@ -149,7 +149,7 @@ func (b *bridge) finish(e ending) {
 	}
 }
 
-// use takes a slot of the tunnel for a request, unless it has one, when n bytes have come.
+// use takes a slot of the tunnel for a request when n bytes of it have arrived, unless it has one.
 func (b *bridge) use(n int) bool {
 	b.mu.Lock()
 	b.came += uint64(n)

@@ -67,7 +67,7 @@ func (s *Store) Publish(changes []relay.Change) <-chan struct{} {
 	return s.outbox.put(changes)
 }
 
-// SetFeed sets what gets the changes from now on, in the order of their commits, from one goroutine.
+// SetFeed sets the function that gets the changes from now on, in the order of their commits, from one goroutine.
 func (s *Store) SetFeed(publish func([]relay.Change)) { s.outbox.serve(publish) }
 
 // RevisionsWritten gets a signal when another node has written revisions.

@@ -15,7 +15,7 @@ const PayloadColumns = `event_id, n, head, lines, framing, codec, body, parts, s
 // PayloadTypes are the types of PayloadColumns in Postgres.
 const PayloadTypes = `uuid bigint bytea bytea bigint bigint bytea bigint bigint bigint bytea text bytea bytea`
 
-// messageFields are the destinations of head, lines, framing, body, parts, stored, size, sha256 and
+// messageFields returns the destinations of head, lines, framing, body, parts, stored, size, sha256 and
 // state of a stored message.
 func messageFields(m *relay.Message) []any {
 	b := &m.Body
@@ -67,7 +67,7 @@ func ResponseValues(event relay.ID, a *relay.Attempt) []any {
 	return PayloadValues(event, a.N, &a.Response, a.SentHead, packInterim(a.Interim))
 }
 
-// RequestBytes is how many bytes a request counts in the queue.
+// RequestBytes returns how many bytes a request counts in the queue.
 func RequestBytes(m *relay.Message) int64 { return int64(len(m.Head)+len(m.Lines)) + m.Body.Size }
 
 // packInterim joins 1xx heads, each preceded by its length.
@@ -141,7 +141,7 @@ func FaultText(f *relay.Fault) (code, message string) {
 	return db.StorableText(f.Code), db.StorableText(f.Message)
 }
 
-// StoredFault is a fault as it is read back.
+// StoredFault returns a fault as it is read back.
 func StoredFault(f *relay.Fault) *relay.Fault {
 	code, message := FaultText(f)
 	if code == "" {

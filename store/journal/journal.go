@@ -45,7 +45,7 @@ type Journal struct {
 	opt   Options
 	meter Meter
 
-	underWay  func() map[relay.AttemptRef]bool // attempts under way; nil = not known
+	underWay  func() map[relay.AttemptRef]bool // attempts in progress; nil = not known
 	committer atomic.Pointer[committer]        // nil before StartJournal
 }
 
@@ -88,7 +88,7 @@ func (j *Journal) WhyAway() error {
 	return nil
 }
 
-// QueuedSteps is how many steps wait to be written or are being written.
+// QueuedSteps returns how many steps wait to be written or are being written.
 func (j *Journal) QueuedSteps() int {
 	if c := j.committer.Load(); c != nil {
 		return c.length()

@@ -25,7 +25,7 @@ var (
 	lateEnds    = lateKind{"end", 1000}       // answers of calls with an Idempotency-Key that could not be written at once
 )
 
-// lateKey names a late write: of two with the same key that wait, the later one counts.
+// lateKey identifies a late write: of two pending writes with the same key, the later one is written.
 type lateKey struct {
 	kind *lateKind
 	text string

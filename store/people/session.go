@@ -64,7 +64,7 @@ func (s *Store) CreateLoginLink(ctx context.Context, who relay.Actor, user strin
 	return s.createLink(ctx, who, may, user, linkLogin, ttl, loginLinkLife)
 }
 
-// CreateInvite makes the secret by which a new person arrives to an account; for
+// CreateInvite makes the secret by which a new user gets an account; for
 // admins. ttl 0 = 3 days, the most it can be.
 func (s *Store) CreateInvite(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (string, error) {
 	return s.createLink(ctx, who, AllowAdmin(who), user, linkInvite, ttl, inviteLife)

@@ -23,7 +23,7 @@ type removalCandidate struct {
 	Parts    int      `db:"parts"`
 }
 
-// cost is the number of rows that deleting the event counts as, without the parts of its
+// cost returns the number of rows that deleting the event counts as, without the parts of its
 // bodies.
 func (d *removalCandidate) cost() int {
 	return 1 + d.Attempts + d.Payloads + int(d.Inline/rowPerBytes)
@@ -37,7 +37,7 @@ const heldEvents = `(e.state IN (0, 1) OR EXISTS (SELECT 1 FROM queue w WHERE w.
 	OR EXISTS (SELECT 1 FROM event_marks em WHERE em.event_id = e.id AND em.pinned = 1)
 	OR EXISTS (SELECT 1 FROM shares sh WHERE sh.event_id = e.id AND (sh.expires_at = 0 OR sh.expires_at > ?)))`
 
-// removable is a condition that is true for events that need not be kept at the time now: for
+// removable returns a condition that is true for events that need not be kept at the time now: for
 // all events if that is zero.
 func removable(now time.Time) (string, []any) {
 	if now.IsZero() {

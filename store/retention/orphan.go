@@ -56,7 +56,7 @@ func (r *Retention) SweepOrphans(ctx context.Context, now time.Time) (total int,
 	return total, r.vacuum(ctx)
 }
 
-// orphanAge is the age of an id from which on a body without an event is an orphan; 0 = none is now.
+// orphanAge returns the age of an id from which on a body without an event is an orphan; 0 = none is now.
 func (r *Retention) orphanAge(ctx context.Context) (time.Duration, error) {
 	waits, err := r.SpoolWaits(ctx)
 	if err != nil || waits {

@@ -84,7 +84,7 @@ func (b *fixture) snapshotsOf(later bool, seen map[string]bool) {
 		if name == "without attempt" {
 			c.event.State, c.event.Error = relay.StateRejected, &relay.Fault{Code: relay.CodeRequestMalformed, Message: strange}
 		}
-		if later && c.end != nil { // its attempt arrives a batch of its own
+		if later && c.end != nil { // its attempt comes in a batch of its own
 			b.forget()
 			b.ok(b.Accept(c.event))
 			b.heard(name, func(change relay.Change) bool { return change.Event == c.event.ID })

@@ -54,7 +54,7 @@ func (u *Usage) OwnerOf(alias int64) int64 {
 	return u.accounts.owners[alias]
 }
 
-// FullestAccount is the largest part of its limit that an account has stored; 0 = none has a limit.
+// FullestAccount returns the largest part of its limit that an account has stored; 0 = none has a limit.
 func (u *Usage) FullestAccount() (most float64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -66,7 +66,7 @@ type bytesStored struct {
 	evicting chan struct{} // holds a token while a request evicts; nil = none did so far
 }
 
-// bound is how many bytes it may have now.
+// bound returns how many bytes it may have now.
 func (b *bytesStored) bound(limit int64) int64 {
 	if b.bytes <= limit {
 		b.above = 0
@@ -160,7 +160,7 @@ func (u *Usage) Admits(h Holder, need int64) (fits, evictable bool) {
 	return false, need <= limit && time.Since(stored.full) >= unevictableFor
 }
 
-// Surplus is how many bytes an eviction still has to free so that need more bytes fit, or, with all,
+// Surplus returns how many bytes an eviction still has to free so that need more bytes fit, or, with all,
 // so that the holder has no more than its limit. It includes a margin, so that not every request has
 // to wait for an eviction.
 func (u *Usage) Surplus(h Holder, need int64, all bool) int64 {
@@ -195,7 +195,7 @@ func (u *Usage) OverLimit(accounts bool) (list []Holder) {
 	return list
 }
 
-// Total is the sum over all aliases.
+// Total returns the sum over all aliases.
 func (u *Usage) Total() (sum int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
