@@ -23,7 +23,7 @@ func (p *pkg) addArrows() {
 	}
 }
 
-// isShared reports whether an object of the package can be used in other files: it is declared outside of
+// isShared tells whether an object of the package can be used in other files: it is declared outside of
 // functions, or is a field or a method.
 func (p *pkg) isShared(object types.Object) bool {
 	if object.Parent() == p.own.Scope() {
@@ -71,7 +71,7 @@ func (p *pkg) fieldsOf(s *types.Struct) (fields []*types.Var) {
 	return fields
 }
 
-// writes reports whether a file assigns to a field of a struct, to a part or an element of one, or takes
+// writes tells whether a file assigns to a field of a struct, to a part or an element of one, or takes
 // the address of one. Making a struct is no write.
 func (p *pkg) writes(file *ast.File, s structure) (found bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
@@ -92,7 +92,7 @@ func (p *pkg) writes(file *ast.File, s structure) (found bool) {
 	return found
 }
 
-// reaches reports whether an expression is a field of a struct, or is inside of one.
+// reaches tells whether an expression is a field of a struct, or is inside of one.
 func (p *pkg) reaches(e ast.Expr, s structure) bool {
 	switch e := e.(type) {
 	case *ast.SelectorExpr:
