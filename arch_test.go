@@ -264,6 +264,55 @@ func TestPromises(t *testing.T) {
 
 var testNames = regexp.MustCompile(`\b(?:Test|Fuzz)\w+`)
 
+// TestEveryBoundHasBothSides: for each bound in the tables of docs/limits.md, docs/promises.md names a test
+// that goes up to it and a test that goes beyond it. TestPromises checks that they exist.
+func TestEveryBoundHasBothSides(t *testing.T) {
+	t.Parallel()
+	limits, err := os.ReadFile("docs/limits.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	promises, err := os.ReadFile("docs/promises.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, section, _ := strings.Cut(string(promises), "\n## Bounds\n")
+	section, _, _ = strings.Cut(section, "\n## ")
+	held := map[string]bool{}
+	for _, cells := range rowsOf(section) {
+		held[cells[0]] = testNames.MatchString(cells[1]) && testNames.MatchString(cells[2])
+	}
+	bounds := rowsOf(string(limits))
+	if len(bounds) < 20 {
+		t.Errorf("docs/limits.md has %d bounds in tables", len(bounds))
+	}
+	for _, cells := range bounds {
+		if !held[cells[0]] {
+			t.Errorf("docs/promises.md, section Bounds: no row names tests of both sides of %s", cells[0])
+		}
+		delete(held, cells[0])
+	}
+	for name := range held {
+		t.Errorf("docs/promises.md, section Bounds: docs/limits.md has no bound %s", name)
+	}
+}
+
+// rowsOf gives the cells of the rows of the tables of a page, without their headings.
+func rowsOf(page string) (rows [][]string) {
+	for table := range strings.SplitSeq(page, "\n\n") {
+		if lines := strings.Split(strings.TrimSpace(table), "\n"); len(lines) > 2 && strings.HasPrefix(lines[1], "|-") {
+			for _, line := range lines[2:] {
+				cells := strings.Split(strings.Trim(line, "|"), "|")
+				for i := range cells {
+					cells[i] = strings.TrimSpace(cells[i])
+				}
+				rows = append(rows, cells)
+			}
+		}
+	}
+	return rows
+}
+
 // listOfMutants gives the pattern of the tests of each mutant.
 func listOfMutants(t *testing.T) map[string]*regexp.Regexp {
 	t.Helper()

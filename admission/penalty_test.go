@@ -62,3 +62,22 @@ func TestPenaltiesAreBounded(t *testing.T) {
 		t.Errorf("%d remembered", len(p.bySource))
 	}
 }
+
+// How often each event has to happen until its source is rejected: docs/limits.md has their penalties.
+func TestEventsUntilASourceIsRejected(t *testing.T) {
+	t.Parallel()
+	a := sockets.SourceOf(netip.MustParseAddr("203.0.113.9"))
+	for cost, times := range map[time.Duration]int{PenaltyRefused: 3, PenaltySlow: 2, PenaltyNothing: 15} {
+		now := time.Unix(1_800_000_000, 0)
+		p := NewPenalties(func() time.Time { return now })
+		for n := range times {
+			if left := p.Left(a); left != 0 {
+				t.Errorf("a penalty of %v: rejected after %d, for %v", cost, n, left)
+			}
+			p.Add(a, cost)
+		}
+		if p.Left(a) == 0 {
+			t.Errorf("a penalty of %v: not rejected after %d", cost, times)
+		}
+	}
+}

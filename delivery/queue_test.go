@@ -357,6 +357,16 @@ func TestQueueLimits(t *testing.T) {
 			b.want("chunked", code(out), relay.CodeQueueFull)
 		}, func(b *fixture) { b.opt.QueueBytes = 2*size + 10 })
 	})
+	t.Run("bytes, exactly", func(t *testing.T) {
+		size := int64(len(numbered(0)))
+		for limit, want := range map[int64]string{2 * size: "202", 2*size - 1: relay.CodeQueueFull} {
+			run(t, nil, func(b *fixture) {
+				b.send(numbered(1))
+				out, _ := b.send(numbered(2))
+				b.want("second", code(out), want)
+			}, func(b *fixture) { b.opt.QueueBytes = limit })
+		}
+	})
 	// What waits at all aliases of an account counts together; other accounts have their own.
 	t.Run("account", func(t *testing.T) {
 		run(t, nil, func(b *fixture) {
