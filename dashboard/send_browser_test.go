@@ -82,9 +82,11 @@ func TestBrowserReadsPastedRequests(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"curl -sS -X PUT 'https://api.example.com/a%20b?x=1#no' \\\n -H 'X-A: it'\\''s' -H \"Content-Type: text/plain\" -d $'a\\nb'": "PUT\n/a%20b?x=1\nHost: HOST\nX-A: it's\nContent-Type: text/plain\na\nb",
-		`curl --json '{"a":1}' --url=http://h`: "POST\n/\nHost: HOST\nContent-Type: application/json\nAccept: application/json\n{\"a\":1}",
-		"curl https://h/x?a -d b=1 -d c=2":     "POST\n/x?a\nHost: HOST\nContent-Type: application/x-www-form-urlencoded\nb=1&c=2",
-		"curl -G https://h/x -d b=1 -u a:b":    "GET\n/x?b=1\nHost: HOST\nAuthorization: Basic YTpi\n",
+		`curl --json '{"a":1}' --url=http://h`:                                                             "POST\n/\nHost: HOST\nContent-Type: application/json\nAccept: application/json\n{\"a\":1}",
+		"curl https://h/x?a -d b=1 -d c=2":                                                                 "POST\n/x?a\nHost: HOST\nContent-Type: application/x-www-form-urlencoded\nb=1&c=2",
+		"curl https://h/x -d $'\\U0001F600\\101\\x42'":                                                     "POST\n/x\nHost: HOST\nContent-Type: application/x-www-form-urlencoded\n😀AB",
+		`{"request":{"method":"POST","url":"https://h/x","postData":{"encoding":"base64","text":"aMOp"}}}`: "POST\n/x\nHost: HOST\nhé",
+		"curl -G https://h/x -d b=1 -u a:b":                                                                "GET\n/x?b=1\nHost: HOST\nAuthorization: Basic YTpi\n",
 		`{"log":{"entries":[{"request":{"method":"POST","url":"https://h/p","headers":[{"name":":path","value":"/p"},{"name":"content-length","value":"2"},{"name":"X-B","value":"1"}],"postData":{"text":"{}"}}}]}}`: "POST\n/p\nHost: HOST\nX-B: 1\n{}",
 	} {
 		paste(text)
@@ -95,14 +97,17 @@ func TestBrowserReadsPastedRequests(t *testing.T) {
 	}
 	before := filled()
 	for text, want := range map[string]string{
-		"curl https://h -d @secret.json": "files that it names are not read",
-		`curl "https://h/$TOKEN"`:        "variables in it are not read",
-		"curl https://h --frobnicate":    "--frobnicate is not understood",
-		"curl https://h; rm -rf /":       "more than one command",
-		"curl 'https://h":                "a quote in it has no end",
-		"wget https://h":                 "neither with curl nor",
-		`{"log":`:                        "it is no JSON",
-		`{"log":{"entries":[]}}`:         "it has no request",
+		"curl https://h -d @secret.json":                                                                "files that it names are not read",
+		"curl https://h --data-urlencode n@secret.json":                                                 "files that it names are not read",
+		`{"request":{"url":"/","postData":{"encoding":"base64","text":"/w=="}}}`:                        "its body is no text",
+		`{"request":{"url":"/","postData":{"mimeType":"multipart/form-data","params":[{"name":"a"}]}}}`: "not the body",
+		`curl "https://h/$TOKEN"`:                                                                       "variables in it are not read",
+		"curl https://h --frobnicate":                                                                   "--frobnicate is not understood",
+		"curl https://h; rm -rf /":                                                                      "more than one command",
+		"curl 'https://h":                                                                               "a quote in it has no end",
+		"wget https://h":                                                                                "neither with curl nor",
+		`{"log":`:                                                                                       "it is no JSON",
+		`{"log":{"entries":[]}}`:                                                                        "it has no request",
 	} {
 		paste(text)
 		b.waitForAnnouncement(want)

@@ -3,12 +3,12 @@
 "use strict";
 // shellWords takes a command apart as a shell does.
 function shellWords(text) {
-	const words = [], escapes = { n: "\n", r: "\r", t: "\t", 0: "\0" };
+	const words = [], escapes = { n: "\n", r: "\r", t: "\t" };
 	let word = null;
 	const add = s => { word = (word ?? "") + s; };
 	for (let rest = text.trim(), m; rest; rest = rest.slice(m[0].length)) {
 		if (m = /^\\\r?\n|^\s+/.exec(rest)) { if (!m[0].startsWith("\\")) { if (word !== null) words.push(word); word = null; } }
-		else if (m = /^\$'((?:[^'\\]|\\[^])*)'/.exec(rest)) add(m[1].replace(/\\(?:x([0-9a-f]{1,2})|u([0-9a-f]{4})|([^]))/gi, (_, x, u, c) => x || u ? String.fromCodePoint(parseInt(x ?? u, 16)) : escapes[c] ?? c));
+		else if (m = /^\$'((?:[^'\\]|\\[^])*)'/.exec(rest)) add(m[1].replace(/\\(?:x([0-9a-fA-F]{1,2})|u([0-9a-fA-F]{1,4})|U([0-9a-fA-F]{1,8})|([0-7]{1,3})|([^]))/g, (_, x, u, U, octal, c) => c ? escapes[c] ?? c : String.fromCodePoint(octal ? parseInt(octal, 8) : parseInt(x ?? u ?? U, 16))));
 		else if (m = /^'([^']*)'/.exec(rest)) add(m[1]);
 		else if (m = /^"((?:[^"\\]|\\[^])*)"/.exec(rest)) {
 			if (/(^|[^\\])(\\\\)*[$`]/.test(m[1])) throw new Error("variables in it are not read");
@@ -44,6 +44,7 @@ function readCurl(words) {
 		else if (name === "url") made.url = value;
 		else if (name === "header") { const at = value.search(/[:;]/); if (at < 0) throw new Error(`${value} is no header line`); if (value[at] === ";" || value.slice(at + 1).trim()) line(value.slice(0, at).trim(), value.slice(at + 1).trim()); }
 		else if (/^data(-ascii|-raw|-binary)?$/.test(name)) data.push(value);
+		else if (name === "data-urlencode" && /^[^=]*@/.test(value)) throw new Error("files that it names are not read");
 		else if (name === "data-urlencode") { const at = value.indexOf("="); data.push(value.slice(0, at + 1) + encodeURIComponent(value.slice(at + 1))); }
 		else if (name === "json") { data.push(value); for (const h of ["Content-Type", "Accept"]) line(h, "application/json"); }
 		else if (name === "user-agent") line("User-Agent");
@@ -60,11 +61,21 @@ function readCurl(words) {
 	made.method ||= made.body === null ? "GET" : "POST";
 	return made;
 }
+// textOf reads the text of a body in base64. The form takes no other bytes.
+function textOf(base64) {
+	try {
+		return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(Uint8Array.from(atob(base64), c => c.charCodeAt(0)));
+	} catch {
+		throw new Error("its body is no text; relay send --har sends it");
+	}
+}
 function readHAR(file) {
 	const requests = (file.log?.entries ?? [file]).map(entry => entry.request ?? entry), n = Math.min(requests.length, Math.max(1, Number($("#har-entry").value) || 1)), r = requests[n - 1];
 	if (!r?.url) throw new Error("it has no request");
 	setHidden($("#har-entry").parentNode, requests.length < 2);
-	const data = r.postData, body = data ? data.text ?? new URLSearchParams((data.params ?? []).map(p => [p.name, p.value ?? ""])).toString() : null;
+	const data = r.postData;
+	if (data && data.text === undefined && /^multipart/i.test(data.mimeType ?? "")) throw new Error("the file has the fields of its multipart body and not the body");
+	const body = data?.encoding === "base64" ? textOf(data.text ?? "") : data ? data.text ?? new URLSearchParams((data.params ?? []).map(p => [p.name, p.value ?? ""])).toString() : null;
 	return { method: r.method, url: r.url, headers: (r.headers ?? []).filter(h => !h.name.startsWith(":")).map(h => [h.name, h.value]), body, said: requests.length > 1 ? `Request ${n} of ${requests.length} of the file.` : "" };
 }
 function fillFrom({ method, url, headers, body, said }) {
