@@ -135,7 +135,7 @@ func (c *Conn) GoStale(heard int64) {
 	c.Go("keepalive", c.keepalive)
 }
 
-// goBack takes staleness back.
+// goBack ends the stale state.
 func (c *Conn) goBack() {
 	p := &c.pulse
 	p.state.Lock()

@@ -132,8 +132,7 @@ func (c *curl) headers(e *relay.Event, bodied bool) {
 	}
 }
 
-// plainArgument reports whether bytes can stand in a quoted word of a command as they
-// are, and be read by people there.
+// plainArgument reports whether bytes can stand unchanged and readable in a quoted word of a command.
 func plainArgument(p []byte) bool {
 	if !utf8.Valid(p) {
 		return false

@@ -111,8 +111,8 @@ func (c *conn) closeFlooded(unanswered string) {
 	_ = c.Close()
 }
 
-// closeRevoked gives a connection up whose key is not good any more. One that drains already
-// does not wait any longer for the requests on its channels.
+// closeRevoked closes a connection whose key was removed. A connection that already drains stops
+// waiting for the requests on its channels.
 func (c *conn) closeRevoked() {
 	c.Log().Info("ssh connection dismissed", "why", shell.KeyRemovedText)
 	why := closeReason{notice: shell.Notice{Kind: relay.NoticeRevoked, Message: shell.KeyRemovedText}, exit: cli.ExitRefused}

@@ -193,7 +193,7 @@ func secretsOf(cfg Config) []string {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // a part of another one last
+	slices.SortFunc(list, func(a, b string) int { return len(b) - len(a) }) // longest first: a secret may be part of another
 	return slices.DeleteFunc(slices.Compact(list), func(s string) bool { return s == "" })
 }
 

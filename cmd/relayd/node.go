@@ -89,7 +89,7 @@ const obeyedAfter = 3
 
 // awaitBeats waits until a node has obeyed a command, so that its /readyz shows it.
 func (o *operator) awaitBeats(ctx context.Context, name string, limit time.Duration) error {
-	told := map[string]int64{} // node -> its beat when it had been told
+	told := map[string]int64{} // heartbeat of each node at the time of the command
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); {
 		nodes, err := o.store.Nodes(ctx)
 		if err != nil {

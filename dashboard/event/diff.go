@@ -77,7 +77,7 @@ func (p pages) candidates(ctx context.Context, who relay.Actor, like alias.Row) 
 		f.Method = like.Method
 	}
 	found, err := p.Events.Events(ctx, who, f)
-	if err == nil && len(found.Events) == 0 { // it is the oldest one: those after it
+	if err == nil && len(found.Events) == 0 { // there is no older event: take a newer one
 		f.Cursor = ""
 		found, err = p.Events.Events(ctx, who, f)
 	}

@@ -28,7 +28,7 @@ type viewer struct {
 	ended           error
 	expiry          *time.Timer // of the credential; nil = never
 	last            time.Time   // of the last result of Next
-	again           bool        // that was a resync item
+	again           bool        // the last result was a resync item
 }
 
 // Subscribe opens the live feed for the actor; alias 0 means all aliases that the actor may

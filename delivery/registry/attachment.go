@@ -271,8 +271,8 @@ func (h *Attachment) awaitLiveness(reason silence) {
 // Remote reports whether another node has the tunnel.
 func (h *Attachment) Remote() bool { return h.remote != nil }
 
-// Serves reports whether the tunnel is in this process and still the one of its alias: the
-// connection of one that is not has ended, or may have, without the end of lost.
+// Serves reports whether the tunnel is in this process and still serves its alias. If it does not, its
+// connection may have ended without being lost.
 func (h *Attachment) Serves() bool {
 	h.st.mu.Lock()
 	defer h.st.mu.Unlock()

@@ -115,7 +115,7 @@ func open(coding string, in *bufio.Reader) (decoder io.Reader, known bool) {
 		begin = func(r io.Reader) (io.Reader, error) {
 			return zstd.NewReader(r, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 		}
-		// A frame, or one that is skipped.
+		// The magic number of a frame, or of a skippable frame.
 		fits = marked("\x28\xb5\x2f\xfd") || len(probe) > 3 && probe[0]&0xf0 == 0x50 && bytes.HasPrefix(probe[1:], []byte("\x2a\x4d\x18"))
 	default:
 		return nil, false

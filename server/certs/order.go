@@ -187,8 +187,8 @@ var (
 	rejectedBackoff    = []time.Duration{time.Minute, 5 * time.Minute, 15 * time.Minute, 30 * time.Minute, time.Hour}
 )
 
-// backOff returns how long to wait after err, and whether to try again then without
-// having been asked: as long as a failure costs nothing, or the name may become valid.
+// backOff returns how long to wait after err, and whether to try again then by itself. It does so if a
+// failure costs nothing, or the name may become valid.
 func (o *issuance) backOff(err error) (wait time.Duration, retry bool) {
 	var problem acme.Problem
 	var exceeded *quotaError

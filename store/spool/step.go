@@ -63,7 +63,7 @@ type coder struct {
 	b       []byte // written, or still to be read
 	reading bool
 	format  byte
-	needed  byte // the first format that has all fields that were met; only while writing
+	needed  byte // while writing: the lowest format that has all fields written so far
 	err     error
 }
 
