@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// Viewer is what the header and the sidebar of a page say about the signed-in person.
+// Viewer is what the header and the sidebar of a page say about the logged-in user.
 type Viewer struct {
 	User  string
 	Admin bool

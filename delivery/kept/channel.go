@@ -62,8 +62,8 @@ func (l *Channel) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Slow implements registry.Channel. A reused connection the local server has
-// accepted already, so that no idle channel can be in the way of that.
+// Slow implements registry.Channel. It ignores a reused connection: the local server has accepted it
+// already, so no idle channel can be in its way.
 func (l *Channel) Slow() {
 	if !l.reused && !l.slow {
 		l.slow = l.pool.addSlow()

@@ -21,7 +21,7 @@ type tunnels struct {
 
 const (
 	tunnelWait  = 2 * time.Second // limit of one call of the store
-	tunnelRetry = time.Second     // such a call that has failed is repeated after so long, or earlier
+	tunnelRetry = time.Second     // a failed call is repeated after this time at the latest
 	unheard     = time.Minute     // a node that was not heard of for so long is not connected: one that is speaks each second
 )
 
