@@ -96,7 +96,7 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 }
 
 // keptSecrets has a secret of two senders, and two definitions.
-type keptSecrets struct{ oneSecret }
+type keptSecrets struct{}
 
 func (keptSecrets) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) {
 	var list relay.OpenSecrets

@@ -189,11 +189,13 @@ func plainURL(t *testing.T, databaseURL string) (plain, schema string) {
 	return u.String(), schema
 }
 
-func command(t *testing.T, name string, args ...string) {
+func command(t *testing.T, name string, args ...string) string {
 	t.Helper()
-	if out, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+	out, err := exec.Command(name, args...).CombinedOutput()
+	if err != nil {
 		t.Fatalf("%s: %v\n%s", name, err, out)
 	}
+	return string(out)
 }
 
 func copyFile(t *testing.T, from, to string) {

@@ -45,9 +45,11 @@ func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 		t.Run(engine, func(t *testing.T) {
 			t.Parallel()
 			var pg *pgtest.Server
-			databaseURL := ""
+			databaseURL, folder := "", ""
 			if engine == "postgres" {
 				pg, databaseURL = ownPostgres(t)
+				address, _ := plainURL(t, databaseURL)
+				folder = strings.TrimSpace(command(t, pgtest.Program(t, "psql"), "-AtX", "-c", "SHOW data_directory", address))
 			}
 			s := &secretSearch{startRelay(t, databaseURL, "RELAY_LOG_LEVEL=debug", "RELAY_PPROF=on"), map[string]string{}, map[string][]byte{}}
 			s.alias("hook")
@@ -61,7 +63,7 @@ func TestSecretsOfSendersAreFoundNowhere(t *testing.T) {
 			s.crash()
 			s.files(filepath.Join(s.dir, "data"))
 			if pg != nil {
-				s.files(pg.Dir())
+				s.files(folder)
 			}
 			s.report()
 		})

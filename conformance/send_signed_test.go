@@ -40,11 +40,11 @@ func (h *stripeHandler) serve(w http.ResponseWriter, req *http.Request) {
 	}
 }
 
-// last is how many requests came, the error of the newest one, and its signature and body.
-func (h *stripeHandler) last() (n int, err error, raw string) {
+// last is how many requests came, the signature and body of the newest one, and why it was refused.
+func (h *stripeHandler) last() (n int, raw string, refused error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.seen), h.seen[len(h.seen)-1], h.raw[len(h.raw)-1]
+	return len(h.seen), h.raw[len(h.raw)-1], h.seen[len(h.seen)-1]
 }
 
 // TestSendAgainFreshlySigned: an event of Stripe that was signed an hour ago. Stripe's library refuses its replay,
@@ -81,7 +81,7 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	var handler stripeHandler
 	r.up("--alias", "pay", "--target", "http://"+serveLocal(t, handler.serve))
 	replayed := r.replay(id)
-	n, refused, raw := handler.last()
+	n, raw, refused := handler.last()
 	if !errors.Is(refused, webhook.ErrTooOld) || raw != line+"\n"+body || n != 1 {
 		t.Errorf("the handler says of replay %d of %q: %v", n, raw, refused)
 	}
@@ -93,7 +93,7 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	if err := json.Unmarshal(r.must(200, "POST", "/aliases/pay/send", []byte(`{"from":"`+id+`","sign":"auto"}`)), &sent); err != nil {
 		t.Fatal(err)
 	}
-	n, refused, raw = handler.last()
+	n, raw, refused = handler.last()
 	if refused != nil || n != 2 || !strings.HasSuffix(raw, "\n"+body) || strings.HasPrefix(raw, line) {
 		t.Errorf("the handler says of the new event %d, %q: %v", n, raw, refused)
 	}
@@ -111,7 +111,7 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 		"--server", r.ssh, "--identity", r.key, "--host-key", r.hostKey())
 	cmd.Env = append(r.env(), "SECRET="+plainSecret)
 	out, err := cmd.Output()
-	if n, refused, _ = handler.last(); err != nil || refused != nil || n != 3 || !strings.Contains(string(out), `"signedBy":"client"`) {
+	if n, _, refused = handler.last(); err != nil || refused != nil || n != 3 || !strings.Contains(string(out), `"signedBy":"client"`) {
 		t.Errorf("signed by the client, %d: %v, %v\n%s", n, refused, err, out)
 	}
 }
