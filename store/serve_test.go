@@ -46,12 +46,3 @@ func figured(t *testing.T, n int) *Store {
 	}
 	return s
 }
-
-func serveSQLite(t *testing.T) *Store {
-	t.Helper()
-	s := figured(t, 0)
-	if err := s.Serve(t.Context(), func([]relay.Change) {}); err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
