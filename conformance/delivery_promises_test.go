@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -128,8 +127,10 @@ func TestOverloadedAlias(t *testing.T) {
 	var once sync.Once
 	letGo := func() { once.Do(func() { close(release) }) }
 	defer letGo()
+	var arrived atomic.Int64
 	addr := serveLocal(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.URL.Path == "/hang" {
+			arrived.Add(1)
 			<-release
 		}
 		fmt.Fprint(w, "ok")
@@ -148,28 +149,21 @@ func TestOverloadedAlias(t *testing.T) {
 		_, _ = io.Copy(io.Discard, res.Body)
 		return res.StatusCode, res.Header.Get("Relay-Error")
 	}
-	for range most {
-		all.Go(func() {
-			if status, code := call("/hang"); status == 200 {
-				answered.Add(1)
-			} else {
-				t.Errorf("one of the first %d: %d %s", most, status, code)
-			}
-		})
+	// A hundred at a time: an SSH client that has to open two thousand channels at once on a busy
+	// machine is taken for a silent one.
+	for begun := 0; begun < most; {
+		for range 100 {
+			begun++
+			all.Go(func() {
+				if status, code := call("/hang"); status == 200 {
+					answered.Add(1)
+				} else {
+					t.Errorf("one of the first %d: %d %s", most, status, code)
+				}
+			})
+		}
+		r.waitFor(60*time.Second, "the requests to reach the local server", func() bool { return arrived.Load() >= int64(begun) })
 	}
-	r.waitFor(60*time.Second, "the requests to be under way", func() bool {
-		res, err := http.Get("http://" + r.admin + "/metrics")
-		if err != nil {
-			return false
-		}
-		defer res.Body.Close()
-		text, err := io.ReadAll(res.Body)
-		running := 0
-		for line := range strings.Lines(string(text)) {
-			_, _ = fmt.Sscanf(line, "relay_delivery_running %d", &running)
-		}
-		return err == nil && running >= most
-	})
 	refused := 0
 	for range 3 {
 		if status, code := call("/more"); status == 503 && code == "overloaded" {
