@@ -50,7 +50,7 @@ faults: setup ## faults in full size, one line of figures each; RUN=… for some
 	@scripts/faults
 
 .PHONY: versions
-versions: setup ## the version before and this one side by side on one Postgres; FORMER=commit
+versions: setup ## the version before beside this one on one Postgres, a chain of earlier ones; FORMER=commit
 	@scripts/versions
 
 .PHONY: mutants
