@@ -164,9 +164,7 @@ func (d *Delivery) Publish(changes []relay.Change) {
 			waits = append(waits, d.registry.ReadAgain(c.Alias))
 		case relay.ChangeAccount:
 			if c.Account != 0 && c.Credential == "" {
-				if done := d.registry.ReadAccountAgain(c.Account); done != nil {
-					waits = append(waits, done)
-				}
+				waits = append(waits, d.registry.ReadAccountAgain(c.Account)...)
 			}
 		case relay.ChangeQueue:
 			d.registry.Recount(c.Alias)

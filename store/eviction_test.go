@@ -110,3 +110,19 @@ func TestEvictionsDoNotWaitForEachOther(t *testing.T) {
 		t.Errorf("the next request: %v", e)
 	}
 }
+
+// An eviction makes space before it ends: bodies are removed after their events. A request that waits for its end
+// is stored as soon as there is space.
+func TestSpaceOfAnEvictionThatGoesOn(t *testing.T) {
+	t.Parallel()
+	c, second, _ := farAbove(t, "account")
+	s := c.nodes[0]
+	alice := usage.Holder{Account: true, ID: s.usage.OwnerOf(c.alias)}
+	s.usage.Turn(alice) <- struct{}{} // it does not end
+	answer := make(chan *relay.Error, 1)
+	go func() { answer <- s.Capacity(second, 1<<10, time.Minute) }()
+	s.usage.Add(c.alias, -s.usage.Total())
+	if e := <-answer; e != nil {
+		t.Errorf("a request that has space: %v", e)
+	}
+}

@@ -223,7 +223,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 	var waiting, at int
 	var oldest time.Time
 	var full, filling []string
-	accounts := map[string]accountQueue{}
+	accounts := map[int64]accountQueue{}
 	for _, a := range aliases {
 		q := stats[a.ID]
 		if q.Queued == 0 {
@@ -233,16 +233,16 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 		if oldest.IsZero() || q.OldestQueuedAt.Before(oldest) {
 			oldest = q.OldestQueuedAt
 		}
-		of := accountQueue{queued: accounts[a.OwnerName].queued + int64(q.Queued), limit: int64(cfg.MaxAccountQueue)}
+		of := accountQueue{name: a.OwnerName, queued: accounts[a.Owner].queued + int64(q.Queued), limit: int64(cfg.MaxAccountQueue)}
 		if a.OwnerMaxQueue != nil {
 			of.limit = *a.OwnerMaxQueue
 		}
-		accounts[a.OwnerName] = of
+		accounts[a.Owner] = of
 		full, filling = judgeQueue(a.Name, max(percent(int64(q.Queued), int64(cfg.QueueLimit)), percent(q.QueuedBytes, cfg.QueueBytes)), full, filling)
 	}
-	for _, name := range slices.Sorted(maps.Keys(accounts)) {
-		of := accounts[name]
-		full, filling = judgeQueue("account "+name, percent(of.queued, of.limit), full, filling)
+	for _, id := range slices.Sorted(maps.Keys(accounts)) {
+		of := accounts[id]
+		full, filling = judgeQueue("account "+of.name, percent(of.queued, of.limit), full, filling)
 	}
 	const fix = "open the tunnel of the alias and release what waits (`ssh HOST replay-queued ALIAS`, or the dashboard), cancel or delete what nobody needs, or raise --queue-limit and --queue-bytes; " +
 		"of an account: --max-account-queue, or relayd user set NAME max-account-queue=COUNT"
@@ -258,7 +258,10 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 }
 
 // accountQueue is what is queued at all aliases of an account, and its limit; 0 = none.
-type accountQueue struct{ queued, limit int64 }
+type accountQueue struct {
+	name          string
+	queued, limit int64
+}
 
 // judgeQueue adds a queue to those that are full, or that are nearly full, if it is.
 func judgeQueue(name string, percent int64, full, filling []string) ([]string, []string) {

@@ -90,9 +90,12 @@ func (q *QueueCount) Reserve(n int, bytes int64, limits QueueLimits) Reservation
 		return QueueFull
 	}
 	if a := q.account; n > 0 && a != nil { // other aliases of the account reserve at the same time
-		if all, limit := a.n.Add(int64(n)), a.limit(limits.Account); limit > 0 && all > limit {
-			a.n.Add(int64(-n))
-			return AccountQueueFull
+		for limit, taken := a.limit(limits.Account), false; !taken; {
+			now := a.n.Load()
+			if limit > 0 && now+int64(n) > limit {
+				return AccountQueueFull
+			}
+			taken = a.n.CompareAndSwap(now, now+int64(n))
 		}
 	}
 	q.reserved.n += n

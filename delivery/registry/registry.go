@@ -288,25 +288,28 @@ func (r *Registry) ReadAgain(id int64) <-chan struct{} {
 	return request(&r.reloads, id)
 }
 
-// ReadAccountAgain asks KeepAliases to read the limits of an account. The returned channel is closed
-// once that is done; nil = it owns no alias.
-func (r *Registry) ReadAccountAgain(account int64) <-chan struct{} {
+// ReadAccountAgain asks KeepAliases to read the limits of an account: those stand in each of its aliases,
+// of which some may just be removed or given to another account. Each returned channel is closed once one
+// of them is read.
+func (r *Registry) ReadAccountAgain(account int64) (done []<-chan struct{}) {
 	r.mu.RLock()
-	alias := int64(0) // any one of it: they all tell the same
-	if r.owners[account] != nil {
-		for id, st := range r.ids {
-			if st.alias.Load().Owner == account {
-				alias = id
-				break
-			}
-		}
-	}
-	r.mu.RUnlock()
-	if alias == 0 {
+	defer r.mu.RUnlock()
+	if r.owners[account] == nil {
 		return nil
 	}
-	return r.ReadAgain(alias)
+	if r.owners[account].aliases > readAtOnce {
+		return []<-chan struct{}{r.ReadAgain(0)}
+	}
+	for id, st := range r.ids {
+		if st.alias.Load().Owner == account {
+			done = append(done, r.ReadAgain(id))
+		}
+	}
+	return done
 }
+
+// readAtOnce is how many aliases of an account are read one by one at most; beyond it one query reads all.
+const readAtOnce = 16
 
 // FullestQueue returns the largest part of its limit that an account has queued; 0 = none has a limit.
 func (r *Registry) FullestQueue(limits QueueLimits) (most float64) {

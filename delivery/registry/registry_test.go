@@ -117,3 +117,24 @@ func TestOutdatedRecordOfATunnel(t *testing.T) {
 type thisNode struct{ Store }
 
 func (thisNode) NodeID() string { return "here" }
+
+// A change of an account is read in each of its aliases: one of them may be gone, or of another account.
+func TestAccountIsReadInAllItsAliases(t *testing.T) {
+	for _, own := range []int64{0, 1, 3, readAtOnce, readAtOnce + 1} {
+		r := New(Options{NewDispatcher: func(*Alias) Dispatcher { return nil }})
+		r.put(&relay.Alias{ID: 1000, Name: "other", Owner: 2})
+		for id := range own {
+			r.put(&relay.Alias{ID: id + 1, Name: "own-" + strconv.FormatInt(id, 10), Owner: 1})
+		}
+		done, want := r.ReadAccountAgain(1), own
+		if own > readAtOnce {
+			want = 1
+			if r.reloads.list[0] == nil {
+				t.Error("they are not read together")
+			}
+		}
+		if int64(len(done)) != want || r.reloads.list[1000] != nil {
+			t.Errorf("of %d aliases, %d are read; of another account: %v", own, len(done), r.reloads.list[1000] != nil)
+		}
+	}
+}

@@ -28,13 +28,13 @@ func (r *Retention) Capacity(alias, need int64, wait time.Duration) *relay.Error
 	if !r.fits(usage.Holder{ID: alias}, need, wait) {
 		return &relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
-			Detail: "this alias has reached its storage limit, and holds only events that stay: pinned, shared, queued or in progress; this request was not stored",
+			Detail: "this alias has reached its storage limit, and no event could be removed in time: pinned, shared, queued and running ones stay; this request was not stored",
 		}
 	}
 	if owner := r.usage.OwnerOf(alias); owner != 0 && !r.fits(usage.Holder{Account: true, ID: owner}, need, wait) {
 		return &relay.Error{
 			Code: relay.CodeStorageFull, RetryAfter: 30 * time.Second,
-			Detail: "the owner of this alias has reached the storage limit of all its aliases, and they hold only events that stay: pinned, shared, queued or in progress; this request was not stored",
+			Detail: "the owner of this alias has reached the storage limit of all its aliases, and no event could be removed in time: pinned, shared, queued and running ones stay; this request was not stored",
 		}
 	}
 	return nil
@@ -52,10 +52,20 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
 	until, turn := time.Now().Add(wait*3/4), r.usage.Turn(h) // a transaction that is begun by then ends within ctx
-	select {
-	case turn <- struct{}{}:
-	case <-ctx.Done():
-		return false
+	again := time.NewTicker(wait / 20)                       // the eviction of another request may have made enough space before it ends
+	defer again.Stop()
+	for taken := false; !taken; {
+		select {
+		case turn <- struct{}{}:
+			taken = true
+		case <-again.C:
+			if fits, _ = r.usage.Admits(h, need); fits {
+				return true
+			}
+		case <-ctx.Done():
+			fits, _ = r.usage.Admits(h, need)
+			return fits
+		}
 	}
 	defer func() { <-turn }()
 	if fits, evictable = r.usage.Admits(h, need); fits || !evictable {
@@ -69,7 +79,9 @@ func (r *Retention) fits(h usage.Holder, need int64, wait time.Duration) bool {
 // EvictOverLimit evicts from the aliases, or the accounts, that have more than they may, and then gives space back.
 func (r *Retention) EvictOverLimit(ctx context.Context, accounts bool) error {
 	for _, h := range r.usage.OverLimit(accounts) {
-		r.evict(ctx, h, 0, true, time.Now().Add(evictionSlice))
+		if r.usage.IsOver(h) { // the ones before took their time
+			r.evict(ctx, h, 0, true, time.Now().Add(evictionSlice))
+		}
 	}
 	if n := r.counts.Evicted.Load(); r.givenBack.Swap(n) == n {
 		return nil

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,8 +32,8 @@ const (
 // pace keeps deletes short: it runs one transaction at a time, with as many rows as the last ones had time
 // for, and a pause of the same length follows each.
 type pace struct {
-	mu     sync.Mutex
-	budget int // rows of the next transaction; 0 = no transaction has run
+	turn   chan struct{} // holds a token while a transaction runs
+	budget int           // rows of the next transaction; 0 = no transaction has run
 }
 
 // pacedUpdate runs one transaction of deletes; fn gets the number of rows that it may
@@ -58,8 +57,12 @@ func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error 
 // removalTx is pacedUpdate without the checkpoint and the pause. It returns how long the writer was held.
 func (r *Retention) removalTx(ctx context.Context, what string, fn func(c *db.Tx, budget int) error) (took time.Duration, err error) {
 	p := &r.pace
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	select { // a transaction may wait for other nodes
+	case p.turn <- struct{}{}:
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+	defer func() { <-p.turn }()
 	if p.budget == 0 {
 		p.budget = removalInitialRows
 	}

@@ -44,7 +44,7 @@ type Retention struct {
 
 // New removes nothing by itself.
 func New(d *db.DB, p *spool.Spool, u *usage.Usage, o Options) *Retention {
-	return &Retention{db: d, spool: p, usage: u, log: o.Log, opt: o, wake: make(chan struct{}, 1), schedule: schedule{}}
+	return &Retention{db: d, spool: p, usage: u, log: o.Log, opt: o, wake: make(chan struct{}, 1), schedule: schedule{}, pace: pace{turn: make(chan struct{}, 1)}}
 }
 
 // Counts counts what was deleted since the start, and how.

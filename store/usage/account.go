@@ -2,6 +2,7 @@ package usage
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 
 	"relay"
@@ -96,10 +97,14 @@ func (u *Usage) ReadLimits(ctx context.Context) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	a := &u.accounts
-	a.own, a.owners, a.stored = own, owners, map[int64]*bytesStored{}
+	a.own, a.owners = own, owners
+	for _, of := range a.stored {
+		of.bytes = 0 // what else is known of an account stays: an eviction of it may be under way
+	}
 	for alias, of := range u.aliases {
 		a.add(alias, of.bytes)
 	}
+	maps.DeleteFunc(a.stored, func(_ int64, of *bytesStored) bool { return of.bytes == 0 })
 	return nil
 }
 

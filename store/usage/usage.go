@@ -87,7 +87,7 @@ type Holder struct {
 // New counts nothing before Start.
 func New(d *db.DB, o Options) *Usage {
 	u := &Usage{db: d, log: o.Log, opt: o, aliases: map[int64]*bytesStored{}}
-	u.accounts.limit = o.AccountLimit
+	u.accounts.limit, u.accounts.stored = o.AccountLimit, map[int64]*bytesStored{}
 	return u
 }
 
@@ -187,12 +187,27 @@ func (u *Usage) OverLimit(accounts bool) (list []Holder) {
 		all = u.accounts.stored
 	}
 	for id := range all {
-		h := Holder{accounts, id}
-		if stored, limit := u.of(h); u.counted && limit > 0 && stored.bytes > limit && time.Since(stored.full) >= unevictableFor {
+		if h := (Holder{accounts, id}); u.isOver(h) {
 			list = append(list, h)
 		}
 	}
 	return list
+}
+
+// IsOver reports whether OverLimit would list a holder.
+func (u *Usage) IsOver(h Holder) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.isOver(h)
+}
+
+func (u *Usage) isOver(h Holder) bool {
+	stored, limit := u.of(h)
+	if !u.counted || limit <= 0 || stored.bytes <= limit {
+		stored.bound(limit) // it may have no more than the limit from now on
+		return false
+	}
+	return time.Since(stored.full) >= unevictableFor
 }
 
 // Total returns the sum over all aliases.

@@ -1,6 +1,11 @@
 package usage
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"relay/store/db"
+)
 
 // What an alias may have above its limit, step by step.
 func TestBoundAboveTheLimit(t *testing.T) {
@@ -22,5 +27,32 @@ func TestBoundAboveTheLimit(t *testing.T) {
 		if got := b.bound(limit); got != step.bound {
 			t.Errorf("step %d: with %d bytes it may have %d, want %d", i, b.bytes, got, step.bound)
 		}
+	}
+}
+
+// A holder that comes within its limit without a request, by what other nodes removed, may have no more than its
+// limit afterwards.
+func TestBoundOfAHolderWithoutRequests(t *testing.T) {
+	t.Parallel()
+	const limit = 1000
+	u := New(&db.DB{}, Options{AliasLimit: limit})
+	u.counted = true
+	of := &bytesStored{bytes: 5000}
+	of.bound(limit)
+	u.aliases[1] = of
+	if list := u.OverLimit(false); len(list) != 1 || !u.IsOver(list[0]) {
+		t.Fatalf("above its limit: %v", list)
+	}
+	of.add(-4500)
+	if list := u.OverLimit(false); len(list) != 0 {
+		t.Errorf("within its limit: %v", list)
+	}
+	of.add(600)
+	if got := of.bound(limit); got != 1100 {
+		t.Errorf("it may have %d bytes", got)
+	}
+	of.full = time.Now()
+	if u.IsOver(Holder{ID: 1}) {
+		t.Error("nothing of it could be evicted a moment ago")
 	}
 }
