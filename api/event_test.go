@@ -433,3 +433,28 @@ func TestReplayQueued(t *testing.T) {
 		}
 	}
 }
+
+// A release that fails is not the answer of its key: the same call again releases.
+func TestReplayQueuedFailsAndIsCalledAgain(t *testing.T) {
+	t.Parallel()
+	h := newFixture(t)
+	fails := true
+	h.deliver.release = func(relay.Actor, string) (int, error) {
+		if fails {
+			return 0, relay.Errorf(relay.CodeStoreUnavailable, "the database is away")
+		}
+		return 2, nil
+	}
+	call := func() *answer {
+		r := h.request("POST", h.asAlice, "/api/v1/aliases/shop/replay-queued", "")
+		r.Header.Set("Idempotency-Key", "k")
+		return h.do(r)
+	}
+	call().code(503, "store-unavailable")
+	fails = false
+	for range 2 {
+		if a := call().want(202); a.body != `{"alias":"shop","released":2}` {
+			t.Errorf("got %s", a.body)
+		}
+	}
+}

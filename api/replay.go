@@ -41,7 +41,10 @@ func (s *server) addReplayRoutes() {
 		func(w http.ResponseWriter, r *http.Request, c *requestInfo) error {
 			return s.runIdempotent(w, r, c, idempotent{run: func(ctx context.Context) (int, any, error) {
 				n, err := s.Deliver.Release(ctx, c.who, c.alias.Name)
-				return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, err
+				if err != nil {
+					return 0, nil, err
+				}
+				return http.StatusAccepted, record.Released{Alias: c.alias.Name, Released: n}, nil
 			}})
 		})
 	s.registerRaw(route{

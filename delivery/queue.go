@@ -155,13 +155,13 @@ func (j *job) acceptQueued() *relay.Error {
 		d.markStoreDegraded(st, err)
 		if !refused && d.background(func() {
 			err := d.cancelUnanswered(t, e.ID)
-			st.Queue.GiveBack(1, reserved)
 			d.queueMoved(st, err, 0, 0)
+			st.Queue.GiveBack(1, reserved)
 		}) {
 			return exchange.StoreError(err)
 		}
 	}
-	st.Queue.GiveBack(1, reserved)
+	defer st.Queue.GiveBack(1, reserved) // not before it is counted: another one would take its place
 	switch {
 	case err == nil:
 		d.markStoreHealthy(st)

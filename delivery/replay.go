@@ -91,9 +91,9 @@ func (d *Delivery) queueReplay(ctx context.Context, who relay.Actor, st *registr
 	}
 	st.Queue.Move()
 	c, err := d.store.BeginReplay(ctx, who, e.ID, false)
-	st.Queue.GiveBack(1, cost)
 	d.queueMoved(st, err, 1, cost)
-	st.StartDispatch() // the tunnel may have come meanwhile; the store may have queued it before it failed
+	st.Queue.GiveBack(1, cost) // not before: another one would take its place
+	st.StartDispatch()         // the tunnel may have come meanwhile; the store may have queued it before it failed
 	if err != nil {
 		return nil, 0, err
 	}

@@ -20,23 +20,31 @@ type candidate struct {
 // for this target; else the definitions of the alias whose line the request has; else, if the request was not
 // recognised, the secrets that are for its path. Of these the ones with the longest path.
 func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
-	recognised := provider != "" && provider != signature.CustomName
-	if recognised {
+	var recognised *signature.Sender // nil also where a newer version knows the sender
+	if provider != "" && provider != signature.CustomName {
+		recognised = signature.Find(provider, request)
+	}
+	if recognised != nil {
 		if set := secrets.For(provider, target); len(set) > 0 {
-			return []candidate{{signature.Find(provider, request), set}}
+			return []candidate{{recognised, set}}
 		}
 	}
-	signed := candidatesOf(target, secrets, request, func(x *relay.OpenSecret, p *signature.Sender) bool {
-		return x.Provider == signature.CustomName && p.Schemes[0].HasSignature(request)
-	})
+	signed := definitionsOf(target, secrets, request)
 	switch {
 	case len(signed) > 0:
 		return signed
-	case recognised:
-		return []candidate{{signature.Find(provider, request), nil}}
+	case recognised != nil:
+		return []candidate{{recognised, nil}}
 	}
 	return candidatesOf(target, secrets, request, func(x *relay.OpenSecret, _ *signature.Sender) bool {
 		return x.Provider == signature.CustomName && provider == signature.CustomName || x.Path != "" && provider == ""
+	})
+}
+
+// definitionsOf lists the definitions of the alias whose line the request has, as candidates.
+func definitionsOf(target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
+	return candidatesOf(target, secrets, request, func(x *relay.OpenSecret, p *signature.Sender) bool {
+		return x.Provider == signature.CustomName && p.Schemes[0].HasSignature(request)
 	})
 }
 
@@ -183,7 +191,11 @@ func ExplainGiven(r *SignedRequest, target string, given *GivenSecret, kept rela
 		return nil, err
 	}
 	request := requestOf(r)
-	c := bestOf(candidatesFor(r, g.Provider, target, list, request), r, request)
+	candidates := candidatesFor(r, g.Provider, target, list, request)
+	if recognised != "" && g.Provider == "" { // a secret of unknown purpose
+		candidates = append(candidates, definitionsOf(target, list, request)...)
+	}
+	c := bestOf(candidates, r, request)
 	if c.sender == nil {
 		return ExplainSignature(r, "", nil)
 	}

@@ -274,6 +274,39 @@ func TestJudgeSeveralDefinitions(t *testing.T) {
 	}
 }
 
+// A request that a newer version has recognised by a sender that this one does not know is judged by definitions alone,
+// and a secret that is given for it without a sender is tried for them, too.
+func TestJudgeBesideARecognisedSender(t *testing.T) {
+	const definition, value = `{"header":"X-Shop","template":"{body}"}`, "secret"
+	p, err := signature.ReadCustom([]byte(definition))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := signature.Sign(&p.Schemes[0], value, &signature.Request{Body: []byte("{}")}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	line := "X-Shop: " + c.Lines[0].Value + "\r\n"
+	request := func(lines string) *SignedRequest {
+		return &SignedRequest{Head: []byte("POST /pay HTTP/1.1\r\nHost: a\r\n" + lines + "\r\n"), Body: []byte("{}"), ReceivedAt: time.Now()}
+	}
+	s := kept("sec_c", signature.CustomName, "", value)
+	s.Custom = definition
+	secrets := relay.OpenSecrets{s, kept("sec_n", "sender-of-tomorrow", "", value)}
+	if got := JudgeArrival(request(""), "sender-of-tomorrow", "/pay", secrets); got != nil {
+		t.Errorf("without a line: %+v", got)
+	}
+	if got := JudgeArrival(request(line), "sender-of-tomorrow", "/pay", secrets); got == nil || got.Verdict != signature.Valid {
+		t.Errorf("with its line: %+v", got)
+	}
+	for given, want := range map[string]string{value: signature.Valid, "wrong": signature.Invalid} {
+		report, err := ExplainGiven(request("X-GitHub-Event: push\r\n"+line), "/pay", &GivenSecret{Value: given}, secrets)
+		if err != nil || report.Verdict.Verdict != want || report.Signature.Header != "X-Shop" {
+			t.Errorf("given %s: %+v, %v", given, report, err)
+		}
+	}
+}
+
 // A record says null where no scheme is known, and unchecked where the alias had no secret.
 func TestSignatureOfRecords(t *testing.T) {
 	for provider, want := range map[string]string{"": "", "stripe": "unchecked no-secret"} {

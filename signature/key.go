@@ -62,6 +62,16 @@ func (k Key) read(secret string) (key, error) {
 	return out, err
 }
 
+// isWhsecKey reports whether a text is meant as a key of Standard Webhooks: it begins with whsec_, or is the base64 of
+// 32 bytes, as such keys have, behind any prefix or none.
+func isWhsecKey(secret string) bool {
+	if strings.HasPrefix(secret, "whsec_") {
+		return true
+	}
+	k, err := Whsec.read(secret)
+	return err == nil && len(k.raw) == 32
+}
+
 func fromBase64(text, fault string) ([]byte, error) {
 	raw, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {

@@ -224,18 +224,26 @@ func (s *Scheme) SameSignature(a, b *Request) bool {
 	return len(one.digests) > 0 && slices.Equal(one.digests, other.digests)
 }
 
-// Suited returns the scheme by which a request without a signature is signed with a secret, where the sender has
-// more than one: base64 behind whsec_ is for one of them, such as GitLab's, and any other text is not.
+// Suited returns the scheme by which a request is signed with a secret, where the sender has one for keys and one
+// that sends the secret itself, such as GitLab. A key is never sent, whatever lines the request has: who may send
+// events must not read it. Any other text is sent, unless the request has a signature by a key.
 func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
-	if s.present(r) || s.Key != Whsec || strings.HasPrefix(secret, "whsec_") {
-		return s
-	}
+	byKey, bySending := -1, -1
 	for i := range p.Schemes {
-		if p.Schemes[i].Key == Text {
-			return &p.Schemes[i]
+		switch c := &p.Schemes[i]; {
+		case c.Key == Whsec:
+			byKey = i
+		case c.SendsSecret():
+			bySending = i
 		}
 	}
-	return s
+	switch {
+	case byKey < 0 || bySending < 0:
+		return s
+	case isWhsecKey(secret), p.Schemes[byKey].present(r):
+		return &p.Schemes[byKey]
+	}
+	return &p.Schemes[bySending]
 }
 
 // IsSecretLine reports whether a line of this name may hold the secret of a sender itself.
