@@ -236,10 +236,11 @@ func (b *browser) follow() {
 	b.t.Fatalf("Enter leads nowhere from %s", from)
 }
 
-// see waits for an element to be seen, on the page after the next one if need be.
+// see waits for an element to be seen, on the page after the next one if need be. The style sheet is there then:
+// what is measured before it came is not what anybody sees.
 func (b *browser) see(sel string) {
 	b.t.Helper()
-	b.until(fmt.Sprintf(`document.querySelector(%q)?.checkVisibility()`, sel))
+	b.until(fmt.Sprintf(`document.readyState === "complete" && document.querySelector(%q)?.checkVisibility()`, sel))
 }
 
 func TestBrowserJourney(t *testing.T) {
