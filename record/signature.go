@@ -19,7 +19,7 @@ type SignatureProvider struct {
 	ToleranceSeconds *float64 `json:"toleranceSeconds" doc:"age at which the libraries of the sender refuse a signature; null = never"`
 	CanSign          string   `json:"canSign" enum:"yes,body,url,key-pair,no" doc:"body: the body changes with the signature; url: the public URL is signed; key-pair: with a key pair of your own; no: the relay can only verify"`
 	Handshake        bool     `json:"handshake" doc:"the relay can answer its registration challenge while the alias is offline"`
-	CheckedWith      string   `json:"checkedWith" enum:"library,vector,none" doc:"what the tests hold the row by: the sender's own library, or a vector of its documentation"`
+	CheckedWith      string   `json:"checkedWith" enum:"library,vector" doc:"what the tests hold the row by: a library of the sender, or a vector that was published or computed with another program"`
 }
 
 // SignatureProviders lists the known schemes in the order of their names. A sender with
@@ -33,7 +33,7 @@ func SignatureProviders() []SignatureProvider {
 			if s.Digest == signature.Network {
 				continue
 			}
-			row := SignatureProvider{Name: p.Name, Scheme: s.Describe(), Headers: s.Headers(), CanSign: string(s.CanSign()), CheckedWith: cmp.Or(s.Oracle, "none")}
+			row := SignatureProvider{Name: p.Name, Scheme: s.Describe(), Headers: s.Headers(), CanSign: string(s.CanSign()), CheckedWith: s.CheckedWith()}
 			if s.Old > 0 {
 				row.ToleranceSeconds = new(s.Old.Seconds())
 			}

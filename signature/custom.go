@@ -78,7 +78,7 @@ func (c *Custom) Sender() (*Sender, error) {
 	case c.Tolerance < 0 || c.Tolerance > maxToleranceS || c.Tolerance != c.Tolerance:
 		return nil, &CustomError{"toleranceSeconds", "expected a number of seconds, at most 86400"}
 	}
-	s := Scheme{Header: c.Header, Digest: hash, Form: form, Key: key, Prefix: c.Prefix, Old: time.Duration(c.Tolerance * float64(time.Second)), Oracle: "vector"}
+	s := Scheme{Header: c.Header, Digest: hash, Form: form, Key: key, Prefix: c.Prefix, Old: time.Duration(c.Tolerance * float64(time.Second))}
 	if err := s.readTemplate(c); err != nil {
 		return nil, &CustomError{"template", err.Error()}
 	}

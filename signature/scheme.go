@@ -51,7 +51,7 @@ type Scheme struct {
 	Old        time.Duration // age at which the sender's own libraries refuse; 0 = never
 	Future     time.Duration // the same for a time ahead
 
-	Oracle string // how the tests check this row: by the "library" of the sender, or "" = only by its documentation
+	Oracle string // how the tests check this row: by the "library" of the sender, or "" = by a vector
 
 	own *special // rules that the data of a scheme cannot express; nil for nearly all
 }
@@ -150,6 +150,9 @@ func (s *Scheme) CanSign() CanSign {
 		return SignYes
 	}
 }
+
+// CheckedWith tells how the tests check this row: by a "library" of the sender, or by a "vector".
+func (s *Scheme) CheckedWith() string { return cmp.Or(s.Oracle, "vector") }
 
 // SendsSecret reports whether the signature is the secret itself.
 func (s *Scheme) SendsSecret() bool { return s.Digest == Equal }

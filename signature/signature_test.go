@@ -143,7 +143,7 @@ func testRow(t *testing.T, s *Scheme) {
 	if got := verify(secret, requestOf(s), testNow); s.Header != "" && s.own != hook0 && got != "missing header-missing" {
 		t.Errorf("unsigned: %s", got)
 	}
-	if s.Digest != Equal && s.own != mailgun {
+	if s.Digest != Equal && s.own != mailgun && s.Header != "Authorization" {
 		changed := *signed
 		changed.Body = []byte(strings.Replace(string(signed.Body), "a", "e", 1))
 		if s.own == adyenItems {

@@ -266,51 +266,118 @@ var hook0 = &special{
 }
 
 // jwt is for senders whose signature is a JSON Web Token (RFC 7519) with HS256 that holds
-// the hash of the body under a claim.
-func jwt(claim string, form Form, extra string) *special {
+// the hash of the body under a claim; "" = it holds none, and is valid for five minutes.
+func jwt(header, claim string, form Form, extra string) *special {
 	hashOf := func(body []byte) string {
 		sum := sha256.Sum256(body)
 		return form.encode(sum[:])
 	}
+	describe := "a JWT with HS256 whose claim " + claim + " is the SHA-256 of {b} in " + formNames[form]
+	if claim == "" {
+		describe = "a JWT with HS256, which says nothing about the body"
+	}
 	return &special{
-		describe: "a JWT with HS256 whose claim " + claim + " is the SHA-256 of {b} in " + formNames[form],
+		describe: describe,
 		canSign:  SignYes,
 		fits: func(_ *Scheme, k key, r *Request, got *reading) bool {
 			for _, token := range got.digests {
 				signed, mac, _ := cutLast(token, ".")
-				want := jwtMAC(k, signed)
-				_, payload, _ := strings.Cut(signed, ".")
-				claims, err := base64.RawURLEncoding.DecodeString(payload)
-				if err != nil || !hmac.Equal([]byte(want), []byte(mac)) {
+				if !hmac.Equal([]byte(jwtMAC(k, signed)), []byte(mac)) {
 					continue
 				}
-				if value, ok := member(claims, claim); ok && hmac.Equal([]byte(value), []byte(hashOf(r.Body))) {
+				_, payload, _ := strings.Cut(signed, ".")
+				claims, err := base64.RawURLEncoding.DecodeString(payload)
+				if err == nil && claim == "" {
+					return true
+				}
+				if value, ok := member(claims, claim); err == nil && ok && hmac.Equal([]byte(value), []byte(hashOf(r.Body))) {
 					return true
 				}
 			}
 			return false
 		},
 		read: func(r *Request, got *reading) {
-			for _, name := range []string{"X-FusionAuth-Signature-JWT", "X-Webhook-Signature"} {
-				if token, ok := r.line(name); ok {
-					got.present, got.header, got.digests = true, name, []string{token}
-					if strings.Count(token, ".") != 2 {
-						got.fault = "the line has no JSON Web Token in it"
-					}
-					return
+			if token, ok := r.line(header); ok {
+				got.present, got.header, got.digests = true, header, []string{token}
+				if strings.Count(token, ".") != 2 {
+					got.fault = "the line has no JSON Web Token in it"
 				}
 			}
 		},
 		write: func(w io.Writer, r *Request, _ *reading) {
 			_, _ = io.WriteString(w, hashOf(r.Body))
 		},
-		sign: func(s *Scheme, k key, r *Request, _ time.Time) (Changes, error) {
+		sign: func(s *Scheme, k key, r *Request, now time.Time) (Changes, error) {
+			claims := `"iat":` + Seconds.write(now) + `,"exp":` + Seconds.write(now.Add(fiveMins))
+			if claim != "" {
+				claims = extra + `"` + claim + `":"` + hashOf(r.Body) + `"`
+			}
 			head := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"HS256","typ":"JWT"}`))
-			body := base64.RawURLEncoding.EncodeToString([]byte(`{` + extra + `"` + claim + `":"` + hashOf(r.Body) + `"}`))
-			signed := head + "." + body
+			signed := head + "." + base64.RawURLEncoding.EncodeToString([]byte(`{`+claims+`}`))
 			return Changes{Lines: []Field{{s.Header, signed + "." + jwtMAC(k, signed)}}}, nil
 		},
 	}
+}
+
+// Microsoft Graph repeats the client state of the subscription in each notification. A new event made from one has
+// it already, so nothing is signed.
+var clientState = &special{
+	describe: "the secret itself is sent, as clientState of each notification in the body",
+	canSign:  SignNo,
+	present:  func(r *Request) bool { return len(clientStatesOf(r)) > 0 },
+	read: func(r *Request, got *reading) {
+		states := clientStatesOf(r)
+		got.header, got.present, got.digests = "clientState", len(states) > 0, states
+		for range states {
+			got.parts = append(got.parts, Part{"clientState", masked})
+		}
+	},
+	fits: func(_ *Scheme, k key, _ *Request, got *reading) bool {
+		ok := len(got.digests) > 0
+		for _, state := range got.digests { // of all subscriptions, each is the secret
+			ok = hmac.Equal([]byte(state), []byte(k.secret)) && ok
+		}
+		return ok
+	},
+}
+
+func clientStatesOf(r *Request) (states []string) {
+	var body struct {
+		Value []struct {
+			ClientState string `json:"clientState"`
+		} `json:"value"`
+	}
+	if len(r.Body) > maxBody || json.Unmarshal(r.Body, &body) != nil {
+		return nil
+	}
+	for _, notification := range body.Value {
+		if notification.ClientState != "" {
+			states = append(states, notification.ClientState)
+		}
+	}
+	if len(states) < len(body.Value) {
+		return nil // one that has none is proof of nothing
+	}
+	return states
+}
+
+// Event Grid sends nothing but what the owner of the endpoint has put into the query of its URL, under any name. A
+// new event has the URL already, so nothing is signed.
+var querySecret = &special{
+	describe: "the secret itself is sent, as a value of the query of the URL",
+	canSign:  SignNo,
+	present:  func(r *Request) bool { return strings.Contains(r.URL, "?") },
+	read: func(r *Request, got *reading) {
+		got.header, got.present = "query", strings.Contains(r.URL, "?")
+		got.parts = []Part{{"query", masked}}
+		_, query, _ := strings.Cut(r.URL, "?")
+		for pair := range strings.SplitSeq(query, "&") {
+			_, text, _ := strings.Cut(pair, "=")
+			if text, err := url.QueryUnescape(text); err == nil && text != "" {
+				got.digests = append(got.digests, text)
+			}
+		}
+	},
 }
 
 func jwtMAC(k key, signed string) string {

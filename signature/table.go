@@ -14,11 +14,14 @@ const (
 )
 
 // standard returns the scheme of the Standard Webhooks specification for lines with a prefix.
-func standard(prefix string, key Key) []Scheme {
+func standard(prefix string) []Scheme { return standardOf(prefix, Whsec, library) }
+
+// standardOf is standard for a sender that reads the key in its own way.
+func standardOf(prefix string, key Key, oracle string) []Scheme {
 	s := Scheme{
 		Header: prefix + "signature", IDHeader: prefix + "id", TimeHeader: prefix + "timestamp",
 		Signed: dottedID, Form: Base64, Key: key, Layout: Versions, SigKey: "v1",
-		Old: fiveMins, Future: fiveMins, Oracle: library,
+		Old: fiveMins, Future: fiveMins, Oracle: oracle,
 	}
 	return []Scheme{s}
 }
@@ -36,7 +39,7 @@ var Senders = []Sender{
 	{Name: "github", Mark: "x-github-event", Event: "x-github-event", Delivery: "x-github-delivery", Schemes: github("")},
 	{
 		Name: "gitlab", Mark: "x-gitlab-event", Event: "x-gitlab-event", Delivery: "x-gitlab-event-uuid",
-		Schemes: append(standard("webhook-", Whsec), Scheme{Header: "X-Gitlab-Token", Digest: Equal}),
+		Schemes: append(standard("webhook-"), Scheme{Header: "X-Gitlab-Token", Digest: Equal}),
 	},
 	{
 		Name: "bitbucket", Mark: "x-event-key", Also: "x-request-uuid", Event: "x-event-key", Delivery: "x-request-uuid",
@@ -50,10 +53,15 @@ var Senders = []Sender{
 	{Name: "shopify", Mark: "x-shopify-topic", Event: "x-shopify-topic", Delivery: "x-shopify-webhook-id", Schemes: base64Body("X-Shopify-Hmac-Sha256", library)},
 	{Name: "shopify", Mark: "shopify-topic", Also: "shopify-hmac-sha256", Event: "shopify-topic", Delivery: "shopify-webhook-id", Schemes: base64Body("shopify-hmac-sha256", "")},
 	{Name: "woocommerce", Mark: "x-wc-webhook-topic", Event: "x-wc-webhook-topic", Delivery: "x-wc-webhook-delivery-id", Schemes: base64Body("X-WC-Webhook-Signature", "")},
-	{Name: "svix", Mark: "svix-signature", Also: "svix-id", Delivery: "svix-id", BodyEvent: "type", Schemes: standard("svix-", Whsec)},
+	{Name: "svix", Mark: "svix-signature", Also: "svix-id", Delivery: "svix-id", BodyEvent: "type", Schemes: standard("svix-")},
 	{
 		Name: "standard-webhooks", Mark: "webhook-signature", Also: "webhook-id", Delivery: "webhook-id", BodyEvent: "type",
-		Schemes: standard("webhook-", Whsec),
+		Schemes: standard("webhook-"),
+	},
+	{
+		// Its requests are those of Standard Webhooks: only its name tells that the key is read as text.
+		Name: "polar", Mark: "webhook-signature", Also: "webhook-id", Delivery: "webhook-id", BodyEvent: "type",
+		Schemes: standardOf("webhook-", Text, ""),
 	},
 	{
 		Name: "sendgrid", Mark: "x-twilio-email-event-webhook-signature", BodyEvent: "event", BodyDelivery: "sg_event_id", Batch: true,
@@ -226,11 +234,15 @@ var Senders = []Sender{
 	},
 	{
 		Name: "fusionauth", Mark: "x-fusionauth-signature-jwt",
-		Schemes: []Scheme{{Header: "X-FusionAuth-Signature-JWT", own: jwt("request_body_sha256", Base64, "")}},
+		Schemes: []Scheme{{Header: "X-FusionAuth-Signature-JWT", own: jwt("X-FusionAuth-Signature-JWT", "request_body_sha256", Base64, "")}},
+	},
+	{
+		Name: "cursor", Mark: "x-webhook-signature", Also: "x-webhook-event", Event: "x-webhook-event", Delivery: "x-webhook-id",
+		Schemes: hexBody("X-Webhook-Signature", sha256Hex, ""),
 	},
 	{
 		Name: "netlify", Mark: "x-webhook-signature",
-		Schemes: []Scheme{{Header: "X-Webhook-Signature", own: jwt("sha256", Hex, `"iss":"netlify",`)}},
+		Schemes: []Scheme{{Header: "X-Webhook-Signature", own: jwt("X-Webhook-Signature", "sha256", Hex, `"iss":"netlify",`)}},
 	},
 	{
 		Name: "x", Mark: "x-twitter-webhooks-signature",
@@ -244,7 +256,10 @@ var Senders = []Sender{
 		Name: "adyen", Mark: "hmacsignature", BodyEvent: "type",
 		Schemes: []Scheme{{Header: "HmacSignature", Signed: body, Form: Base64, Key: KeyHex, Oracle: library}},
 	},
-	{Name: "event-grid", Mark: "aeg-event-type", BodyEvent: "eventType", BodyDelivery: "id", Batch: true},
+	{
+		Name: "event-grid", Mark: "aeg-event-type", BodyEvent: "eventType", BodyDelivery: "id", Batch: true,
+		Schemes: []Scheme{{Digest: Equal, own: querySecret}},
+	},
 	{Name: "deepgram", Mark: "dg-token", Schemes: []Scheme{{Header: "dg-token", Digest: Equal}}},
 	{Name: "smartsheet", Mark: "smartsheet-hmac-sha256", Schemes: hexBody("Smartsheet-Hmac-SHA256", "", "")},
 	{Name: "meta", Mark: "x-hub-signature-256", BodyEvent: "object", Schemes: hexBody("X-Hub-Signature-256", sha256Hex, "")},
@@ -263,8 +278,15 @@ var Senders = []Sender{
 		Schemes: []Scheme{{Key: KeyHex, Form: Base64, Oracle: library, own: adyenItems}},
 	},
 	{Name: "okta", Body: []string{`"eventType"`, `"cloudEventsVersion"`}, BodyEvent: "eventType", BodyDelivery: "eventId", Schemes: authorization()},
-	{Name: "graph", Body: []string{`"subscriptionId"`, `"changeType"`}},
-	{Name: "monday", Body: []string{`"event"`, `"boardId"`}, Nested: "event", BodyEvent: "type"},
+	{Name: "chargebee", Body: []string{`"occurred_at"`, `"api_version"`}, BodyEvent: "event_type", BodyDelivery: "id", Schemes: authorization()},
+	{
+		Name: "graph", Body: []string{`"subscriptionId"`, `"changeType"`},
+		Schemes: []Scheme{{Digest: Equal, own: clientState}},
+	},
+	{
+		Name: "monday", Body: []string{`"event"`, `"boardId"`}, Nested: "event", BodyEvent: "type",
+		Schemes: []Scheme{{Header: "Authorization", own: jwt("Authorization", "", Hex, "")}},
+	},
 	{Name: "postmark", Body: []string{`"RecordType"`, `"MessageStream"`}, BodyEvent: "RecordType", Schemes: authorization()},
 }
 
