@@ -52,10 +52,9 @@ type Accounts interface {
 	Accounts(ctx context.Context, who Actor) ([]Account, error)
 	// AccountUsage says what each account has stored and queued, by its id.
 	AccountUsage(ctx context.Context, who Actor) (map[int64]AccountUsage, error)
-	// SetAccountStorage sets how many bytes all aliases of an account may store; nil = as the server says.
-	SetAccountStorage(ctx context.Context, who Actor, name string, limit *int64) (Account, error)
-	// SetAccountQueue sets how many attempts may be queued at all aliases of an account; nil = as the server says.
-	SetAccountQueue(ctx context.Context, who Actor, name string, limit *int64) (Account, error)
+	// SetAccount changes the limits of an account that limits names, maxAccountStorage and maxAccountQueue: bytes that all
+	// its aliases may store, and attempts that may be queued at all of them; nil = as the server says, 0 = no limit.
+	SetAccount(ctx context.Context, who Actor, name string, limits map[string]*int64) (Account, error)
 	CreateAccount(ctx context.Context, who Actor, name string, admin bool) (Account, error)
 	RemoveAccount(ctx context.Context, who Actor, name string) error
 	CreateInvite(ctx context.Context, who Actor, user string, ttl time.Duration) (secret string, err error)

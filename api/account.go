@@ -1,10 +1,8 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"reflect"
-	"slices"
 
 	"github.com/danielgtaylor/huma/v2"
 
@@ -89,22 +87,8 @@ func (s *server) addUserRoutes() {
 	user := found(users, "user", func(x relay.Account) string { return x.Name }, list)
 	addJSON(s, user.on("PATCH /users/{user}", "update-user", "Change the limits of an account", 404),
 		func(ctx context.Context, c *requestInfo, in *jsonBody[userChange]) (record.User, error) {
-			if limit, given := in.Body["maxAccountStorage"]; given {
-				if _, err := s.Accounts.SetAccountStorage(ctx, c.who, c.path("user"), limit); err != nil {
-					return record.User{}, err
-				}
-			}
-			if limit, given := in.Body["maxAccountQueue"]; given {
-				if _, err := s.Accounts.SetAccountQueue(ctx, c.who, c.path("user"), limit); err != nil {
-					return record.User{}, err
-				}
-			}
-			accounts, err := list(ctx, c)
-			i := slices.IndexFunc(accounts, func(a relay.Account) bool { return a.Name == c.path("user") })
-			if err != nil || i < 0 {
-				return record.User{}, cmp.Or(err, error(relay.ErrNotFound))
-			}
-			return record.OfAccount(accounts[i]), nil
+			account, err := s.Accounts.SetAccount(ctx, c.who, c.path("user"), in.Body)
+			return record.OfAccount(account), err
 		})
 	addAction(s, user.on("DELETE /users/{user}", "delete-user",
 		"Remove an account: its tunnels are closed and its tokens revoked; its aliases are kept for an admin to transfer", 404, 409),

@@ -263,6 +263,14 @@ func TestUsers(t *testing.T) {
 		t.Errorf("the limit of the queue is %v", own)
 	}
 	h.call("PATCH", h.asAlice, "/api/v1/users/bob", `{"maxAccountQueue":-1}`).code(422, "validation-failed")
+	h.call("PATCH", h.asAlice, "/api/v1/users/bob", `{"maxAccountStorage":5,"maxAccountQueue":-1}`).code(422, "validation-failed")
+	if own := limit(`{}`); own == nil || *own != 1<<20 {
+		t.Error("a refused change of two limits has changed one of them")
+	}
+	if own := limit(`{"maxAccountStorage":1048576,"maxAccountQueue":8}`); own == nil || *own != 1<<20 || *queue(`{}`) != 8 {
+		t.Error("a change of two limits has not changed both")
+	}
+	h.call("PATCH", h.asAlice, "/api/v1/users/nobody", `{"maxAccountQueue":1}`).code(404, "not-found")
 	if own := queue(`{"maxAccountQueue":null}`); own != nil {
 		t.Errorf("the limit of the queue is %v after it was taken back", *own)
 	}

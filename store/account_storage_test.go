@@ -50,7 +50,7 @@ func TestStorageOfAccount(t *testing.T) {
 		room(t, s, first, 2<<20, relay.CodeStorageFull) // more than it may ever have
 
 		limit := int64(300 << 10)
-		if _, err := s.SetAccountStorage(t.Context(), system, "alice", &limit); err != nil {
+		if _, err := s.SetAccount(t.Context(), system, "alice", map[string]*int64{"maxAccountStorage": &limit}); err != nil {
 			t.Fatal(err)
 		}
 		usage := func(name string) relay.AccountUsage {
@@ -63,6 +63,12 @@ func TestStorageOfAccount(t *testing.T) {
 			return all[a.ID]
 		}
 		eventually(t, "its own limit is held", func() bool { return usage("alice").Bytes <= limit })
+		if _, err := s.CreateAccount(t.Context(), system, "carol", false); err != nil {
+			t.Fatal(err)
+		}
+		if u := usage("carol"); u.Limit != o.MaxAccountStorage {
+			t.Errorf("an account without aliases has %+v", u)
+		}
 		if u := usage("alice"); u.Limit != limit || u.Bytes < weight || u.Queued != 1 || !there(t, s, kept) {
 			t.Errorf("alice has %+v", u)
 		}
@@ -82,7 +88,7 @@ func TestStorageOfAccount(t *testing.T) {
 		room(t, s, first, weight, relay.CodeStorageFull)
 		room(t, s, made.ID, weight, relay.CodeStorageFull)
 		none := int64(0)
-		if _, err := s.SetAccountStorage(t.Context(), system, "alice", &none); err != nil {
+		if _, err := s.SetAccount(t.Context(), system, "alice", map[string]*int64{"maxAccountStorage": &none}); err != nil {
 			t.Fatal(err)
 		}
 		eventually(t, "it has no limit any more", func() bool { return s.Capacity(first, weight, 0) == nil })

@@ -66,7 +66,10 @@ func TestBeside(t *testing.T) {
 				t.Errorf("%s took %v; 2 s are promised, and this machine may take %v", what, took, limit)
 			}
 		}
-		for _, command := range []string{"alias set guests-own offlineStatus=99", "alias set guests-own colour=blue", "alias add Not_A_Label --user guest"} {
+		for _, command := range []string{
+			"alias set guests-own offlineStatus=99", "alias set guests-own colour=blue", "alias add Not_A_Label --user guest",
+			"user set guest max-account-queue=5 maxAccountQueue=6",
+		} {
 			if _, code := h.operate(strings.Fields(command)...); code != cli.ExitUsage {
 				t.Errorf("%s: exit %d", command, code)
 			}

@@ -113,27 +113,28 @@ func (c *program) userSet() *cobra.Command {
 server that runs follows within 2 seconds.`,
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
-		var changes []func() error
+		limits := map[string]*int64{}
 		for _, arg := range args[1:] {
 			name, value, ok := strings.Cut(arg, "=")
-			set, parse := o.store.SetAccountStorage, parseSize
+			key, parse := "maxAccountStorage", parseSize
 			switch {
-			case ok && (name == storage || name == "maxAccountStorage"):
+			case ok && (name == storage || name == key):
 			case ok && (name == queue || name == "maxAccountQueue"):
-				set, parse = o.store.SetAccountQueue, parseCount
+				key, parse = "maxAccountQueue", parseCount
 			default:
 				return cli.Usage("%q is not %s=SIZE or %s=COUNT", arg, storage, queue).WithHint("%s alice %s=20GiB", cmd.CommandPath(), storage)
+			}
+			if _, twice := limits[key]; twice {
+				return cli.Usage("%s is given twice", name)
 			}
 			limit, err := ownLimit(name, value, parse)
 			if err != nil {
 				return err
 			}
-			changes = append(changes, func() error { _, err := set(ctx, o.who, args[0], limit); return err })
+			limits[key] = limit
 		}
-		for _, change := range changes {
-			if err := change(); err != nil {
-				return explainNotFound(err, noAccount, args[0])
-			}
+		if _, err := o.store.SetAccount(ctx, o.who, args[0], limits); err != nil {
+			return explainNotFound(err, noAccount, args[0])
 		}
 		o.report("account %s changed", args[0])
 		return nil

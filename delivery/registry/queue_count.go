@@ -17,7 +17,12 @@ type QueueCount struct {
 	}
 	moving  int // calls of Move without their Moved
 	changes uint64
-	account *accountQueue // of the owner; nil = the alias is gone
+	added   struct { // by all calls of Moved
+		n     int
+		bytes int64
+	}
+	unsettled int           // calls of correct since it last replaced the counts
+	account   *accountQueue // of the owner; nil = the alias is gone
 }
 
 // accountQueue counts the queued attempts of all aliases of an account, reserved ones included.
@@ -113,7 +118,7 @@ func (q *QueueCount) GiveBack(n int, bytes int64) {
 }
 
 // Move announces that the store has been asked for a change of the queue; Moved follows
-// with the result. correct does nothing in between.
+// with the result.
 func (q *QueueCount) Move() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -128,28 +133,48 @@ func (q *QueueCount) Moved(n int, bytes int64) {
 	defer q.mu.Unlock()
 	q.moving--
 	q.changes++
+	q.added.n += max(0, n)
+	q.added.bytes += max(0, bytes)
 	n = max(-q.n, n)
 	q.n += n
 	q.count(n)
 	q.bytes = max(0, q.bytes+bytes)
 }
 
-// version returns a number that each change increases; see correct.
-func (q *QueueCount) version() uint64 {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return q.changes
+// queueVersion is the state of a count at the moment when the store is asked for a new one; see correct.
+type queueVersion struct {
+	changes uint64
+	n       int
+	bytes   int64
 }
 
-// correct replaces the counts by those of the store. It returns false, and changes
-// nothing, if the queue has changed since version was read.
-func (q *QueueCount) correct(version uint64, n int, bytes int64) bool {
+// version returns the state of the count now.
+func (q *QueueCount) version() queueVersion {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.moving > 0 || q.changes != version {
-		return false
+	return queueVersion{q.changes, q.added.n, q.added.bytes}
+}
+
+// maxUnsettled is how many counts of the store in a row are not used because the queue changed meanwhile.
+const maxUnsettled = 3
+
+// correct replaces the counts by those of the store, which was asked after version was read. It returns false if
+// the queue has changed since then: the store has to be asked again. A queue that changes during each reading is
+// counted nevertheless after maxUnsettled of them: what was added meanwhile is added to the count of the store, which
+// may have it already. Without that, where several nodes fill one queue, each would allow the whole limit.
+func (q *QueueCount) correct(version queueVersion, n int, bytes int64) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	settled := q.moving == 0 && q.changes == version.changes
+	if !settled {
+		if q.unsettled++; q.unsettled <= maxUnsettled {
+			return false
+		}
+		n += q.added.n - version.n
+		bytes += q.added.bytes - version.bytes
 	}
+	q.unsettled = 0
 	q.count(n - q.n)
 	q.n, q.bytes = n, bytes
-	return true
+	return settled
 }

@@ -68,3 +68,68 @@ func TestQueuesOfAnAccount(t *testing.T) {
 	second.Queue.GiveBack(1, 10) // of a request that was under way
 	counted("removed", 0, 1)
 }
+
+// A queue into which this node and others queue all the time is counted within a few readings, and never too low.
+func TestCountsOfABusyQueue(t *testing.T) {
+	t.Parallel()
+	const own, others = 2, 3 // attempts that come during each reading
+	for _, c := range []struct {
+		name string
+		step func(q *QueueCount) // during a reading
+	}{
+		{"attempts are queued", func(q *QueueCount) {
+			for range own {
+				q.Move()
+				q.Moved(1, 10)
+			}
+		}},
+		{"one is being queued", func(q *QueueCount) {
+			q.Moved(1, 10) // of the reading before
+			q.Move()
+			q.Moved(1, 10)
+			q.Move()
+		}},
+		{"as many are taken", func(q *QueueCount) {
+			for range own {
+				q.Move()
+				q.Moved(1, 10)
+				q.Move()
+				q.Moved(-1, -10)
+			}
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			q := &QueueCount{account: &accountQueue{}}
+			q.Move()
+			stored, late := 0, 0
+			for range 20 * maxUnsettled {
+				v := q.version()
+				before := int(v.n)
+				c.step(q)
+				ofNode := int(q.version().n) - before
+				stored += ofNode + others
+				if q.correct(v, stored, int64(10*stored)) {
+					t.Fatal("it said that the queue has not changed")
+				}
+				if late++; q.Len() >= stored {
+					late = 0
+				}
+				if late > maxUnsettled || q.Len() > stored+ofNode {
+					t.Fatalf("it has %d attempts, of %d", q.Len(), stored)
+				}
+				if got := int(q.account.n.Load()); got != q.Len() {
+					t.Fatalf("its account has %d attempts, it has %d", got, q.Len())
+				}
+			}
+			if c.name == "one is being queued" {
+				q.Moved(1, 10)
+				stored++
+			}
+			q.moving = 0
+			if !q.correct(q.version(), stored, int64(10*stored)) || q.Len() != stored {
+				t.Errorf("at rest it has %d attempts, want %d", q.Len(), stored)
+			}
+		})
+	}
+}

@@ -418,7 +418,7 @@ func (r *Registry) reload(id int64) {
 // recountAll counts the queues that Recount was called for. It reports whether it has asked
 // the store.
 func (r *Registry) recountAll() bool {
-	versions := map[int64]uint64{}
+	versions := map[int64]queueVersion{}
 	for id := range r.counts.take() {
 		if st := r.ByID(id); st != nil {
 			versions[id] = st.Queue.version()
@@ -432,13 +432,14 @@ func (r *Registry) recountAll() bool {
 	stats, err := r.Store.QueueStats(ctx, slices.Collect(maps.Keys(versions)))
 	var again []int64
 	for id, version := range versions {
-		switch st := r.ByID(id); {
-		case err != nil:
+		st := r.ByID(id)
+		if st == nil {
+			continue
+		}
+		if err != nil || !st.Queue.correct(version, stats[id].Queued, stats[id].QueuedBytes) {
 			again = append(again, id)
-		case st == nil:
-		case !st.Queue.correct(version, stats[id].Queued, stats[id].QueuedBytes):
-			again = append(again, id)
-		case stats[id].Queued > 0:
+		}
+		if stats[id].Queued > 0 {
 			st.dispatcher.Rescan()
 		}
 	}

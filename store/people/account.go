@@ -77,47 +77,49 @@ func (s *Store) Accounts(ctx context.Context, who relay.Actor) ([]relay.Account,
 	return db.ReadRows(ctx, s.db, "read accounts", accountFields, accountQuery+`(id = ? OR 1 = ?) ORDER BY name`, who.Account, db.BoolToInt(who.Admin))
 }
 
-// SetAccountStorage changes how many bytes all aliases of an account may have stored: nil = as the server
-// says, 0 = no limit. Only an admin may do this.
-func (s *Store) SetAccountStorage(ctx context.Context, who relay.Actor, name string, limit *int64) (relay.Account, error) {
-	return s.setAccountLimit(ctx, who, name, limit, accountLimit{"maxAccountStorage", "max-account-storage", `max_storage`, relay.FormatBytes})
-}
-
-// SetAccountQueue changes how many attempts may be queued at all aliases of an account: nil = as the server
-// says, 0 = no limit. Only an admin may do this.
-func (s *Store) SetAccountQueue(ctx context.Context, who relay.Actor, name string, limit *int64) (relay.Account, error) {
-	return s.setAccountLimit(ctx, who, name, limit, accountLimit{"maxAccountQueue", "max-account-queue", `max_queue`, func(n int64) string { return strconv.FormatInt(n, 10) }})
-}
-
-// accountLimit is a limit that an account may have of its own.
-type accountLimit struct {
+// accountLimits are the limits that an account may have of its own.
+var accountLimits = []struct {
 	key, setting, column string
 	text                 func(int64) string
+}{
+	{"maxAccountStorage", "max-account-storage", `max_storage`, relay.FormatBytes},
+	{"maxAccountQueue", "max-account-queue", `max_queue`, func(n int64) string { return strconv.FormatInt(n, 10) }},
 }
 
-func (s *Store) setAccountLimit(ctx context.Context, who relay.Actor, name string, limit *int64, of accountLimit) (a relay.Account, err error) {
+// SetAccount changes those limits of an account that it is given, by their keys in the API, all of them or none. Only
+// an admin may do this.
+func (s *Store) SetAccount(ctx context.Context, who relay.Actor, name string, limits map[string]*int64) (a relay.Account, err error) {
 	may := AllowAdmin(who)
-	if may == nil && limit != nil && *limit < 0 {
-		may = Invalid(of.key, *limit, "must be 0 or more")
-	}
-	text := "the server's"
-	if limit != nil {
-		if text = "off"; *limit > 0 {
-			text = of.text(*limit)
+	for _, of := range accountLimits {
+		if limit := limits[of.key]; may == nil && limit != nil && *limit < 0 {
+			may = Invalid(of.key, *limit, "must be 0 or more")
 		}
 	}
 	err = s.db.UpdateIf(ctx, may, "set account", func(c *db.Tx) error {
 		if a, err = findAccount(c.Query, name); err != nil {
 			return err
 		}
-		if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET `+of.column+` = ? WHERE id = ? AND removed_at = 0`, limit, a.ID); err != nil {
-			return err
+		for _, of := range accountLimits {
+			limit, given := limits[of.key]
+			if !given {
+				continue
+			}
+			if err := c.RequireRow(relay.ErrNotFound, `UPDATE accounts SET `+of.column+` = ? WHERE id = ? AND removed_at = 0`, limit, a.ID); err != nil {
+				return err
+			}
+			text := "the server's"
+			if limit != nil {
+				if text = "off"; *limit > 0 {
+					text = of.text(*limit)
+				}
+			}
+			if err := Audit(c, who, a.ID, "user.set", name, of.setting+" "+text); err != nil {
+				return err
+			}
 		}
-		if a, err = findAccount(c.Query, name); err != nil {
-			return err
-		}
+		a, err = findAccount(c.Query, name)
 		c.Announce(relay.Change{Kind: relay.ChangeAccount, Account: a.ID})
-		return Audit(c, who, a.ID, "user.set", name, of.setting+" "+text)
+		return err
 	})
 	return a, err
 }

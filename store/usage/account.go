@@ -115,12 +115,12 @@ func (u *Usage) AccountUsage(ctx context.Context, who relay.Actor) (map[int64]re
 		return nil, err
 	}
 	type row struct {
-		alias, owner int64
+		alias, owner int64 // alias is 0 for an account without aliases
 		queued       int
 		own          *int64
 	}
 	rows, err := db.ReadRows(ctx, u.db, "count queues of accounts", func(r *row) []any { return []any{&r.alias, &r.owner, &r.queued, &r.own} },
-		`SELECT al.id, al.owner_id, COALESCE(w.n, 0), o.max_queue FROM aliases al JOIN accounts o ON o.id = al.owner_id
+		`SELECT COALESCE(al.id, 0), o.id, COALESCE(w.n, 0), o.max_queue FROM accounts o LEFT JOIN aliases al ON al.owner_id = o.id
 			LEFT JOIN (SELECT alias_id, COUNT(*) AS n FROM queue WHERE claim_node = '' GROUP BY alias_id) w ON w.alias_id = al.id`)
 	if err != nil {
 		return nil, err
