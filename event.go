@@ -283,7 +283,7 @@ type Filter struct {
 	State     string
 	Provider  string
 	Handshake string // name of a challenge that the relay has answered
-	Type      string // event type; a * at its end stands for any rest
+	Type      string // event type; a * at the end matches any ending, as in invoice.*
 	Replayed  *bool  // whether there is an attempt besides the original
 	Pinned    *bool
 	Label     string // as Type

@@ -19,20 +19,20 @@ const listBudget = 300 * time.Millisecond
 type listInput struct {
 	Alias     string   `query:"alias"`
 	Method    string   `query:"method" doc:"letter case is ignored"`
-	Status    string   `query:"status" doc:"such as 404 or 2xx, or error: ended without being delivered, or 400 and above"`
+	Status    string   `query:"status" doc:"such as 404 or 2xx, or error: not delivered, or 400 and above"`
 	Path      string   `query:"path" doc:"prefix of the path"`
 	State     string   `query:"state" doc:"delivering, queued, delivered, failed, interrupted, canceled, rejected, incomplete or answered"`
 	Provider  string   `query:"provider" doc:"recognised sender, such as stripe"`
-	Handshake string   `query:"handshake" doc:"name of a registration challenge that the relay has answered, such as slack"`
-	Type      string   `query:"type" doc:"event type; a * at its end stands for any rest"`
-	Pinned    string   `query:"pinned" doc:"true: the event is pinned; false: it is not"`
-	Signature string   `query:"signature" enum:"valid,expired,invalid,missing,unchecked" doc:"verdict about the signature"`
-	Label     string   `query:"label" doc:"label that a person gave the event; a * at its end stands for any rest"`
-	Replayed  string   `query:"replayed" doc:"true: there is an attempt besides the original; false: there is none"`
-	Origin    string   `query:"origin" doc:"caller: it came from outside; send: it was made and sent here"`
+	Handshake string   `query:"handshake" doc:"name of a registration challenge that relayd has answered, such as slack"`
+	Type      string   `query:"type" doc:"event type; a * at the end matches any ending, as in invoice.*"`
+	Pinned    string   `query:"pinned" doc:"true: only pinned events; false: only the others"`
+	Signature string   `query:"signature" enum:"valid,expired,invalid,missing,unchecked" doc:"verdict on the signature"`
+	Label     string   `query:"label" doc:"label of the event; a * at the end matches any ending, as in bug-*"`
+	Replayed  string   `query:"replayed" doc:"true: only events with more than one attempt; false: only the others"`
+	Origin    string   `query:"origin" doc:"caller: received from a caller; send: made and sent with Relay"`
 	JSON      []string `query:"json,explode" doc:"field of the request body (JSON, JSON lines, a form or multipart) and its value, such as data.object.id=pi_1; if repeated, all must hold"`
-	Since     string   `query:"since" doc:"first arrival, this moment included: RFC 3339, or a duration before now such as 24h"`
-	Until     string   `query:"until" doc:"first arrival, this moment not included; written like since"`
+	Since     string   `query:"since" doc:"arrived at or after this time: RFC 3339, or a duration before now such as 24h"`
+	Until     string   `query:"until" doc:"arrived before this time; written like since"`
 	Text      []string `query:"q,explode" doc:"text in path, headers or decoded body; letter case is ignored unless the text is in double quotes; if repeated, all must be found"`
 	Limit     int      `query:"limit" minimum:"1" maximum:"200" default:"50"`
 	Cursor    string   `query:"cursor" maxLength:"500"`

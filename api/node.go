@@ -21,7 +21,7 @@ func (s *server) addNodeRoutes() {
 	), record.OfTunnel, list)
 	tunnel := found(route{tag: "tunnels", scope: relay.ScopeAliasesWrite}, "id", func(t relay.TunnelRecord) string { return t.ID }, list)
 	addAction(s, tunnel.on(
-		"DELETE /tunnels/{id}", "close-tunnel", "Close a tunnel; its client is told", 404,
+		"DELETE /tunnels/{id}", "close-tunnel", "Close a tunnel; its client gets a message", 404,
 	), func(ctx context.Context, c *requestInfo) error { return s.Nodes.CloseTunnel(ctx, c.who, c.path("id")) })
 	addJSON(s, route{tag: "about", public: true}.on(
 		"GET /ssh", "get-ssh", "SSH address and host keys, for clients that pin them through this site",

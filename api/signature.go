@@ -36,7 +36,7 @@ func (s *server) addSignatureRoutes() {
 			return record.ListOf(record.SignatureProviders()), nil
 		})
 	addJSON(s, route{tag: "signatures", scope: relay.ScopeEventsRead, resolve: s.resolveRequest, takesSecret: true}.on("POST /events/{id}/verify", "verify-event",
-		"Judge the signature of an event as of its arrival, and say why it does not fit", http.StatusTooManyRequests), s.verifyEvent)
+		"Check the signature of an event as of its arrival, and say why it does not verify", http.StatusTooManyRequests), s.verifyEvent)
 }
 
 func (s *server) verifyEvent(ctx context.Context, c *requestInfo, in *verifyInput) (*signature.Report, error) {

@@ -61,7 +61,7 @@ func ReleasedText(r *record.Released) string {
 // filterHelp is the end of the help of commands with a filter.
 const filterHelp = `Filters are flags, or words after the alias: status:5xx, type:invoice.*, a field of the JSON
 body of the request such as data.object.id=pi_1, and text to search for. Write
-'"Exact Text"' to respect letter case. All of them have to hold.`
+'"Exact Text"' to match letter case. An event must match all of them.`
 
 func (f *Front) events() *cobra.Command {
 	c := &cobra.Command{
@@ -191,8 +191,8 @@ evt_01k.../2, or between the requests of two events.` + eventHelp,
 func (f *Front) replay() *cobra.Command {
 	c := &cobra.Command{
 		Use: "replay ID", Short: "send an event to your server again, byte for byte, and compare",
-		Long: `Send an event again, byte for byte, to the tunnel that is online now, and compare the response with
-that of the attempt before.` + eventHelp,
+		Long: `Send an event again, byte for byte, through the open tunnel of its alias, and compare the response
+with that of the previous attempt.` + eventHelp,
 		Example: "  relay replay evt_01k...\n  relay replay stripe-dev", Args: Takes("event id", 1, 1),
 	}
 	compared := ""
@@ -256,17 +256,17 @@ func (a *API) compare(ctx context.Context, event json.RawMessage) string {
 func (f *Front) mark() *cobra.Command {
 	c := &cobra.Command{
 		Use: "mark ID", Short: "pin, label or annotate an event",
-		Long: `Pin an event, which keeps it from retention, give it a label to find it by (label:bug-17),
-or a note. An empty label or note removes it. Only the owner of the alias can.` + eventHelp,
+		Long: `Pin an event, so that retention does not delete it, or give it a note, or a label to find it
+by (label:bug-17). An empty label or note removes it. Only the owner of the alias can do this.` + eventHelp,
 		Example: `  relay mark evt_01k... --pinned --label bug-17
   relay mark evt_01k... --note "the customer has no name"
   relay mark evt_01k... --pinned=false --label ""`,
 		Args: Takes("event id", 1, 1),
 	}
 	values := map[string]any{
-		"pinned": c.Flags().Bool("pinned", false, "keep the event from retention; --pinned=false ends that"),
-		"label":  c.Flags().String("label", "", "`TEXT` to find the event by"),
-		"note":   c.Flags().String("note", "", "`TEXT` of a note"),
+		"pinned": c.Flags().Bool("pinned", false, "pin the event, so that retention does not delete it; --pinned=false unpins it"),
+		"label":  c.Flags().String("label", "", "`TEXT` of the label"),
+		"note":   c.Flags().String("note", "", "`TEXT` of the note"),
 	}
 	changes := map[string]any{}
 	c.PreRunE = func(*cobra.Command, []string) error {
@@ -322,8 +322,8 @@ The link is shown once. You can revoke it in the dashboard.` + eventHelp,
 func (f *Front) export() *cobra.Command {
 	c := &cobra.Command{
 		Use: "export ID", Short: "export an event as a command, a record or a test that sends the exact bytes",
-		Long: `Export an event: curl is a shell command that sends it again, har and json are records,
-and go, js and python are tests that send the exact bytes.` + eventHelp,
+		Long: `Export an event: as a curl command that sends it again, as a har or json record, or as a
+test in go, js or python that sends the exact bytes.` + eventHelp,
 		Example: `  relay export evt_01k...
   relay export evt_01k... --format go > webhook_test.go`,
 		Args: Takes("event id", 1, 1),
@@ -359,7 +359,7 @@ and go, js and python are tests that send the exact bytes.` + eventHelp,
 			}
 			return w.Text(form.Text, "\t")
 		})
-	c.Flags().Lookup("json").Usage = "print the export as JSON: har and json as they are, other formats as text in an object"
+	c.Flags().Lookup("json").Usage = "print the export as JSON: har and json unchanged, other formats as text in an object"
 	return c
 }
 

@@ -29,12 +29,12 @@ type SecretFlags struct {
 func (q *SecretFlags) Add(c *cobra.Command, local bool) {
 	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender, such as stripe")
 	c.Flags().StringVar(&q.Path, "path", "", "only for requests whose path begins with `PREFIX`")
-	c.Flags().BoolVar(&q.Sign, "sign", false, "requests may be signed with it: use the secret of a test mode")
-	c.Flags().StringVar(&q.Custom, "custom", "", "`JSON` of a scheme of your own, with --provider custom: header, template, hash, form, key, prefix, toleranceSeconds")
-	c.Flags().BoolVar(&q.Generate, "generate", false, "make a random secret and print it once, to enter it at the sender")
+	c.Flags().BoolVar(&q.Sign, "sign", false, "allow relay send to sign with it; use a test-mode secret")
+	c.Flags().StringVar(&q.Custom, "custom", "", "`JSON` of your own scheme, with --provider custom: header, template, hash, form, key, prefix, toleranceSeconds")
+	c.Flags().BoolVar(&q.Generate, "generate", false, "generate a secret and print it once; enter it at the sender")
 	if local {
 		c.Flags().StringVar(&q.FromEnv, "from-env", "", "environment variable `NAME` that holds the secret (default: standard input)")
-		c.Flags().StringVar(&q.FromFile, "from-file", "", "`FILE` that holds the secret; a newline at its end is no part of it")
+		c.Flags().StringVar(&q.FromFile, "from-file", "", "`FILE` that holds the secret; a newline at the end is ignored")
 	}
 }
 
@@ -90,7 +90,7 @@ type keptSecret struct {
 func (f *Front) secret() *cobra.Command {
 	c := &cobra.Command{
 		Use: "secret", Short: "secrets of senders: add, list, rm",
-		Long:    "Secrets by which the senders of an alias sign, so that the relay can judge their signatures.\nThe relay keeps them sealed and never shows them again.",
+		Long:    "Store the secrets with which the senders of an alias sign. relayd checks signatures with them.\nIt stores them encrypted and never shows them again.",
 		Example: "  relay secret list stripe-dev\n  relay secret rm sec_9w0…",
 		Args:    cobra.ArbitraryArgs, RunE: UnknownCommand, DisableFlagsInUseLine: true,
 	}

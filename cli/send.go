@@ -76,9 +76,9 @@ func (f *Front) samples() *cobra.Command {
 func (f *Front) send() *cobra.Command {
 	x := &sendFlags{}
 	c := &cobra.Command{
-		Use: "send ALIAS", Short: "make a new event and send it once: changed, freshly signed, or from a sample",
-		Long: `Make a new event and send it once through the tunnel of the alias. It is made from an event, from a
-sample or from nothing; every byte that you do not change stays. A new event is stored, and never queued.
+		Use: "send ALIAS", Short: "send a new event once: a changed or freshly signed copy, or a sample",
+		Long: `Make a new event and send it once through the tunnel of the alias. It starts from an event, from a
+sample or from nothing, and keeps every byte that you do not change. A new event is stored, never queued.
 To send an event again byte for byte, use replay.`,
 		Example: `  relay send stripe-dev --from evt_01k... --sign
   relay send stripe-dev --from evt_01k... --set data.object.status=paid --sign
@@ -87,29 +87,29 @@ To send an event again byte for byte, use replay.`,
 		Args: Takes("alias", 1, 1),
 	}
 	flags := c.Flags()
-	flags.StringVar(&x.call.From, "from", "", "`ID` of the event that the new one is made from; or @last, or the end of an id")
-	flags.StringVar(&x.call.Sample, "sample", "", "`NAME` of a sample (relay samples lists them), or last:TYPE for the newest event of a type")
+	flags.StringVar(&x.call.From, "from", "", "`ID` of the event to start from; or @last, or the last characters of an id")
+	flags.StringVar(&x.call.Sample, "sample", "", "`NAME` of a sample to start from (see relay samples), or last:TYPE for the newest event of a type")
 	flags.StringVarP(&x.call.Method, "request", "X", "", "`METHOD` of the request")
 	flags.StringVar(&x.call.Path, "path", "", "`PATH` and query of the request")
-	flags.StringArrayVarP(&x.headers, "header", "H", nil, "`'Name: value'`: gives the lines of a name a new value; may be repeated")
+	flags.StringArrayVarP(&x.headers, "header", "H", nil, "set header lines: `'Name: value'` replaces all lines of that name; may be repeated")
 	flags.StringArrayVar(&x.call.Remove, "remove-header", nil, "`NAME` of a header line to leave out; may be repeated")
-	flags.StringArrayVar(&x.set, "set", nil, "`PATH=VALUE` sets a member of the JSON body: VALUE is JSON, or else a string; may be repeated")
-	flags.StringVar(&x.call.Sign, "sign", "", "sign freshly, as the sender of the event does or as `NAME` does")
+	flags.StringArrayVar(&x.set, "set", nil, "set a field of the JSON body: `PATH=VALUE`, where VALUE is JSON or else a string; may be repeated")
+	flags.StringVar(&x.call.Sign, "sign", "", "sign the new request as its sender does, or as the sender `NAME` does")
 	flags.Lookup("sign").NoOptDefVal = "auto"
-	flags.BoolVar(&x.call.NewID, "new-id", false, "with a new delivery id")
-	flags.BoolVar(&x.call.DryRun, "dry-run", false, "print the request, and send and store nothing")
-	flags.StringVar(&x.data, "data", "", "`BODY` in place of that of the event; - reads it from standard input")
+	flags.BoolVar(&x.call.NewID, "new-id", false, "give the request a new delivery id")
+	flags.BoolVar(&x.call.DryRun, "dry-run", false, "print the request; send and store nothing")
+	flags.StringVar(&x.data, "data", "", "use `BODY` as the body; - reads it from standard input")
 	if f.Secrets == nil {
-		c.Long += "\n\nWithout --data and --set the body is read from standard input; an empty one keeps that of the event."
+		c.Long += "\n\nWithout --data and --set the body is read from standard input; if that is empty, the body of the event stays."
 	} else {
 		flags.Lookup("data").Usage += ", @FILE from a file"
-		flags.StringVar(&x.curl, "curl", "", "`COMMAND` of cURL whose request is sent, in quotes: files and variables in it are not read")
-		flags.StringVar(&x.har, "har", "", "`FILE#N`: request N of a HAR file, counted from 1")
-		flags.BoolVar(&x.edit, "edit", false, "edit the request with $EDITOR before it is sent; an empty text cancels")
-		flags.StringVar(&x.raw, "raw", "", "`FILE` with the exact bytes of the request")
-		flags.StringVar(&x.env, "secret-env", "", "environment variable `NAME` with the secret: the request is signed on this machine")
-		flags.StringVar(&x.file, "secret-file", "", "`FILE` with the secret: the request is signed on this machine")
-		flags.StringVar(&x.custom, "custom", "", "`JSON` of a scheme of your own, with --sign=custom and a secret (default: the one that the alias has)")
+		flags.StringVar(&x.curl, "curl", "", "send the request of a curl `COMMAND` (in quotes); files and variables in it are not read")
+		flags.StringVar(&x.har, "har", "", "send a request of a HAR file: `FILE#N`, N counts from 1")
+		flags.BoolVar(&x.edit, "edit", false, "edit the request in $EDITOR before it is sent; an empty file cancels")
+		flags.StringVar(&x.raw, "raw", "", "send the exact bytes of `FILE` as the request")
+		flags.StringVar(&x.env, "secret-env", "", "environment variable `NAME` with the secret; relay signs the request on this machine")
+		flags.StringVar(&x.file, "secret-file", "", "`FILE` with the secret; relay signs the request on this machine")
+		flags.StringVar(&x.custom, "custom", "", "`JSON` of your own scheme, with --sign=custom and a secret (default: that of the alias)")
 	}
 	c.PreRunE = func(*cobra.Command, []string) error { return x.read(f, flags.Changed("data")) }
 	return Ask(f, c, func(ctx context.Context, api *API, args []string, _ func(json.RawMessage) error) (json.RawMessage, error) {

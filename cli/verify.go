@@ -35,22 +35,22 @@ type verifyQuestion struct {
 func (f *Front) verify() *cobra.Command {
 	c := &cobra.Command{
 		Use: "verify ID", Short: "check the signature of an event, and say why it fails",
-		Long:    "Judge the signature of an event as of its arrival, and say why it does not fit." + eventHelp,
+		Long:    "Check the signature of an event as of its arrival, and say why it does not verify." + eventHelp,
 		Example: "  relay verify evt_01k...", Args: Takes("event id", 1, 1),
 	}
 	var q verifyQuestion
 	var secretEnv, secretFile, custom string
-	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender (default: the recognised one)")
-	c.Flags().StringVar(&q.URL, "url", "", "`URL` that the sender has signed (default: that of the event)")
+	c.Flags().StringVar(&q.Provider, "provider", "", "`NAME` of the sender (default: the sender that Relay recognised)")
+	c.Flags().StringVar(&q.URL, "url", "", "`URL` that the sender signed (default: that of the event)")
 	if f.Secrets != nil {
 		c.Long += `
 
 With a secret the signature is computed on this machine, from the exact bytes of the event:
-the secret is not sent to the relay.`
+the secret is not sent to the server.`
 		c.Example += "\n  relay verify evt_01k... --secret-env STRIPE_WEBHOOK_SECRET"
-		c.Flags().StringVar(&secretEnv, "secret-env", "", "environment variable `NAME` that holds the secret (default: the one that webhooks.yaml names under signing)")
-		c.Flags().StringVar(&secretFile, "secret-file", "", "`FILE` that holds the secret; a newline at its end is no part of it")
-		c.Flags().StringVar(&custom, "custom", "", "`JSON` of a scheme of your own, with --provider custom and a secret (default: the one that the alias has)")
+		c.Flags().StringVar(&secretEnv, "secret-env", "", "environment variable `NAME` that holds the secret (default: named by webhooks.yaml under signing)")
+		c.Flags().StringVar(&secretFile, "secret-file", "", "`FILE` that holds the secret; a newline at the end is ignored")
+		c.Flags().StringVar(&custom, "custom", "", "`JSON` of your own scheme, with --provider custom and a secret (default: that of the alias)")
 		c.PreRunE = func(*cobra.Command, []string) error {
 			if custom != "" && (q.Provider != signature.CustomName || secretEnv == "" && secretFile == "") {
 				return Usage("--custom goes with --provider custom and a secret of this machine")

@@ -124,17 +124,17 @@ type filters struct {
 	Path      string   `json:"path,omitempty" jsonschema:"prefix of the path"`
 	State     string   `json:"state,omitempty" jsonschema:"delivering, queued, delivered, failed, interrupted, canceled, rejected, incomplete or answered"`
 	Provider  string   `json:"provider,omitempty" jsonschema:"sender, such as stripe"`
-	Type      string   `json:"type,omitempty" jsonschema:"event type, such as invoice.paid; a * at its end stands for any rest"`
+	Type      string   `json:"type,omitempty" jsonschema:"event type, such as invoice.paid; a * at the end matches any ending, as in invoice.*"`
 	Pinned    string   `json:"pinned,omitempty" jsonschema:"true or false"`
 	Label     string   `json:"label,omitempty"`
-	Origin    string   `json:"origin,omitempty" jsonschema:"caller: it came from outside; send: it was made and sent here"`
-	Handshake string   `json:"handshake,omitempty" jsonschema:"name of a registration challenge that the relay has answered"`
+	Origin    string   `json:"origin,omitempty" jsonschema:"caller: received from a caller; send: made and sent with Relay"`
+	Handshake string   `json:"handshake,omitempty" jsonschema:"name of a registration challenge that relayd has answered"`
 	Signature string   `json:"signature,omitempty" jsonschema:"valid, expired, invalid, missing or unchecked"`
 	Replayed  string   `json:"replayed,omitempty" jsonschema:"true or false"`
 	JSON      []string `json:"json,omitempty" jsonschema:"fields of the JSON body of the request, such as data.object.id=pi_1"`
 	Since     string   `json:"since,omitempty" jsonschema:"RFC 3339, or a duration before now such as 2h"`
 	Until     string   `json:"until,omitempty" jsonschema:"RFC 3339, or a duration before now such as 1h"`
-	Text      []string `json:"q,omitempty" jsonschema:"texts that stand in path, headers or body"`
+	Text      []string `json:"q,omitempty" jsonschema:"texts to find in path, headers or body"`
 }
 
 // query returns the query of GET /events, of what the agent may see.

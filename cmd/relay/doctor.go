@@ -17,9 +17,9 @@ import (
 func (p *program) doctor() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor [ALIAS...]", Short: "check everything between a local server and the relay",
-		Long: `Check config, logins, name resolution, port, host key, login, aliases, local servers and clock,
-without changing anything. Each line has a verdict (ok, warn, fail, skip), the check, the reason,
-and what to do. The output contains no secrets. Exit 1 when a check fails.`,
+		Long: `Check webhooks.yaml, stored logins, name resolution, port, host key, login, aliases, local servers
+and clock. doctor changes nothing. Each line has a verdict (ok, warn, fail, skip), the check, the
+reason, and what to do. The output contains no secrets. Exit 1 when a check fails.`,
 		Example: "  relay doctor\n  relay doctor stripe-dev --port 3000", Args: cobra.ArbitraryArgs,
 	}
 	var port int

@@ -33,12 +33,11 @@ type loginFlags struct {
 func (p *program) login() *cobra.Command {
 	var f loginFlags
 	c := &cobra.Command{
-		Use: "login [URL]", Short: "log in to a relay: register a key, pin the host key, store a token",
-		Long: `Log in to the relay whose dashboard is at URL, which also tells its SSH address and host
-key. You approve your SSH key in the browser, unless it is registered already; with
---with-token a token from stdin registers it. If you have no key, one is made. The token is
-stored in a file that only you can read, and expires when it was not used for 90 days.
-Commands use the API from then on.`,
+		Use: "login [URL]", Short: "log in to a server: register a key, pin the host key, store a token",
+		Long: `Log in to the server whose dashboard is at URL. relay reads its SSH address and host key from
+there. You approve your SSH key in the browser, unless it is registered already; --with-token
+registers it with a token from stdin. If you have no key, relay creates one. relay stores its
+token in a file that only you can read. The token expires after 90 days without use.`,
 		Example: `  relay login https://relay.example.com
   relay login https://relay.example.com --with-token < token`,
 		Args: cli.Takes("base URL", 0, 1),
@@ -335,7 +334,7 @@ func (p *program) browser(link string) *exec.Cmd {
 func (p *program) logout() *cobra.Command {
 	c := &cobra.Command{
 		Use: "logout", Short: "revoke the token that the login made, and remove the login",
-		Long:    "Revoke the token of the login at this relay and remove the login. A token passed by\n--with-token stays valid. The SSH key still logs in.",
+		Long:    "Revoke the token of the login at this server and remove the login. A token passed by\n--with-token stays valid. The SSH key still logs in.",
 		Example: "  relay logout\n  relay logout --key", Args: cli.Takes("", 0, 0),
 	}
 	withKey := c.Flags().Bool("key", false, "also remove the SSH key from the account")
@@ -425,7 +424,7 @@ func (p *program) endToken(ctx context.Context, api *cli.API, login *client.Logi
 }
 
 func (p *program) whoami() *cobra.Command {
-	c := &cobra.Command{Use: "whoami", Short: "show your account and how the relay is reached", Example: "  relay whoami\n  relay whoami --json", Args: cli.Takes("", 0, 0)}
+	c := &cobra.Command{Use: "whoami", Short: "show your account and the addresses of the server", Example: "  relay whoami\n  relay whoami --json", Args: cli.Takes("", 0, 0)}
 	// The answer of the relay, with the connection added.
 	asked := func(ctx context.Context, api *cli.API, _ []string, _ func(json.RawMessage) error) (json.RawMessage, error) {
 		fields := map[string]any{}

@@ -15,14 +15,14 @@ import (
 func (p *program) mcp() *cobra.Command {
 	c := &cobra.Command{
 		Use: "mcp", Short: "serve the events of your aliases to a coding agent (Model Context Protocol)",
-		Long: `Serve the events of your aliases to a coding agent, by the Model Context Protocol on standard
+		Long: `Serve the events of your aliases to a coding agent over the Model Context Protocol, on standard
 input and output, with the login of relay. The agent can list, wait for, show, compare, export and
-replay events; secrets in them are masked unless it asks for them. An agent starts this command
-itself: relay mcp config prints the lines that its settings need.`,
+replay events; secrets in them are masked unless it asks for them. The agent starts this command
+itself: relay mcp config prints the lines to add to its settings.`,
 		Example: "  relay mcp config claude\n  relay mcp --alias stripe-dev --read-only", Args: cli.Takes("", 0, 0),
 	}
 	aliases := c.Flags().StringArray("alias", nil, "let the agent see only the alias `NAME`; may be repeated")
-	readOnly := c.Flags().Bool("read-only", false, "offer no tool that sends anything")
+	readOnly := c.Flags().Bool("read-only", false, "offer only tools that send nothing")
 	c.RunE = func(c *cobra.Command, _ []string) error {
 		for i, name := range *aliases {
 			if (*aliases)[i] = cli.AliasLabel(cli.NormalAlias(name)); (*aliases)[i] == "" {
@@ -71,7 +71,7 @@ func (p *program) mcpConfig() *cobra.Command {
 		names = append(names, a.name)
 	}
 	c := &cobra.Command{
-		Use: "config " + strings.Join(names, "|"), Short: "print the lines that an agent's settings need; no file is written",
+		Use: "config " + strings.Join(names, "|"), Short: "print the lines to add to an agent's settings; writes no file",
 		Example: "  relay mcp config claude", Args: cli.Takes("agent", 1, 1), ValidArgs: names,
 	}
 	c.RunE = func(_ *cobra.Command, args []string) error {

@@ -30,17 +30,17 @@ func (p *program) up() *cobra.Command {
 	c := &cobra.Command{
 		Use: "up [ALIAS...]", Short: "connect a local server to one or more aliases",
 		Long: `Connect a local server to one or more aliases and log the requests.
-With a webhooks.yaml in this directory or a parent the alias name alone suffices, and no
-name means all of its aliases. A lost connection is reopened automatically.
-At a terminal the key R delivers the events that were queued while an alias was offline.
+If this directory or a parent has a webhooks.yaml, give only the alias name, or no name for
+all of its aliases. relay reopens a lost connection.
+At a terminal, press R to deliver the events that were queued while an alias was offline.
 
 With --output json each line of stdout is one object. Its keys depend on its type:
   hello      host, baseUrl
   online     alias, url, queuedEvents           refused  alias, code, message
   ready      again, aliases [{alias, target}]   lost     message, retryInMs
-  request    event, attempt (as the API has them)
+  request    event, attempt (as in the API)
   stale, offline, superseded  alias             stopping retryAfterMs
-  revoked    alias, message                     missed   (requests are not in the log)
+  revoked    alias, message                     missed   (some requests are not in the log)
   local-down, local-up, local-host, local-speaks-tls, local-speaks-http, local-certificate
              alias, target, message, hint
 Ignore unknown types and keys: more may be added.`,
@@ -52,10 +52,10 @@ Ignore unknown types and keys: more may be added.`,
 	}
 	flags := c.Flags()
 	flags.Var((*cli.Decimal)(&f.port), "port", "port of the local HTTP server; 127.0.0.1 is dialed, then ::1")
-	flags.StringSliceVar(&f.alias, "alias", nil, "alias to attach to, the same as an argument")
+	flags.StringSliceVar(&f.alias, "alias", nil, "alias to open a tunnel for; the same as an argument")
 	flags.StringVar(&f.target, "target", "", "`URL` of the local server: http or https, no path; loopback certificates are not verified")
-	flags.StringVar(&f.hostHeader, "host-header", "", "Host header that the local server gets: preserve, rewrite or a literal `VALUE`, while this tunnel is attached")
-	flags.BoolVar(&f.echo, "echo", false, "answer every request with its own body, and print it, instead of having a local server")
+	flags.StringVar(&f.hostHeader, "host-header", "", "`VALUE` of the Host header that the local server gets while this tunnel is open: preserve, rewrite or a host name")
+	flags.BoolVar(&f.echo, "echo", false, "answer every request with its own body and print it; needs no local server")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		var screen atomic.Pointer[upScreen] // requests come as soon as it is there
 		fixed, stop, err := f.fixedTarget(flags.Changed("port"), func(e client.Echoed) {

@@ -24,7 +24,7 @@ func (c *program) aliasCommand() *cobra.Command {
 	add := c.forUser(&cobra.Command{
 		Use: "add ALIAS --user NAME", Short: "make an alias; prints its URL", Args: cli.Takes("ALIAS", 1, 1),
 		Example: "  relayd alias add stripe-dev --user alice",
-	}, "who owns it", func(ctx context.Context, o *operator, user string, args []string) error {
+	}, "account that owns the alias", func(ctx context.Context, o *operator, user string, args []string) error {
 		if o.site.Reserved(args[0]) {
 			return relay.Errorf(relay.CodeValidationFailed, "%q is a reserved name; choose another", args[0])
 		}
@@ -48,7 +48,7 @@ func (c *program) aliasCommand() *cobra.Command {
 	})
 	transfer := c.forUser(&cobra.Command{
 		Use: "transfer ALIAS --user NAME", Short: "give an alias to another account", Args: cli.Takes("ALIAS", 1, 1),
-	}, "who gets it", func(ctx context.Context, o *operator, user string, args []string) error {
+	}, "account that gets the alias", func(ctx context.Context, o *operator, user string, args []string) error {
 		if _, err := o.accountOf(ctx, user); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ type usageCells struct {
 }
 
 func usageFlag(cmd *cobra.Command) *bool {
-	return cmd.Flags().Bool("usage", false, "count events and stored bytes, the most bytes first; with many events it takes a while")
+	return cmd.Flags().Bool("usage", false, "count events and stored bytes, most bytes first; slow with many events")
 }
 
 func usageOf(u relay.Usage) usageCells { return usageCells{&u.Events, &u.Bytes} }
@@ -183,8 +183,8 @@ const tokenFromStdin = record.KeyVerifyToken + "=-"
 
 func (c *program) aliasSet() *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "set ALIAS key=value...", Short: "change settings of an alias; `default` gives one back to the server",
-		Long:    "Changes settings of an alias. `default` gives a value back to the server.\n\n" + record.SettingsText(),
+		Use: "set ALIAS key=value...", Short: "change settings of an alias; `default` restores the server's value",
+		Long:    "Changes settings of an alias. `default` restores the server's value.\n\n" + record.SettingsText(),
 		Example: "  relayd alias set stripe-dev offlineStatus=503 autoDeliver=on responseTimeout=10m\n  relayd alias set meta-dev handshakes=meta verifyToken=- < token.txt",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 {

@@ -36,9 +36,9 @@ type Config struct {
 	// SSHAddr is the address for SSH clients; it cannot be off.
 	SSHAddr string `kind:"addr" flag:"ssh-addr" default:"127.0.0.1:2222" help:"SSH listener"`
 	// SSHHostKey is the same on all nodes.
-	SSHHostKey string `flag:"ssh-host-key" default:"" help:"private key files of the SSH server, separated by commas; all are announced, the first of each type is in use" note:"empty = ssh_host_ed25519_key in the data dir; with Postgres one in the database that all nodes share"`
+	SSHHostKey string `flag:"ssh-host-key" default:"" help:"private key files of the SSH server, separated by commas; clients learn all, and the first of each type is in use" note:"empty = ssh_host_ed25519_key in the data dir; with Postgres one in the database that all nodes share"`
 	// SSHPublicAddr is empty until Site fills it from the base host and the SSH port.
-	SSHPublicAddr string `kind:"dial" flag:"ssh-public-addr" default:"" help:"what printed commands tell people to dial" note:"empty = base host and SSH port; a host without a port means port 22"`
+	SSHPublicAddr string `kind:"dial" flag:"ssh-public-addr" default:"" help:"SSH address to show in printed commands" note:"empty = base host and SSH port; a host without a port means port 22"`
 	// AdminAddr is for operators; on loopback it answers loopback Host values only.
 	AdminAddr string `kind:"addr" flag:"admin-addr" default:"127.0.0.1:9091" help:"listener for /metrics and /debug/stats, or off"`
 	// Pprof has no cmdline page: arguments may hold a database password.
@@ -51,42 +51,42 @@ type Config struct {
 	TrustedProxies []netip.Prefix `kind:"networks" flag:"trusted-proxies" default:"" help:"networks of your proxies (CIDR, separated by commas), which must send a PROXY protocol header (v1 or v2)" note:"on HTTP, TLS and SSH; from all others the header is refused"`
 
 	// DataDir is never empty after load.
-	DataDir string `group:"Store" flag:"data-dir" default:"" help:"folder of SQLite file, host key and certificates" note:"empty = $XDG_DATA_HOME/relayd, else ~/.local/share/relayd"`
+	DataDir string `group:"Store" flag:"data-dir" default:"" help:"folder for the SQLite file, host key and certificates" note:"empty = $XDG_DATA_HOME/relayd, else ~/.local/share/relayd"`
 	// DatabaseURL may hold a password.
 	DatabaseURL string `kind:"database-url" flag:"database-url" default:"" secret:"yes" help:"postgres://… = Postgres; empty = SQLite in the data dir"`
 	// DatabaseDirectURL is DatabaseURL where it is empty.
 	DatabaseDirectURL string `kind:"database-url" flag:"database-direct-url" default:"" secret:"yes" help:"direct address, for migrations and locks when the database URL goes through a pooler" note:"empty = database-url"`
 
 	// SecretKeys are empty for those of the file in the data dir.
-	SecretKeys []seal.Key `kind:"secret-keys" flag:"secret-key" default:"" secret:"yes" help:"keys that secrets of senders are sealed with in the store, one a line, as relayd secret-key new prints them: the first seals, all open" note:"the same on all nodes; empty = secret.key in the data dir, which a node that serves its store alone makes with the first secret"`
+	SecretKeys []seal.Key `kind:"secret-keys" flag:"secret-key" default:"" secret:"yes" help:"keys that encrypt the secrets of senders in the store, one a line (relayd secret-key new): the first encrypts, all decrypt" note:"the same on all nodes; empty = secret.key in the data dir, which a single node creates with the first secret"`
 
 	// DatabaseMaxConns counts every connection of this process but those of a migration.
-	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, including its heartbeat" note:"6 at least; the nodes together need fewer than max_connections of Postgres"`
+	DatabaseMaxConns int `kind:"count" flag:"database-max-conns" default:"12" zero:"ok" help:"connections of this node to Postgres, including its heartbeat" note:"at least 6; all nodes together need fewer than max_connections of Postgres"`
 	// NodeName is a label; the id of a node is random.
-	NodeName string `group:"Several nodes" kind:"node-name" flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second living node of one name gets a number"`
+	NodeName string `group:"Several nodes" kind:"node-name" flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second node of the same name gets a number"`
 	// PeerAddr is empty for the default, which needs the address of the SSH listener.
-	PeerAddr string `kind:"peer" flag:"peer-addr" default:"" help:"where the other nodes on one Postgres reach the SSH listener of this node, or off" note:"empty = the address of the SSH listener, or its port on the first private address; with off the tunnels of this node serve only requests that arrive here, and others are queued"`
+	PeerAddr string `kind:"peer" flag:"peer-addr" default:"" help:"address at which the other nodes reach the SSH listener of this node, or off" note:"empty = the address of the SSH listener, or its port on the first private address; with off, the tunnels of this node serve only requests that arrive at this node, and other nodes queue theirs"`
 
 	// TLS says where certificates come from.
-	TLS string `group:"Certificates" kind:"off|files|acme" flag:"tls" default:"off" help:"off, files or acme" note:"files are read again when they change; acme gets certificates by itself, which accepts the terms of its CA"`
+	TLS string `group:"Certificates" kind:"off|files|acme" flag:"tls" default:"off" help:"off, files or acme" note:"changed files are read again; acme accepts the terms of its CA"`
 	// TLSCert and TLSKey are PEM files, read again when they change.
 	TLSCert string `flag:"tls-cert" default:"" help:"PEM file of the certificate chain, for tls files"`
 	TLSKey  string `flag:"tls-key" default:"" help:"PEM file of the private key, for tls files"`
 	// ACMEEmail, ACMECA and ACMECARoot are for tls acme only.
 	ACMEEmail  string `flag:"acme-email" default:"" help:"contact address of the ACME account, for tls acme"`
 	ACMECA     string `flag:"acme-ca" default:"" help:"directory URL of the ACME server, for tls acme" note:"empty = Let's Encrypt"`
-	ACMECARoot string `flag:"acme-ca-root" default:"" help:"PEM file of the root that signed the ACME server's own certificate" note:"trusted beside those of the system"`
+	ACMECARoot string `flag:"acme-ca-root" default:"" help:"PEM file of the root that signed the ACME server's own certificate" note:"trusted in addition to those of the system"`
 	// ACMEDNS and the settings with its name are for tls acme only.
-	ACMEDNS          string        `kind:"off|rfc2136|command" flag:"acme-dns" default:"off" help:"off, rfc2136 or command: prove names by DNS-01, and have one wildcard certificate for all aliases" note:"nothing has to be reachable from the CA"`
-	ACMEDNSServer    string        `flag:"acme-dns-server" default:"" help:"host:port of the DNS server that takes dynamic updates of the zones, for acme-dns rfc2136"`
+	ACMEDNS          string        `kind:"off|rfc2136|command" flag:"acme-dns" default:"off" help:"off, rfc2136 or command: prove names by DNS-01, and have one wildcard certificate for all aliases" note:"the CA need not reach your server"`
+	ACMEDNSServer    string        `flag:"acme-dns-server" default:"" help:"host:port of the DNS server that accepts dynamic updates of the zones, for acme-dns rfc2136"`
 	ACMEDNSKey       certs.TSIGKey `kind:"tsig" flag:"acme-dns-key" default:"" secret:"yes" help:"TSIG key that signs the updates: name:algorithm:secret, such as relay:hmac-sha256:c2VjcmV0"`
-	ACMEDNSCommand   string        `flag:"acme-dns-command" default:"" help:"program that sets TXT records, for acme-dns command" note:"it is run as: PROGRAM add NAME VALUE, and PROGRAM remove NAME VALUE"`
-	ACMEDNSResolvers string        `flag:"acme-dns-resolvers" default:"" help:"DNS servers that are asked for zones and records, host:port, separated by commas" note:"empty = those of the system"`
+	ACMEDNSCommand   string        `flag:"acme-dns-command" default:"" help:"program that sets TXT records, for acme-dns command" note:"relayd runs: PROGRAM add NAME VALUE, and PROGRAM remove NAME VALUE"`
+	ACMEDNSResolvers string        `flag:"acme-dns-resolvers" default:"" help:"DNS servers to ask for zones and records, host:port, separated by commas" note:"empty = those of the system"`
 
 	// AliasClaim makes an account that forwards a free name its owner.
-	AliasClaim bool `group:"Aliases" kind:"on|off" flag:"alias-claim" default:"on" help:"an account that forwards a free, valid alias name becomes its owner"`
+	AliasClaim bool `group:"Aliases" kind:"on|off" flag:"alias-claim" default:"on" help:"an account that opens a tunnel for a free, valid name becomes its owner"`
 	// MaxAliases is counted per account.
-	MaxAliases int `kind:"count" flag:"max-aliases" default:"50" help:"aliases per account"`
+	MaxAliases int `kind:"count" flag:"max-aliases" default:"50" help:"most aliases per account"`
 
 	// MaxHead bounds request heads and response heads alike.
 	MaxHead int64 `group:"Sizes and storage" kind:"size" flag:"max-head" default:"128KiB" help:"longest request or response head (431)"`
@@ -97,37 +97,37 @@ type Config struct {
 	// MaxResponseCapture bounds the stored bytes of a response body. The caller gets all of it.
 	MaxResponseCapture int64 `kind:"size" flag:"max-response-capture" default:"32MiB" help:"largest part of a response body to store; callers always get all of it"`
 	// MaxAliasStorage counts requests, responses and 512 bytes for each of them.
-	MaxAliasStorage int64 `kind:"size" flag:"max-alias-storage" default:"5GiB" help:"stored bytes per alias; the oldest events that are neither shared, pinned nor queued go first" note:"where none can go: 503 storage-full"`
+	MaxAliasStorage int64 `kind:"size" flag:"max-alias-storage" default:"5GiB" help:"most stored bytes per alias; beyond it relayd deletes the oldest events that are not shared, pinned or queued" note:"if none can be deleted: 503 storage-full"`
 	// MaxAccountStorage counts as MaxAliasStorage does; an account may have its own.
-	MaxAccountStorage int64 `kind:"size" flag:"max-account-storage" default:"off" help:"stored bytes of all aliases of an account; the oldest events that are neither shared, pinned nor queued go first" note:"where none can go: 503 storage-full; relayd user set NAME max-account-storage=SIZE gives one account its own"`
+	MaxAccountStorage int64 `kind:"size" flag:"max-account-storage" default:"off" help:"most stored bytes of all aliases of an account; beyond it relayd deletes the oldest events that are not shared, pinned or queued" note:"if none can be deleted: 503 storage-full; relayd user set NAME max-account-storage=SIZE sets it for one account"`
 	// QueueBytes is counted per alias.
-	QueueBytes int64 `kind:"size" flag:"queue-bytes" default:"1GiB" help:"queued request bytes per alias (503 queue-full)"`
+	QueueBytes int64 `kind:"size" flag:"queue-bytes" default:"1GiB" help:"most queued request bytes per alias (503 queue-full)"`
 	// MinFree is for the disk of a SQLite store; 0 is the same as off.
-	MinFree int64 `kind:"size" flag:"min-free" default:"1GiB" zero:"ok" help:"free space to keep on the data disk; with less, callers get 503 storage-full" note:"looked at each second; with Postgres its disk is not seen from here"`
+	MinFree int64 `kind:"size" flag:"min-free" default:"1GiB" zero:"ok" help:"free space to keep on the data disk; with less, callers get 503 storage-full" note:"checked each second; relayd cannot see the disk of Postgres"`
 	// SpoolLimit is for Postgres only: a SQLite store is on the same disk.
-	SpoolLimit int64 `kind:"size" flag:"spool-limit" default:"256MiB" help:"spool in the data dir for a Postgres that is down; full, or off: 503 store-unavailable"`
+	SpoolLimit int64 `kind:"size" flag:"spool-limit" default:"256MiB" help:"largest spool in the data dir while Postgres is down; when full, or off: 503 store-unavailable"`
 
 	// HeadTimeout runs from the first byte of a request.
 	HeadTimeout time.Duration `group:"Time and memory for callers" kind:"duration" flag:"head-timeout" default:"10s" help:"how long a request head may take, from its first byte (408)"`
 	// IdleTimeout is for kept connections between two requests.
-	IdleTimeout time.Duration `kind:"duration" flag:"idle-timeout" default:"75s" help:"kept connection without a byte: closed silently"`
+	IdleTimeout time.Duration `kind:"duration" flag:"idle-timeout" default:"75s" help:"how long to keep a connection open without a byte"`
 	// StallTimeout is for both directions of a caller's connection.
-	StallTimeout time.Duration `kind:"duration" flag:"stall-timeout" default:"30s" help:"how long a caller may send no byte of its body, or not read (408, or closed)" note:"a caller that reads 512 KiB within this time is never cut"`
+	StallTimeout time.Duration `kind:"duration" flag:"stall-timeout" default:"30s" help:"how long a caller may pause while it sends its body (408) or reads (closed)" note:"a caller that reads 512 KiB within this time stays connected"`
 	// MinRate is an average over the time in which the relay waited for the body.
-	MinRate int64 `kind:"size" flag:"min-rate" default:"1KiB" help:"bytes a second of a caller's body, on average after min-rate-grace; slower is 408"`
+	MinRate int64 `kind:"size" flag:"min-rate" default:"1KiB" help:"lowest average bytes a second of a caller's body after min-rate-grace (408)"`
 	// MinRateGrace is the time for which a body may be slower than MinRate.
-	MinRateGrace time.Duration `kind:"duration" flag:"min-rate-grace" default:"30s" help:"time before min-rate applies to a body" note:"off = min-rate never applies"`
+	MinRateGrace time.Duration `kind:"duration" flag:"min-rate-grace" default:"30s" help:"how long a body may be slower than min-rate" note:"off = min-rate never applies"`
 	// ResponseTimeout may be overruled by an alias.
 	ResponseTimeout time.Duration `kind:"duration" flag:"response-timeout" default:"60s" help:"how long to wait for the first byte of the local server's response (504)"`
 	// BufferLimit bounds the memory for bytes that wait for slow readers.
-	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"bytes to hold, in total, for slow readers (503 overloaded)" note:"an account may hold a quarter; each answer that its caller takes too slowly counts 2.25 MiB, and a body under way beyond 16 KiB counts up to 256 KiB"`
+	BufferLimit int64 `kind:"size" flag:"buffer-limit" default:"512MiB" help:"most bytes to hold in memory for slow readers (503 overloaded)" note:"an account may hold a quarter; each response to a slow caller counts 2.25 MiB, and a body in progress beyond 16 KiB counts up to 256 KiB"`
 	// MaxConnections, MaxConnectionsPerSource and MaxConnectionsPerAccount count SSH
 	// connections. A source is one IPv4 address or one IPv6 /64.
-	MaxConnections           int `group:"SSH clients and tunnels" kind:"count" flag:"max-connections" default:"10000" help:"SSH connections in all"`
-	MaxConnectionsPerSource  int `kind:"count" flag:"max-connections-per-source" default:"1024" help:"SSH connections of one source" note:"a source is one IPv4 address or one IPv6 /64; loopback and trusted-proxies have no limit of their own"`
-	MaxConnectionsPerAccount int `kind:"count" flag:"max-connections-per-account" default:"256" help:"SSH connections of one account"`
+	MaxConnections           int `group:"SSH clients and tunnels" kind:"count" flag:"max-connections" default:"10000" help:"most SSH connections"`
+	MaxConnectionsPerSource  int `kind:"count" flag:"max-connections-per-source" default:"1024" help:"most SSH connections from one source" note:"a source is one IPv4 address or one IPv6 /64; loopback and trusted-proxies have no limit of their own"`
+	MaxConnectionsPerAccount int `kind:"count" flag:"max-connections-per-account" default:"256" help:"most SSH connections of one account"`
 	// SSHPenalties keep sources of failed logins out for a while.
-	SSHPenalties bool `kind:"on|off" flag:"ssh-penalties" default:"on" help:"reject a source for a while after failed SSH logins" note:"as OpenSSH's PerSourcePenalties; never for loopback and trusted-proxies"`
+	SSHPenalties bool `kind:"on|off" flag:"ssh-penalties" default:"on" help:"reject a source for a while after failed SSH logins" note:"like OpenSSH's PerSourcePenalties; never for loopback and trusted-proxies"`
 	// SSHPenaltyExempt never get a penalty.
 	SSHPenaltyExempt []netip.Prefix `kind:"networks" flag:"ssh-penalty-exempt" default:"" help:"networks that never get a penalty (CIDR, separated by commas)" note:"for addresses that many users share: NAT, a container bridge, a cluster"`
 	// PingInterval, PingTimeout and StaleClose are the liveness of tunnels. The
@@ -140,29 +140,29 @@ type Config struct {
 
 	// DrainDelay without a setting is for nodes that have others beside them: a single one
 	// has nowhere to send its callers.
-	DrainDelay time.Duration `kind:"duration" flag:"drain-delay" default:"3s" zero:"ok" help:"at a stop, /readyz is 503 this long before the listeners close, so that balancers notice" note:"the default applies only while other nodes serve the same Postgres; a value that is set always does"`
+	DrainDelay time.Duration `kind:"duration" flag:"drain-delay" default:"3s" zero:"ok" help:"how long /readyz answers 503 at a stop before the listeners close, so that balancers notice" note:"the default applies only while other nodes serve the same Postgres; a value that you set always applies"`
 
 	// Retention may be overruled by an alias.
-	Retention time.Duration `group:"Retention, queue and replays" kind:"duration" flag:"retention" default:"30d" help:"age at which events are deleted; queued, shared and pinned ones stay" note:"at most 5s or a hundredth of it late; an alias may have its own"`
+	Retention time.Duration `group:"Retention, queue and replays" kind:"duration" flag:"retention" default:"30d" help:"age at which events are deleted; queued, shared and pinned ones stay" note:"deletion is at most 5s or 1 % of it late; an alias may have its own"`
 	// QueueLimit is counted per alias.
-	QueueLimit int `kind:"count" flag:"queue-limit" default:"10000" help:"queued attempts per alias (503 queue-full)"`
+	QueueLimit int `kind:"count" flag:"queue-limit" default:"10000" help:"most queued attempts per alias (503 queue-full)"`
 	// MaxAccountQueue counts as QueueLimit does; an account may have its own.
-	MaxAccountQueue int `kind:"count" flag:"max-account-queue" default:"off" help:"queued attempts of all aliases of an account (503 queue-full)" note:"relayd user set NAME max-account-queue=COUNT gives one account its own"`
+	MaxAccountQueue int `kind:"count" flag:"max-account-queue" default:"off" help:"most queued attempts of all aliases of an account (503 queue-full)" note:"relayd user set NAME max-account-queue=COUNT sets it for one account"`
 	// ReplayLimit is counted per token or session.
-	ReplayLimit api.Rate `kind:"rate" flag:"replay-limit" default:"60/min" help:"replays per token or session (429)"`
+	ReplayLimit api.Rate `kind:"rate" flag:"replay-limit" default:"60/min" help:"most replays per token or session (429)"`
 	// MaxShareAge is for shares that are created from then on.
-	MaxShareAge time.Duration `kind:"duration" flag:"max-share-age" default:"off" help:"longest life of a share" note:"one that is asked for longer, or for ever, ends then"`
+	MaxShareAge time.Duration `kind:"duration" flag:"max-share-age" default:"off" help:"longest life of a share" note:"a share asked for longer, or without end, expires then"`
 	// ShareReplayLimit is counted per share token.
-	ShareReplayLimit api.Rate `kind:"rate" flag:"share-replay-limit" default:"10/min" help:"replays per share token (429)"`
+	ShareReplayLimit api.Rate `kind:"rate" flag:"share-replay-limit" default:"10/min" help:"most replays per share token (429)"`
 
 	// InitialAdminKeys is used while the store holds no admin.
-	InitialAdminKeys string `group:"First start" flag:"initial-admin-keys" default:"" file:"yes" help:"authorized_keys text or file: account admin on first start" note:"made at a start while there is no admin"`
+	InitialAdminKeys string `group:"First start" flag:"initial-admin-keys" default:"" file:"yes" help:"authorized_keys text or file of the account admin, created on first start" note:"used at each start while there is no admin"`
 
 	// LogFormat and LogLevel are of the log on stderr.
 	LogFormat string `group:"Log" kind:"text|json" flag:"log-format" default:"text" help:"text or json"`
 	LogLevel  string `kind:"debug|info|warn|error" flag:"log-level" default:"info" help:"debug, info, warn or error"`
 	// AccessLog has no query, no header and no body.
-	AccessLog string `flag:"access-log" default:"off" help:"one JSON line for each request to an alias host, refused ones included: off, stdout or a file" note:"SIGUSR1 opens the file again"`
+	AccessLog string `flag:"access-log" default:"off" help:"write one JSON line for each request to an alias host, also refused ones: off, stdout or a file" note:"SIGUSR1 opens the file again"`
 	// MCP serves agents on the base host.
 	MCP bool `group:"Agents" kind:"on|off" flag:"mcp" default:"on" help:"serve coding agents at /mcp of the base host, with an API token"`
 

@@ -250,7 +250,7 @@ func (c *program) settingFlags(cmd *cobra.Command, all bool) func() (Config, []*
 }
 
 // otherSettings ends the help of the commands that take the settings and do not list them.
-const otherSettings = "It takes the other settings of the server too, by flag, variable or file: see relayd serve --help."
+const otherSettings = "All other settings of the server apply too, by flag, environment variable or file: see relayd serve --help."
 
 // sentence returns a short description of a command as a sentence.
 func sentence(short string) string {
@@ -330,15 +330,21 @@ func effective(cfg Config, list []*setting) []settingRow {
 // referenceHead has ' where the page has a grave accent.
 const referenceHead = `# Settings of relayd
 
-Made by 'relayd config --markdown' ('make generate'); a test compares it.
+Set up relayd with flags, environment variables or a YAML file. Every setting is below, with its default. To see the values in force
+and where each comes from:
 
-A setting is taken from its flag, else from its environment variable, else from the YAML file given by '--config'
-('RELAY_CONFIG'), whose keys are the flag names without the dashes, else from its default. An empty variable counts as not set.
-Where 'NAME_FILE' is listed, it is the path of a file that holds the value; set only one of the two. Where neither is set,
-a secret is read from the systemd credential of its name ('LoadCredential=database-url:…'). Without '--config', and unless something else
-says where the store is, '/etc/relayd/relayd.yaml' of the packaged service is used, if you may read it. An unknown key, or a
-value that cannot be understood, is an error that says where it stands and what was expected. 'relayd config' prints
-each effective value with its origin, passwords masked.
+'''sh
+relayd config
+'''
+
+- A flag wins over the environment variable, the variable over the file, and the file over the default. An empty variable counts as not set.
+- The file is that of '--config' ('RELAY_CONFIG'). Without it, relayd reads '/etc/relayd/relayd.yaml' of the packaged service, if it may
+  read that file and no other setting names the store.
+- Where 'NAME_FILE' is listed, it is the path of a file that holds the value; set only one of the two. If neither is set, relayd reads a
+  secret from the systemd credential of its name ('LoadCredential=database-url:…').
+- An unknown key or a bad value is an error that names its place and the values that are allowed.
+
+'make generate' writes this page.
 
 | kind | is written |
 |---|---|
@@ -358,12 +364,14 @@ func writeReference(w io.Writer) error {
 	b.WriteString(strings.ReplaceAll(referenceHead, "'", "`"))
 	var defaults Config
 	group := ""
+	notes := "" // of the group, below its table
 	for _, s := range defaults.settings() {
 		if s.group != group {
 			group = s.group
-			b.WriteString("\n## " + group + "\n\n| flag and file key | environment | default | meaning |\n|---|---|---|---|\n")
+			b.WriteString(notes + "\n## " + group + "\n\n| flag and file key | environment | default | meaning |\n|---|---|---|---|\n")
+			notes = ""
 		}
-		def, env, note := "`"+s.def+"`", "`"+s.env()+"`", ""
+		def, env := "`"+s.def+"`", "`"+s.env()+"`"
 		if s.def == "" {
 			def = "empty"
 		}
@@ -371,11 +379,11 @@ func writeReference(w io.Writer) error {
 			env += ", `" + s.env() + "_FILE`"
 		}
 		if s.note != "" {
-			note = " (" + s.note + ")"
+			notes += cmp.Or(notes, "\n") + fmt.Sprintf("- `--%s`: %s\n", s.name, s.note)
 		}
-		row := fmt.Sprintf("| `--%s` | %s | %s | %s%s |\n", s.name, env, def, s.help, note)
-		b.WriteString(strings.NewReplacer("<alias>", "`<alias>`", "<domain>", "`<domain>`", "<HTTP port>", "`<HTTP port>`").Replace(row))
+		fmt.Fprintf(&b, "| `--%s` | %s | %s | %s |\n", s.name, env, def, s.help)
 	}
-	_, err := io.WriteString(w, b.String())
+	b.WriteString(notes)
+	_, err := strings.NewReplacer("<alias>", "`<alias>`", "<domain>", "`<domain>`", "<HTTP port>", "`<HTTP port>`").WriteString(w, b.String())
 	return err
 }

@@ -18,9 +18,9 @@ import (
 func (c *program) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "doctor", Short: "check store, disk, keys, ports and addresses; exit 1 when something fails", Args: cli.Takes("", 0, 0),
-		Long: `Checks the set-up beside a running server or without one, and changes nothing. Each line
-is a check, its verdict (ok, warn, fail), the reason, and what to do about it. Beside a
-running server it also follows the public addresses, as a caller would.`,
+		Long: `Checks the set-up and changes nothing. Each line is a check, its verdict (ok, warn, fail),
+the reason, and what to do about it. If the server is running, doctor also tries the public
+addresses, as a caller would.`,
 	}
 	asJSON := jsonFlag(cmd)
 	return c.withSettings(cmd, false, func(ctx context.Context, cfg Config, settings []*setting, _ []string) error {

@@ -88,7 +88,7 @@ func (c *program) keyCommand() *cobra.Command {
 	add := c.forUser(&cobra.Command{
 		Use: "add --user NAME FILE", Short: "register the public keys of a file", Args: cli.Takes("FILE", 1, 1),
 		Example: "  relayd key add --user alice ~/.ssh/id_ed25519.pub",
-	}, "whose key it is", func(ctx context.Context, o *operator, user string, args []string) error {
+	}, "account of the key", func(ctx context.Context, o *operator, user string, args []string) error {
 		keys, err := readKeyFile(args[0])
 		if err != nil {
 			return err
@@ -96,7 +96,7 @@ func (c *program) keyCommand() *cobra.Command {
 		return o.addKeys(ctx, user, keys)
 	})
 	list := &cobra.Command{Use: "list", Short: "list the keys"}
-	user := list.Flags().String("user", "", "only those of one account")
+	user := list.Flags().String("user", "", "list only those of one account")
 	listing(c, list, "USER\tFINGERPRINT\tTYPE\tNAME\tLAST USED", func(ctx context.Context, o *operator) ([]relay.Key, error) {
 		keys, err := o.store.Keys(ctx, o.who, *user)
 		return keys, explainNotFound(err, noAccount, *user)
@@ -104,7 +104,7 @@ func (c *program) keyCommand() *cobra.Command {
 		return []string{k.User, k.Fingerprint, k.Type, cmp.Or(k.Name, "-"), whenOr(k.LastUsedAt)}
 	})
 	remove := c.changing(&cobra.Command{
-		Use: "rm FINGERPRINT", Short: "remove a key; connections that use it are cut", Args: cli.Takes("FINGERPRINT", 1, 1),
+		Use: "rm FINGERPRINT", Short: "remove a key and close the connections that use it", Args: cli.Takes("FINGERPRINT", 1, 1),
 	}, "there is no key %s; `relayd key list` shows their fingerprints", "key %s removed",
 		func(ctx context.Context, o *operator, name string) error { return o.store.RemoveKey(ctx, o.who, name) })
 	return group("key", "SSH public keys: add, list, rm", add, list, remove)

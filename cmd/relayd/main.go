@@ -118,7 +118,7 @@ func (c *program) rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "relayd",
 		Short: "the Relay server: permanent webhook URLs, tunnels by ssh, byte-for-byte replay",
-		Long: `relayd gives code on your machine a permanent public URL, keeps every request sent
+		Long: `relayd gives the server on your machine a permanent public URL, stores every request sent
 to it, and sends any of them again, byte for byte.`,
 		Example: `  relayd serve --data-dir .relay
   relayd user add alice --key alice.pub

@@ -20,10 +20,10 @@ func (c *program) migrateStoreCommand() *cobra.Command {
 		Use: "migrate-store --to URL", Short: "copy the SQLite store into an empty Postgres, while no server runs", Args: cli.Takes("", 0, 0),
 		Long: `Copies everything in the SQLite store of the data dir into an empty Postgres: accounts, keys,
 tokens, aliases, links, events with their attempts and bodies, queues. Then it compares the number
-and the hash of all rows. The server has to be stopped. relay.db stays as it is.
-If the command was interrupted or killed, call it again: it goes on where it stopped. No relayd
+and the hash of all rows. Stop the server first. relay.db is not changed.
+If the command was interrupted or killed, run it again: it continues where it stopped. No relayd
 serves the database until the copy has ended.
-Leave the password out of the URL where others can see your commands, and set PGPASSWORD.`,
+If others can see your commands, leave the password out of the URL and set PGPASSWORD.`,
 		Example: "  relayd migrate-store --to postgres://relay@db.example.com/relay",
 	}
 	to := cmd.Flags().String("to", "", "`URL` of the Postgres: postgres://…")
@@ -58,7 +58,7 @@ func (c *program) copyStore(ctx context.Context, cfg Config) (err error) {
 	tables, err := s.CopySQLite(ctx, copyReport(c.stderr))
 	switch {
 	case err != nil && ctx.Err() != nil:
-		return errors.New("interrupted; run the same command again, and it goes on where it stopped")
+		return errors.New("interrupted; run the same command again: it continues where it stopped")
 	case err != nil:
 		return err
 	}

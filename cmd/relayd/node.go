@@ -17,8 +17,8 @@ import (
 func (c *program) nodeCommand() *cobra.Command {
 	list := listing(c, &cobra.Command{
 		Use: "list", Short: "list the nodes, with state, version, tunnels and last heartbeat",
-		Long: `Lists every relayd that serves the same Postgres (docs/cluster.md). A node that is dead is
-forgotten by the others after a few seconds. With SQLite there is one node.`,
+		Long: `Lists every relayd that serves the same Postgres (docs/cluster.md). The others forget a dead
+node after a few seconds. With SQLite there is one node.`,
 		Example: "  relayd node list --json",
 	}, "NAME\tVERSION\tSCHEMA\tSTATE\tSINCE\tTUNNELS\tSPOOL\tCLOCK\tFEED\tLAST SEEN",
 		func(ctx context.Context, o *operator) ([]relay.Node, error) { return o.store.Nodes(ctx) },
@@ -53,25 +53,26 @@ func (c *program) tunnelCommand() *cobra.Command {
 			return []string{t.ID, t.Alias, t.Account, t.Client, t.Source, t.Node, t.State, when(t.Since.Time), strconv.FormatInt(t.Requests, 10)}
 		})
 	end := c.changing(&cobra.Command{
-		Use: "close ID", Short: "close a tunnel; its client is told", Args: cli.Takes("ID", 1, 1),
+		Use: "close ID", Short: "close a tunnel; its client gets a message", Args: cli.Takes("ID", 1, 1),
 		Long:    "Closes a tunnel within two seconds, on whichever node it is. The client may connect again: to keep it out, remove its key.",
 		Example: "  relayd tunnel close tun_7Q2M…",
 	}, "there is no tunnel %s; `relayd tunnel list` shows them", "",
 		func(ctx context.Context, o *operator, id string) error { return o.store.CloseTunnel(ctx, o.who, id) })
-	return group("tunnel", "attached tunnels: list, close", list, end)
+	return group("tunnel", "open tunnels: list, close", list, end)
 }
 
 func (c *program) nodeDrain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "drain NAME", Short: "move the clients of a node to the others, before you stop it", Args: cli.Takes("NAME", 1, 1),
-		Long: `Makes /readyz of the node answer 503, and after its --drain-delay sends its SSH clients to
-the other nodes, in slices: relay up connects there before its old connection ends, plain ssh
-is told and disconnected. Requests under way end. The command waits until /readyz says so and
-no tunnel is left there. The node takes no new clients until ` + "`relayd node resume NAME`" + ` or its next start. A
-node that is stopped (SIGTERM) does the same by itself.`,
+		Long: `Makes /readyz of the node answer 503. After its --drain-delay the node sends its SSH clients
+to the other nodes, a few at a time: relay up connects there before its old connection ends;
+plain ssh gets a message and is disconnected. Requests in progress end normally. The command
+waits until no tunnel is left on the node. The node accepts no new clients until
+` + "`relayd node resume NAME`" + ` or its next start. A node that is stopped (SIGTERM) drains in the
+same way.`,
 		Example: "  relayd node drain relay-1",
 	}
-	wait := cmd.Flags().Duration("wait", time.Minute, "how long to wait until the node drains and no tunnel is left; 0s = not at all")
+	wait := cmd.Flags().Duration("wait", time.Minute, "how long to wait until no tunnel is left on the node; 0s = do not wait")
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		if err := o.drainNode(ctx, args[0], true); err != nil || *wait == 0 {
 			return err

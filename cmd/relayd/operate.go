@@ -209,8 +209,8 @@ func (c *program) auditCommand() *cobra.Command {
 		Use: "audit", Short: "list the changes that accounts and operators made, newest first",
 		Example: "  relayd audit --since 24h --json",
 	}
-	n := cmd.Flags().IntP("number", "n", 50, "how many entries; with --since all, unless given")
-	since := cmd.Flags().String("since", "", "only entries from `T` on: a time, or a duration before now such as 24h")
+	n := cmd.Flags().IntP("number", "n", 50, "how many entries; all with --since, unless -n is set")
+	since := cmd.Flags().String("since", "", "only entries since `T`: a time, or a duration before now such as 24h")
 	return listing(c, cmd, "WHEN\tWHO\tACTION\tTARGET\tDETAIL", func(ctx context.Context, o *operator) ([]relay.AuditEntry, error) {
 		if *n < 1 {
 			return nil, cli.Usage("-n: expected a number above 0")
@@ -235,10 +235,10 @@ func (c *program) auditCommand() *cobra.Command {
 
 func (c *program) backupCommand() *cobra.Command {
 	return c.operate(&cobra.Command{
-		Use: "backup FILE", Short: "copy the SQLite store to a new file, beside a running server", Args: cli.Takes("FILE", 1, 1),
+		Use: "backup FILE", Short: "copy the SQLite store to a new file; the server may be running", Args: cli.Takes("FILE", 1, 1),
 		Long: `Writes a consistent copy of the SQLite store to FILE (mode 0600); the server may keep
 running. FILE appears complete or not at all, and an existing file is never overwritten.
-The host key is not in it: copy ssh_host_ed25519_key from the data dir too.
+The copy does not contain the host key: copy ssh_host_ed25519_key from the data dir too.
 docs/backup.md describes how to restore.`,
 		Example: "  relayd backup /backup/relay-$(date +%F).db",
 	}, func(ctx context.Context, o *operator, args []string) error {

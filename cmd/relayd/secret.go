@@ -80,7 +80,7 @@ func (c *program) secretAdd() *cobra.Command {
 
 func (c *program) secretKeyCommand() *cobra.Command {
 	newKey := &cobra.Command{
-		Use: "new", Short: "print a new key for --secret-key; it is kept nowhere", Args: cli.Takes("", 0, 0),
+		Use: "new", Short: "print a new key for --secret-key; relayd does not store it", Args: cli.Takes("", 0, 0),
 		RunE: func(*cobra.Command, []string) error {
 			_, err := fmt.Fprintln(c.stdout, seal.NewKey().Text())
 			return err
@@ -99,10 +99,10 @@ func (c *program) secretKeyCommand() *cobra.Command {
 	})
 	rotate := c.operate(&cobra.Command{
 		Use: "rotate", Short: "seal every secret again with the first key", Args: cli.Takes("", 0, 0),
-		Long: `Seals every secret again with the first key. Without --secret-key it puts a new key first into
-secret.key of the data dir, and keeps the old ones. With it, give every node the new key as its second line, restart
-them, make it the first line, restart them again, and then rotate.
-Keep the old keys for as long as you keep backups.`,
+		Long: `Encrypts every secret again with the first key. Without --secret-key, relayd first adds a new
+key at the top of secret.key in the data dir and keeps the old ones. With --secret-key: give
+every node the new key as its second line, restart the nodes, move it to the first line, restart
+them again, and then rotate. Keep the old keys for as long as you keep backups.`,
 	}, func(ctx context.Context, o *operator, _ []string) error {
 		if err := o.rotateKey(ctx); err != nil {
 			return err

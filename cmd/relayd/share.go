@@ -25,11 +25,11 @@ type shareOf struct {
 
 func (c *program) shareCommand() *cobra.Command {
 	list := &cobra.Command{
-		Use: "list", Short: "list all shares; their links are not kept",
+		Use: "list", Short: "list all shares, without their links",
 		Example: "  relayd share list --alias stripe-dev",
 	}
-	alias := list.Flags().String("alias", "", "only those of one alias")
-	user := list.Flags().String("user", "", "only those of one account")
+	alias := list.Flags().String("alias", "", "list only those of one alias")
+	user := list.Flags().String("user", "", "list only those of one account")
 	listing(c, list, "ID\tEVENT\tALIAS\tUSER\tMADE\tEXPIRES\tVIEW\tUSES", func(ctx context.Context, o *operator) ([]relay.Share, error) {
 		return o.store.AllShares(ctx, o.who, *alias, *user)
 	}, func(s relay.Share) shareOf {
@@ -42,7 +42,7 @@ func (c *program) shareCommand() *cobra.Command {
 		return []string{s.ID, s.Event, s.Alias, s.User, when(s.CreatedAt.Time), whenOr(s.ExpiresAt), view, strconv.Itoa(s.Uses)}
 	})
 	remove := c.operate(&cobra.Command{
-		Use: "rm ID|URL", Short: "revoke a share by its id, or by the link where it was found", Args: cli.Takes("ID or URL", 1, 1),
+		Use: "rm ID|URL", Short: "revoke a share by its id, or by its link", Args: cli.Takes("ID or URL", 1, 1),
 	}, func(ctx context.Context, o *operator, args []string) error {
 		share, err := findShare(ctx, o, args[0])
 		if err == nil {
@@ -94,7 +94,7 @@ type sessionOf struct {
 
 func (c *program) sessionCommand() *cobra.Command {
 	list := &cobra.Command{Use: "list", Short: "list the logins to the dashboard"}
-	user := list.Flags().String("user", "", "only those of one account")
+	user := list.Flags().String("user", "", "list only those of one account")
 	listing(c, list, "ID\tUSER\tSINCE\tLAST USED\tEXPIRES\tFROM\tBROWSER", func(ctx context.Context, o *operator) ([]sessionOf, error) {
 		return sessionsOf(ctx, o, *user)
 	}, func(s sessionOf) sessionOf { return s }, func(s sessionOf) []string {

@@ -15,8 +15,8 @@ import (
 )
 
 func (c *program) tokenCommand() *cobra.Command {
-	list := &cobra.Command{Use: "list", Short: "list the tokens; their secrets are not kept"}
-	user := list.Flags().String("user", "", "only those of one account")
+	list := &cobra.Command{Use: "list", Short: "list the tokens, without their values"}
+	user := list.Flags().String("user", "", "list only those of one account")
 	listing(c, list, "ID\tUSER\tNAME\tSCOPES\tALIAS\tEXPIRES\tLAST USED", func(ctx context.Context, o *operator) ([]relay.Token, error) {
 		tokens, err := o.store.Tokens(ctx, o.who, *user)
 		return tokens, explainNotFound(err, noAccount, *user)
@@ -28,7 +28,7 @@ func (c *program) tokenCommand() *cobra.Command {
 		return []string{t.ID, t.User, cmp.Or(t.Name, "-"), strings.Join(t.Scopes, ","), alias, whenOr(t.ExpiresAt), whenOr(t.LastUsedAt)}
 	})
 	remove := c.operate(&cobra.Command{
-		Use: "rm ID|TOKEN", Short: "revoke a token by its id, or by the token itself where it was found", Args: cli.Takes("ID or TOKEN", 1, 1),
+		Use: "rm ID|TOKEN", Short: "revoke a token by its id, or by the token itself", Args: cli.Takes("ID or TOKEN", 1, 1),
 	}, func(ctx context.Context, o *operator, args []string) error {
 		id := args[0]
 		if strings.HasPrefix(id, tokenPrefix) { // neither messages nor the audit log repeat it
@@ -55,11 +55,11 @@ func (c *program) tokenAdd() *cobra.Command {
 		Use: "add --user NAME", Short: "make an API token; stdout is the token and nothing else", Args: cli.Takes("", 0, 0),
 		Example: "  relayd token add --user alice --scope events:read,events:replay --expires 30d",
 	}
-	name := cmd.Flags().String("name", "", "what it is for")
-	scope := cmd.Flags().StringArray("scope", nil, "`list` of scopes, separated by commas, or given more than once; none = all")
-	alias := cmd.Flags().String("alias", "", "the one alias that it may see; none = all of the account")
-	expires := cmd.Flags().String("expires", "", "how long it is valid, such as 30d; none = for ever")
-	return c.forUser(cmd, "whose token it is", func(ctx context.Context, o *operator, user string, _ []string) error {
+	name := cmd.Flags().String("name", "", "name of the token in lists, such as its purpose")
+	scope := cmd.Flags().StringArray("scope", nil, "`list` of scopes, separated by commas; may be repeated; none = all")
+	alias := cmd.Flags().String("alias", "", "limit the token to one alias; none = all aliases of the account")
+	expires := cmd.Flags().String("expires", "", "how long it is valid, such as 30d; none = no expiry")
+	return c.forUser(cmd, "account of the token", func(ctx context.Context, o *operator, user string, _ []string) error {
 		scopes := strings.Join(*scope, ",")
 		for _, limit := range [][2]string{{"scope", scopes}, {"alias", *alias}, {"expires", *expires}} { // an unset variable in a script must not lift a limit
 			if cmd.Flags().Changed(limit[0]) && strings.Trim(limit[1], ", ") == "" {

@@ -106,11 +106,11 @@ func (o *operator) usageByAccount(ctx context.Context) (map[int64]relay.Usage, e
 func (c *program) userSet() *cobra.Command {
 	const storage, queue = "max-account-storage", "max-account-queue"
 	cmd := &cobra.Command{
-		Use: "set NAME key=value...", Short: "change the limits of an account; `default` gives one back to the server", Args: cli.Takes("arguments, NAME and key=value", 2, 3),
+		Use: "set NAME key=value...", Short: "change the limits of an account; `default` restores the server's value", Args: cli.Takes("arguments, NAME and key=value", 2, 3),
 		Example: "  relayd user set alice " + storage + "=20GiB " + queue + "=5000\n  relayd user set alice " + storage + "=default",
-		Long: `Gives an account its own --max-account-storage, bytes that all its aliases together may store, or its own
---max-account-queue, attempts that may be queued at all of them. off is no limit, default the one of the server. A
-server that runs follows within 2 seconds.`,
+		Long: `Gives an account its own --max-account-storage (bytes that all its aliases together may store) or
+its own --max-account-queue (attempts that may be queued at all of them). off means no limit;
+default restores the server's limit. A running server applies it within 2 seconds.`,
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		limits := map[string]*int64{}
@@ -172,7 +172,7 @@ func (c *program) userAdd() *cobra.Command {
 		Example: "  relayd user add alice --key alice.pub",
 	}
 	admin := cmd.Flags().Bool("admin", false, "the account may manage the others")
-	files := cmd.Flags().StringArray("key", nil, "`FILE` of public keys in authorized_keys form, - = stdin; may be given more than once")
+	files := cmd.Flags().StringArray("key", nil, "`FILE` of public keys in authorized_keys form, - = stdin; may be repeated")
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		var keys []publicKey
 		for _, file := range *files {
@@ -215,7 +215,7 @@ const (
 func (c *program) loginLinkCommand() *cobra.Command {
 	return c.forUser(&cobra.Command{
 		Use: "login-link --user NAME", Short: "print a one-time dashboard link, valid for 15 minutes", Args: cli.Takes("", 0, 0),
-	}, "who will be signed in", func(ctx context.Context, o *operator, user string, _ []string) error {
+	}, "account to log in", func(ctx context.Context, o *operator, user string, _ []string) error {
 		secret, err := o.store.CreateLoginLink(ctx, o.who, user, loginLinkTTL)
 		if err != nil {
 			return explainNotFound(err, noAccount, user)
@@ -228,7 +228,7 @@ func (c *program) loginLinkCommand() *cobra.Command {
 func (c *program) inviteCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "invite NAME", Short: "print a one-time invite link, valid for 3 days", Args: cli.Takes("NAME", 1, 1),
-		Long: "Prints a one-time link, valid for 3 days. The account is made if there is none of that name.",
+		Long: "Prints a one-time link, valid for 3 days. If no account has that name, relayd creates it.",
 	}
 	return c.operate(cmd, func(ctx context.Context, o *operator, args []string) error {
 		_, err := o.store.AccountByName(ctx, args[0])

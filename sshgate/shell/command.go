@@ -176,14 +176,14 @@ func problem(err error) error {
 // else, so that a script can keep it.
 func (s *Shell) token(f *cli.Front) *cobra.Command {
 	c := &cobra.Command{
-		Use: "token", Short: "make an API token of the account, which expires when it was not used for 90 days",
+		Use: "token", Short: "make an API token for the account; it expires after 90 days without use",
 		Example: "  relay token --name laptop\n  relay token --json", Args: cli.Takes("", 0, 0),
 	}
 	name := c.Flags().String("name", "made by ssh", "`TEXT` that says what the token is for")
 	return cli.Ask(f, c, answer(func(ctx context.Context, api *cli.API) (any, error) {
 		return api.MakeToken(ctx, *name)
 	}), func(w *cli.Printer, token *record.Token) error {
-		f.Say("the token does all that " + s.Who.AccountName + " may, and expires when it was not used for 90 days")
+		f.Say("the token does all that " + s.Who.AccountName + " may; it expires after 90 days without use")
 		return w.Line(token.Token)
 	})
 }

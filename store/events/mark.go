@@ -59,7 +59,7 @@ func checkMark(m relay.Mark) error {
 	case !record.IsSafeText(m.Label) || !utf8.ValidString(m.Label):
 		return people.Invalid("label", nil, "must be one line of text without control characters")
 	case strings.Contains(m.Label, "*"):
-		return people.Invalid("label", nil, "must not contain *, which stands for any rest in a filter")
+		return people.Invalid("label", nil, "must not contain *, which matches any ending in a filter")
 	case utf8.RuneCountInString(m.Note) > maxNote:
 		return people.Invalid("note", nil, fmt.Sprintf("must have at most %d characters", maxNote))
 	}
