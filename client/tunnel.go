@@ -40,7 +40,8 @@ type tunnel struct {
 	attached      chan struct{}   // closed when the first alias is online
 	logged        chan struct{}   // closed when the request log has begun, or cannot
 	announced     chan struct{}   // closed when the message of that alias was posted: requests come after it
-	online        map[string]bool // by label; used by the goroutine of run alone
+	online        map[string]bool // by label; used by the goroutine of run alone, as early is
+	early         []*Message      // requests of aliases whose notice that they are online is on its way
 	noRetryBefore time.Time       // a stopping relay asked not to be dialed before; zero if none did
 	readyCalled   bool            // Ready was called
 }
@@ -309,8 +310,11 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 		t.up.lossSpread = asked
 		t.up.reached = true
 	case TypeRequest:
-		if !t.online[m.Event.Alias] {
-			return nil // of another connection of the account
+		if !t.online[m.Event.Alias] { // of another connection of the account, or its notice has not come yet
+			if len(t.early) < maxEarly && slices.ContainsFunc(*t.up.active.Load(), isFor(m.Event.Alias)) {
+				t.early = append(t.early, m)
+			}
+			return nil
 		}
 	case relay.NoticeSuperseded:
 		gone = cli.Errorf(cli.ExitTaken, "%s", m.Superseded())
@@ -353,7 +357,30 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 		t.up.Dialer.Prompter = nil
 		t.up.Ready(again)
 	}
+	if gone != nil || m.Type == relay.NoticeOnline {
+		t.showEarly(m)
+	}
 	return nil
+}
+
+// maxEarly bounds how many requests wait for the notice of their alias.
+const maxEarly = 64
+
+// isFor returns a condition: a forward is for the alias of this label.
+func isFor(label string) func(Forward) bool {
+	return func(f Forward) bool { return cli.AliasLabel(f.Alias) == label }
+}
+
+// showEarly shows the requests that came before the notice that their alias is online. After another notice, that
+// the alias is not for this connection, they are not shown.
+func (t *tunnel) showEarly(notice *Message) {
+	t.early = slices.DeleteFunc(t.early, func(m *Message) bool {
+		due := m.Event.Alias == cli.AliasLabel(notice.Alias)
+		if due && notice.Type == relay.NoticeOnline {
+			t.up.Show(m)
+		}
+		return due
+	})
 }
 
 // serveOffer serves a channel that the relay opens, in a goroutine of the connection.

@@ -67,6 +67,49 @@ func TestUpAnnouncesForwardsAndHears(t *testing.T) {
 	}
 }
 
+// With several aliases there is one log, which begins when the first of them is online: requests of another one may come
+// before its notice, and are shown after it. Those of an alias that is not for this connection are not shown.
+func TestRequestsBeforeTheNoticeOfTheirAlias(t *testing.T) {
+	t.Parallel()
+	shown := []string{}
+	up := &Up{Ready: func(bool) { shown = append(shown, "ready") }, Dialer: &Dialer{}, Show: func(m *Message) {
+		if m.Type == TypeRequest {
+			shown = append(shown, "request "+m.Event.Alias)
+			return
+		}
+		shown = append(shown, m.Type+" "+m.Alias)
+	}}
+	up.active.Store(&[]Forward{{Alias: "a"}, {Alias: "b"}, {Alias: "c"}})
+	c := &tunnel{up: up, online: map[string]bool{}}
+	request := func(alias string) *Message {
+		return &Message{Type: TypeRequest, Event: &record.Summary{Alias: alias}}
+	}
+	for _, m := range []*Message{
+		{Type: relay.NoticeOnline, Alias: "a"},
+		request("b"), request("a"), request("c"), request("other"),
+		{Type: relay.NoticeRefused, Alias: "c", Code: relay.CodeNotFound},
+		request("b"),
+		{Type: relay.NoticeOnline, Alias: "b"},
+		request("b"),
+		{Type: relay.NoticeOnline, Alias: "b"},
+	} {
+		if err := c.handle(t.Context(), m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want := "online a, request a, refused c, online b, ready, request b, request b, request b, online b"
+	if got := strings.Join(shown, ", "); got != want {
+		t.Errorf("shown: %s\nwant:  %s", got, want)
+	}
+	for range 2 * maxEarly {
+		c.online["b"] = false
+		_ = c.handle(t.Context(), request("b"))
+	}
+	if len(c.early) != maxEarly {
+		t.Errorf("%d requests are kept", len(c.early))
+	}
+}
+
 func TestUpStopsWhenRefusedForGood(t *testing.T) {
 	for code, exit := range map[string]int{
 		relay.CodeNotFound: cli.ExitTaken, relay.CodeValidationFailed: cli.ExitUsage, relay.CodeConflict: cli.ExitFailure,
