@@ -41,6 +41,8 @@ type Accounts interface {
 
 	CreateToken(ctx context.Context, who Actor, t Token) (Token, string, error)
 	Tokens(ctx context.Context, who Actor, user string) ([]Token, error)
+	// RenewToken moves the expiry of the token that acts: to as far from now as it was when the token was made.
+	RenewToken(ctx context.Context, who Actor) (Token, error)
 	RemoveToken(ctx context.Context, who Actor, id string) error
 	AddKey(ctx context.Context, who Actor, user, name, authorizedKey string) (Key, error)
 	Keys(ctx context.Context, who Actor, user string) ([]Key, error)

@@ -101,7 +101,7 @@ func TestScopes(t *testing.T) {
 		"GET /api/v1/aliases/shop/secrets": relay.ScopeAliasesRead, "DELETE /api/v1/aliases/shop/secrets/sec_x": relay.ScopeAliasesWrite,
 		`POST /api/v1/aliases/shop/transfer {"user":"nobody"}`: relay.ScopeAliasesWrite, "DELETE /api/v1/aliases/shop/members/bob": relay.ScopeAliasesWrite,
 		"PUT /api/v1/aliases/shop/members/nobody": relay.ScopeAliasesWrite,
-		"GET /api/v1/tokens":                      relay.ScopeAccount, `POST /api/v1/tokens {"name":3}`: relay.ScopeAccount, "DELETE /api/v1/tokens/x": relay.ScopeAccount,
+		"GET /api/v1/tokens":                      relay.ScopeAccount, `POST /api/v1/tokens {"name":3}`: relay.ScopeAccount, "DELETE /api/v1/tokens/x": relay.ScopeAccount, "POST /api/v1/tokens/renew": relay.ScopeAccount,
 		"GET /api/v1/keys": relay.ScopeAccount, `POST /api/v1/keys {}`: relay.ScopeAccount, "DELETE /api/v1/keys/x": relay.ScopeAccount,
 		"GET /api/v1/sessions": relay.ScopeAccount, "DELETE /api/v1/sessions/x": relay.ScopeAccount, "GET /api/v1/audit": relay.ScopeAccount,
 		"GET /api/v1/users": relay.ScopeAccount, `POST /api/v1/users {}`: relay.ScopeAccount, "DELETE /api/v1/users/nobody": relay.ScopeAccount,

@@ -173,6 +173,12 @@ func TestTokens(t *testing.T) {
 	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:write"],"expiresIn":"1m"}`).code(403, "forbidden")
 	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:read"],"expiresIn":"2h"}`).code(403, "forbidden")
 	h.post(narrow, "/api/v1/tokens", `{"scopes":["events:read"],"expiresIn":"1m"}`).want(201)
+	short := decoded[record.Token](h.post(h.asAlice, "/api/v1/tokens", `{"name":"short","expiresIn":"1h"}`).want(201))
+	renewed := decoded[record.Token](h.post(short.Token, "/api/v1/tokens/renew", "").want(200))
+	if renewed.ID != short.ID || renewed.Token != "" || !renewed.ExpiresAt.After(short.ExpiresAt.Time) {
+		t.Errorf("renewed from %v to %+v", short.ExpiresAt, renewed)
+	}
+	h.post(made.Token, "/api/v1/tokens/renew", "").code(403, "forbidden")
 	h.call("DELETE", h.asAlice, "/api/v1/tokens/"+made.ID, "").want(204)
 	h.call("DELETE", h.asAlice, "/api/v1/tokens/"+made.ID, "").code(404, "not-found")
 	h.get(made.Token, "/api/v1/events").code(401, "unauthorized")

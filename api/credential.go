@@ -26,6 +26,7 @@ func (s *server) addTokenRoutes() {
 	addList(s, tokens.on("GET /tokens", "list-tokens", "API tokens, without their secrets"),
 		func(t relay.Token) record.Token { return record.OfToken(t, "") }, list)
 	addJSON(s, tokens.on("POST /tokens", "create-token", "Create an API token; the secret is shown once", 201, 404), s.createToken)
+	addJSON(s, tokens.on("POST /tokens/renew", "renew-token", "Prolong the token that asks, by the lifetime it was made with", 200, 409), s.renewToken)
 	token := found(tokens, "id", func(t relay.Token) string { return t.ID }, list)
 	addAction(s, token.on("DELETE /tokens/{id}", "delete-token", "Revoke an API token", 404),
 		func(ctx context.Context, c *requestInfo) error {
@@ -46,6 +47,14 @@ func (s *server) createToken(ctx context.Context, c *requestInfo, in *jsonBody[t
 	}
 	token, secret, err := s.grants().CreateToken(ctx, c.who, want)
 	return record.OfToken(token, secret), err
+}
+
+func (s *server) renewToken(ctx context.Context, c *requestInfo, _ *noInput) (record.Token, error) {
+	if err := s.Limits.Create(c.who); err != nil {
+		return record.Token{}, err
+	}
+	token, err := s.Accounts.RenewToken(ctx, c.who)
+	return record.OfToken(token, ""), err
 }
 
 type keyBody struct {

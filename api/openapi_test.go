@@ -69,7 +69,7 @@ var contractRoutes = strings.Fields(`
 	GET:/events/{id}/attempts/{n}/request.raw GET:/events/{id}/attempts/{n}/response.raw GET:/events/{id}/attempts/{n}/response.body
 	GET:/events/{id}/attempts
 	POST:/events/{id}/replay POST:/events/{id}/cancel POST:/events/{id}/shares GET:/events/{id}/shares DELETE:/events/{id}/shares/{shareId}
-	POST:/events/shared/{token}/replay GET:/shared/{token} GET:/stream GET:/tokens POST:/tokens DELETE:/tokens/{id} GET:/keys POST:/keys DELETE:/keys/{id}
+	POST:/events/shared/{token}/replay GET:/shared/{token} GET:/stream GET:/tokens POST:/tokens POST:/tokens/renew DELETE:/tokens/{id} GET:/keys POST:/keys DELETE:/keys/{id}
 	GET:/sessions DELETE:/sessions/{id} GET:/nodes GET:/tunnels DELETE:/tunnels/{id} GET:/users POST:/users PATCH:/users/{user} DELETE:/users/{user} POST:/users/{user}/invite GET:/audit GET:/openapi.json GET:/docs GET:/ssh GET:/events/{id}/export
 	GET:/diff GET:/aliases/{alias}/figures GET:/aliases/{alias}/searches PUT:/aliases/{alias}/searches/{name} DELETE:/aliases/{alias}/searches/{name}
 	GET:/providers POST:/events/{id}/verify POST:/aliases/{alias}/send GET:/samples

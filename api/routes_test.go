@@ -385,6 +385,7 @@ func TestWalkWithOtherMethods(t *testing.T) {
 			takes[s.path] = append(takes[s.path], "HEAD")
 		}
 	}
+	takes["/api/v1/tokens/renew"] = append(takes["/api/v1/tokens/renew"], takes["/api/v1/tokens/{id}"]...) // renew fits {id}
 	for path, methods := range takes {
 		slices.Sort(methods)
 		for _, method := range []string{"OPTIONS", "TRACE", "PROPFIND", "get"} {

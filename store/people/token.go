@@ -103,6 +103,27 @@ func (s *Store) Tokens(ctx context.Context, who relay.Actor, user string) ([]rel
 	return credentials(ctx, s, who, user, tokenFields, tokenQuery)
 }
 
+// RenewToken moves the expiry of the token that acts to as far from now as it was when
+// the token was made; one without an expiry stays as it is. The column renewal keeps that
+// time as a negative number, so that further calls find it and no use moves the expiry.
+func (s *Store) RenewToken(ctx context.Context, who relay.Actor) (renewed relay.Token, err error) {
+	if err := allowAccount(who, relay.ScopeAccount); err != nil {
+		return renewed, err
+	}
+	if who.Kind != relay.ActorToken {
+		return renewed, relay.Errorf(relay.CodeConflict, "only an API token can be renewed; send one as Authorization: Bearer")
+	}
+	err = s.db.Update(ctx, "renew token", func(c *db.Tx) error {
+		c.Do(`UPDATE tokens SET renewal = created_at - expires_at WHERE id = ? AND expires_at > 0 AND renewal = 0`, who.Credential)
+		c.Do(`UPDATE tokens SET expires_at = ? + ABS(renewal) WHERE id = ? AND expires_at > 0`, db.Micros(s.db.Now()), who.Credential)
+		if renewed, err = db.RowOf(c.Query, tokenFields, tokenQuery+`x.id = ?`, who.Credential); err != nil {
+			return err
+		}
+		return Audit(c, who, who.Account, "token.renew", renewed.ID, renewed.Name)
+	})
+	return renewed, err
+}
+
 // RemoveToken revokes a token: of the actor, or for admins of any account.
 func (s *Store) RemoveToken(ctx context.Context, who relay.Actor, id string) error {
 	return s.removeCredential(ctx, who, allowAccount(who, relay.ScopeAccount), who.Admin, "token", `name`, `id = ?`, id)

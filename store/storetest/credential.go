@@ -21,6 +21,7 @@ func testCredentials(t *testing.T, fresh func(testing.TB) store.Options) {
 	b := setup(t, fresh)
 	t.Run("keys", func(t *testing.T) { b.with(t).keys() })
 	t.Run("tokens", func(t *testing.T) { b.with(t).tokens() })
+	t.Run("token renewed by a call", func(t *testing.T) { b.with(t).tokenRenewedByCall() })
 	t.Run("renewed tokens", func(t *testing.T) { b.with(t).renewedTokens() })
 	t.Run("narrow tokens", func(t *testing.T) { b.with(t).narrowTokens() })
 	t.Run("logins", func(t *testing.T) { b.with(t).logins() })
@@ -160,6 +161,42 @@ func (b *fixture) renewedTokens() {
 	if now := expiry("fixed"); !now.Equal(made["fixed"].ExpiresAt) {
 		b.Errorf("a token of a fixed expiry expires at %v, not %v", now, made["fixed"].ExpiresAt)
 	}
+}
+
+// tokenRenewedByCall: a token moves its own expiry, each time to its first lifetime from
+// now, and no use of it does.
+func (b *fixture) tokenRenewedByCall() {
+	ctx := b.Context()
+	made, secret, err := b.CreateToken(ctx, b.alice, relay.Token{Name: "short", ExpiresAt: time.Now().Add(time.Hour)})
+	b.must(err)
+	lifetime := made.ExpiresAt.Sub(made.CreatedAt)
+	who, err := b.TokenOwner(ctx, secret)
+	b.must(err)
+	for range 3 {
+		before := time.Now()
+		renewed, err := b.RenewToken(ctx, who)
+		b.must(err)
+		if first, last := before.Add(lifetime-time.Second), time.Now().Add(lifetime+time.Second); renewed.ID != made.ID ||
+			renewed.ExpiresAt.Before(first) || renewed.ExpiresAt.After(last) || !renewed.ExpiresAt.After(made.ExpiresAt) {
+			b.Errorf("a token of %v that expires at %v was renewed to %v", lifetime, made.ExpiresAt, renewed.ExpiresAt)
+		}
+		made.ExpiresAt = renewed.ExpiresAt
+	}
+	b.must(b.RemoveToken(ctx, b.alice, made.ID))
+	_, err = b.RenewToken(ctx, who)
+	b.want(relay.CodeNotFound, err)
+	_, secret, err = b.CreateToken(ctx, b.alice, relay.Token{Name: "forever"})
+	b.must(err)
+	who, err = b.TokenOwner(ctx, secret)
+	b.must(err)
+	if renewed, err := b.RenewToken(ctx, who); err != nil || !renewed.ExpiresAt.IsZero() {
+		b.Errorf("a token without an expiry was renewed to %v, %v", renewed.ExpiresAt, err)
+	}
+	who.Scopes = relay.ScopeEventsRead
+	_, err = b.RenewToken(ctx, who)
+	b.want(relay.CodeForbidden, err)
+	_, err = b.RenewToken(ctx, b.alice)
+	b.want(relay.CodeConflict, err)
 }
 
 // No token makes one wider than itself.
