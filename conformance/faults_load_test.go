@@ -271,10 +271,15 @@ func (l *load) lookAll(a answered, ids []string) verdict {
 
 // look compares one answer with an event.
 func (l *load) look(a answered, id string) (v verdict) {
-	status, body := l.r.api("GET", "/events/"+id, nil)
 	var rec record
+	status, body := l.r.api("GET", "/events/"+id, nil)
+	// A session of Postgres may still have a short timeout, and that the event cannot be read now says nothing of it.
+	for until := time.Now().Add(10 * time.Second); status == 503 && time.Now().Before(until); <-time.After(100 * time.Millisecond) {
+		status, body = l.r.api("GET", "/events/"+id, nil)
+	}
 	switch {
 	case status != 200 || json.Unmarshal(body, &rec) != nil:
+		l.r.t.Logf("missing: %s answers %d %.300s", id, status, body)
 		v.missing++
 	case rec.Request.Body.SHA256 != a.sum:
 		v.different++
