@@ -137,7 +137,7 @@ var plainLoop = sync.OnceValue(func() time.Duration {
 	p := bytes.Repeat([]byte("ab&"), 1<<20/3)
 	best := time.Hour
 	for range 5 {
-		best = min(best, cpuTime(func() {
+		best = min(best, CPUTime(func() {
 			n := 0
 			for i := range p {
 				if p[i] == '&' {
@@ -166,7 +166,7 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 	limit := Patience(max(worstTime, 100*plainLoop()))
 	of := func(shape Worst, n int) time.Duration {
 		p := shape.Bytes(min(n, most))
-		return cpuTime(func() { f(p) })
+		return CPUTime(func() { f(p) })
 	}
 	small, medium := max(most/128, 4<<10), max(most/32, 16<<10)
 	// judge takes the time for all bytes from that for some; doubt says that all have to be tried.
@@ -196,7 +196,8 @@ func WorstShapes(t *testing.T, most int, shapes []Worst, f func(p []byte)) {
 			slowest, which = took, shape
 		}
 	}
-	t.Logf("%s: %v for %v", t.Name(), slowest.Round(time.Millisecond), which)
+	t.Logf("%s: %.0f ms a MiB: %v of processor time for %d bytes of %v; a plain loop over a MiB took %v",
+		t.Name(), slowest.Seconds()*1000*(1<<20)/float64(most), slowest.Round(time.Millisecond), most, which, plainLoop().Round(10*time.Microsecond))
 }
 
 // Neighbours returns texts that differ from p as two deliveries of one thing may: for functions
@@ -214,8 +215,8 @@ func Neighbours(p []byte) [][]byte {
 	return [][]byte{last, scattered, reversed, shifted, p[:len(p)/2], nil}
 }
 
-// cpuTime returns the time that f used on a processor: other programs of the machine do not count.
-func cpuTime(f func()) time.Duration {
+// CPUTime returns the time that f used on a processor: other programs of the machine do not count.
+func CPUTime(f func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	begun := threadTime()

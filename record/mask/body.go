@@ -186,10 +186,10 @@ func (m *Masker) form(out *edits, s []byte, base int) {
 // formValue reads the value of a field: JSON, or any text.
 func (m *Masker) formValue(out *edits, value []byte, base int) {
 	if body.StartsJSON(body.Unescape(value[:min(len(value), 3*maxName)])) {
-		if plain := body.Unescape(value); json.Valid(plain) {
-			if masked, changed := m.masked(plain, (*Masker).json); changed {
-				out.add(base, base+len(value), url.QueryEscape(string(masked)))
-			}
+		j := m.scan() // for its space
+		defer m.done(j)
+		if j.inner.unescape(value); json.Valid(j.inner.plain) {
+			j.inner.mask(m, out, base, url.QueryEscape)
 			return
 		}
 	}

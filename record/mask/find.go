@@ -20,8 +20,16 @@ const (
 type finder struct {
 	root  [256]int32
 	edges map[uint32]int32 // node<<8 | byte
-	fail  []int32
-	found []match // by node: the longest secret that ends there
+	nodes []node
+}
+
+// node is a state of the automaton: the beginning of a secret.
+type node struct {
+	found match // the longest secret that ends here
+	fail  int32 // the node of the longest other beginning that ends here
+	child int32 // the first of its children, 0 = it has none
+	next  int32 // the next child of its parent, 0 = there is none
+	c     byte  // the last byte of the beginning
 }
 
 // match is the secret that a node of the automaton has found.
@@ -40,7 +48,7 @@ const (
 )
 
 func newFinder() *finder {
-	return &finder{edges: map[uint32]int32{}, fail: []int32{0}, found: []match{{}}}
+	return &finder{edges: map[uint32]int32{}, nodes: []node{{}}}
 }
 
 // fold makes the two alphabets of base64 equal, and a plus equal to the space that it means in forms.
@@ -56,18 +64,20 @@ func fold(c byte) byte {
 
 // add adds a pattern in normal form.
 func (f *finder) add(pattern []byte, kind matchKind) {
-	node := int32(0)
+	at := int32(0)
 	for _, c := range pattern {
-		edge := uint32(node)<<8 | uint32(fold(c))
+		c = fold(c)
+		edge := uint32(at)<<8 | uint32(c)
 		next, ok := f.edges[edge]
 		if !ok {
-			next = int32(len(f.found))
+			next = int32(len(f.nodes))
 			f.edges[edge] = next
-			f.found, f.fail = append(f.found, match{}), append(f.fail, 0)
+			f.nodes = append(f.nodes, node{next: f.nodes[at].child, c: c})
+			f.nodes[at].child = next
 		}
-		node = next
+		at = next
 	}
-	if is := &f.found[node]; is.length == 0 || kind < is.kind {
+	if is := &f.nodes[at].found; is.length == 0 || kind < is.kind {
 		*is = match{int32(len(pattern)), kind}
 	}
 }
@@ -75,23 +85,18 @@ func (f *finder) add(pattern []byte, kind matchKind) {
 // build completes the automaton after the last pattern. It visits the nodes by depth, because the failure
 // link of a node leads to a node of less depth.
 func (f *finder) build() {
-	children := make([][]uint32, len(f.found))
-	for edge := range f.edges {
-		children[edge>>8] = append(children[edge>>8], edge)
-	}
-	queue := []int32{0}
-	for len(queue) > 0 {
-		node := queue[0]
-		queue = queue[1:]
-		for _, edge := range children[node] {
-			child, c := f.edges[edge], byte(edge)
-			if node == 0 {
-				f.root[c] = child
+	queue := make([]int32, 1, len(f.nodes))
+	for i := 0; i < len(queue); i++ {
+		at := queue[i]
+		for child := f.nodes[at].child; child != 0; child = f.nodes[child].next {
+			is := &f.nodes[child]
+			if at == 0 {
+				f.root[is.c] = child
 			} else {
-				f.fail[child] = f.next(f.fail[node], c)
+				is.fail = f.next(f.nodes[at].fail, is.c)
 			}
-			if f.found[child].length == 0 {
-				f.found[child] = f.found[f.fail[child]]
+			if is.found.length == 0 {
+				is.found = f.nodes[is.fail].found
 			}
 			queue = append(queue, child)
 		}
@@ -99,22 +104,22 @@ func (f *finder) build() {
 }
 
 // next returns the state after a byte.
-func (f *finder) next(node int32, c byte) int32 {
-	for node != 0 {
-		if next, ok := f.edges[uint32(node)<<8|uint32(c)]; ok {
+func (f *finder) next(at int32, c byte) int32 {
+	for at != 0 {
+		if next, ok := f.edges[uint32(at)<<8|uint32(c)]; ok {
 			return next
 		}
-		node = f.fail[node]
+		at = f.nodes[at].fail
 	}
 	return f.root[c]
 }
 
 // find calls take with each secret in a text, as a range of bytes of the normal form.
 func (f *finder) find(n *normal, take func(from, to int)) {
-	node := int32(0)
+	at := int32(0)
 	for i := 0; i < len(n.p); i++ {
-		node = f.next(node, fold(n.p[i]))
-		m := f.found[node]
+		at = f.next(at, fold(n.p[i]))
+		m := f.nodes[at].found
 		if m.length == 0 {
 			continue
 		}
@@ -138,7 +143,7 @@ func (f *finder) find(n *normal, take func(from, to int)) {
 		}
 		take(from, to)
 		if to > i+1 {
-			i, node = to-1, 0
+			i, at = to-1, 0
 		}
 	}
 }

@@ -11,13 +11,18 @@ import (
 // maxDepth is how deep JSON may be, as for encoding/json.
 const maxDepth = 10_000
 
-const maskedJSON = `"` + Masked + `"`
+const (
+	maskedJSON   = `"` + Masked + `"`
+	maskedMember = ": " + maskedJSON // behind the name of a member
+)
 
 // json hides secrets in one or more JSON values that begin at base: the values of secret fields, objects and
 // arrays included, and in other strings the secrets that text finds. The values may be cut: of a secret value
 // that has no end nothing is shown.
 func (m *Masker) json(out *edits, s []byte, base int) {
-	j := jsonScan{m: m, out: out, s: s, base: base}
+	j := m.scan()
+	defer m.done(j)
+	j.out, j.s, j.base = out, s, base
 	for i := 0; i < len(s); {
 		if i = j.token(i); len(j.open) > maxDepth {
 			out.add(base+i, base+len(s), "")
@@ -29,6 +34,24 @@ func (m *Masker) json(out *edits, s []byte, base int) {
 	}
 }
 
+// scan returns a jsonScan whose space was used before, if there is one: a body may have a hundred thousand
+// strings that hold JSON.
+func (m *Masker) scan() *jsonScan {
+	n := len(m.scans)
+	if n == 0 {
+		return &jsonScan{m: m}
+	}
+	j := m.scans[n-1]
+	m.scans = m.scans[:n-1]
+	return j
+}
+
+// done keeps the space of a jsonScan for the next one.
+func (m *Masker) done(j *jsonScan) {
+	*j = jsonScan{m: m, open: j.open[:0], inner: nested{j.inner.plain[:0], j.inner.at[:0], edits{j.inner.edits.list[:0]}}}
+	m.scans = append(m.scans, j)
+}
+
 // jsonScan reads JSON token by token. It passes over text that is no JSON.
 type jsonScan struct {
 	m      *Masker
@@ -37,6 +60,7 @@ type jsonScan struct {
 	base   int
 	open   []container
 	hidden int // the depth of the container that is the value of a secret field; 0 = none
+	inner  nested
 }
 
 // container is an object or array that is open.
@@ -146,7 +170,7 @@ func (j *jsonScan) end(to int, ended bool) {
 
 // hide replaces the value of a secret field that ends at to.
 func (j *jsonScan) hide(to int, ended bool) {
-	with := ": " + maskedJSON
+	with := maskedMember
 	if !ended {
 		with = ": "
 	}
@@ -231,14 +255,9 @@ func (j *jsonScan) text(from, to int, ended bool) {
 	inside := j.s[from+1 : to]
 	if ended {
 		inside = inside[:len(inside)-1]
-		if body.StartsJSON(inside) {
-			if plain := unquoted(inside); json.Valid(plain) {
-				if masked, changed := j.m.masked(plain, (*Masker).json); changed {
-					quoted, _ := json.Marshal(string(masked))
-					j.out.add(j.base+from, j.base+to, string(quoted))
-				}
-				return
-			}
+		if body.StartsJSON(inside) && j.inner.unquote(inside) && json.Valid(j.inner.plain) {
+			j.inner.mask(j.m, j.out, j.base+from+1, inJSON)
+			return
 		}
 	}
 	j.m.text(j.out, inside, j.base+from+1)
@@ -249,12 +268,11 @@ func unquoted(inside []byte) []byte {
 	if bytes.IndexByte(inside, '\\') < 0 {
 		return inside
 	}
-	var plain string
-	quoted := append(append([]byte{'"'}, inside...), '"')
-	if json.Unmarshal(quoted, &plain) != nil {
+	var n nested
+	if !n.unquote(inside) {
 		return inside
 	}
-	return []byte(plain)
+	return n.plain
 }
 
 // learnJSON learns the strings and numbers of a secret value.

@@ -25,6 +25,7 @@ type Masker struct {
 	finder   *finder         // patterns, once they are complete; nil if there are none
 	buffer   normal          // its space is used for one text after the other
 	fields   map[string]bool // results of secretField by name
+	scans    []*jsonScan     // that are not in use
 }
 
 // maxFields is how many names fields has at most.
