@@ -14,6 +14,7 @@ import (
 
 	sdk "github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"relay"
 	"relay/cli"
 	"relay/record"
 )
@@ -58,7 +59,23 @@ func newServer(version string, l listing, schemas *sdk.SchemaCache) *sdk.Server 
 	})
 	addReading(s, l)
 	addActing(s, l)
+	s.AddReceivingMiddleware(withCodes)
 	return s
+}
+
+// withCodes gives the errors by which the SDK refuses the arguments of a tool the form of all others.
+func withCodes(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		result, err := next(ctx, method, req)
+		if r, ok := result.(*sdk.CallToolResult); ok && err == nil && r.IsError && r.StructuredContent == nil {
+			detail := "the arguments do not fit the tool"
+			if cause := r.GetError(); cause != nil {
+				detail = cause.Error()
+			}
+			return failure(relay.Errorf(relay.CodeValidationFailed, "%s", detail)), nil
+		}
+		return result, err
+	}
 }
 
 // tools are the tools of one agent.
