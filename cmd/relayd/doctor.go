@@ -67,6 +67,7 @@ func (c *program) runChecks(ctx context.Context, cfg Config, settings []*setting
 	x := &examination{program: c, cfg: cfg, settings: settings, site: knownSite(cfg)}
 	x.add(checkDataDir(cfg))
 	x.add(checkOwners(cfg)...)
+	x.add(checkReadable(cfg)...)
 	x.checkHostKeys()
 	if err := checkServedStore(cfg); err != nil {
 		reason, fix := hintOf(err)

@@ -133,7 +133,22 @@ func checkCertFiles(cfg Config) relay.Finding {
 			return finding(check, relay.VerdictFail, "get one for the base host and the wildcard *."+site.AliasDomain, "%v", err)
 		}
 	}
-	return checkExpiry(pair.Leaf)
+	if f := checkExpiry(pair.Leaf); f.Verdict != relay.VerdictOK || !lacksIntermediate(pair) {
+		return f
+	}
+	return finding(check, relay.VerdictWarn, "use the file with the whole chain (often called fullchain.pem)",
+		"%s has the certificate without that of %q, which issued it: browsers may know that one, and most senders refuse the connection", cfg.TLSCert, pair.Leaf.Issuer.CommonName)
+}
+
+// lacksIntermediate reports whether a chain is only a certificate that no root of this machine signed
+// and that names a place to get its issuer from, as those of public authorities do.
+func lacksIntermediate(pair tls.Certificate) bool {
+	if len(pair.Certificate) > 1 || len(pair.Leaf.IssuingCertificateURL) == 0 {
+		return false
+	}
+	_, err := pair.Leaf.Verify(x509.VerifyOptions{})
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	return unknown
 }
 
 // checkCertFolder checks the certificates that came by ACME.

@@ -50,7 +50,7 @@ func (x *examination) checkBase(ctx context.Context) {
 		}
 		return
 	}
-	name, err := x.askName(ctx)
+	name, err := x.askName(ctx, "")
 	var unknown x509.UnknownAuthorityError
 	var wrongName x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -69,6 +69,28 @@ func (x *examination) checkBase(ctx context.Context) {
 			"%s leads to %s, where another relay answers, with the host key %s", base.String(), joinMax(addrs), name))
 	case f.Verdict == relay.VerdictOK:
 		x.add(passed(check, "%s leads to this relay, at %s", base.String(), joinMax(addrs)))
+		x.checkEachAddress(ctx, addrs)
+	}
+}
+
+// checkEachAddress asks each of several addresses of the base host: callers take one of them, such as
+// that for IPv6.
+func (x *examination) checkEachAddress(ctx context.Context, addrs []string) {
+	const check, fix = "base URL", "remove the DNS entry (A or AAAA) of this address, or let it lead to this relay"
+	host := x.site.Base.Hostname()
+	if len(addrs) < 2 {
+		return
+	}
+	for _, addr := range addrs[:min(len(addrs), 8)] {
+		name, err := x.askName(ctx, addr)
+		switch network := (*net.OpError)(nil); {
+		case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
+			x.add(finding(check, relay.VerdictWarn, fix, "%s also leads to %s, and this machine cannot connect there: %v", host, addr, err))
+		case err != nil:
+			x.add(finding(check, relay.VerdictFail, fix, "%s also leads to %s, and what answers there is not this relay: %v", host, addr, err))
+		case len(x.hostKeys) > 0 && !slices.Contains(x.hostKeys, name):
+			x.add(finding(check, relay.VerdictFail, fix, "%s also leads to %s, where another relay answers, with the host key %s", host, addr, name))
+		}
 	}
 }
 
@@ -88,8 +110,9 @@ func lookup(ctx context.Context, host string) ([]string, error) {
 	return slices.Compact(list), err
 }
 
-// publicClient returns a client that sends a PROXY header to trusted addresses.
-func publicClient(trusted []netip.Prefix, config *tls.Config) *http.Client {
+// publicClient returns a client that sends a PROXY header to trusted addresses. It connects to at where
+// that is not "", whatever the name is.
+func publicClient(trusted []netip.Prefix, at string, config *tls.Config) *http.Client {
 	dial := dialLocal(trusted)
 	return &http.Client{
 		Transport: &http.Transport{
@@ -98,6 +121,9 @@ func publicClient(trusted []netip.Prefix, config *tls.Config) *http.Client {
 				host, port, err := net.SplitHostPort(addr)
 				if err == nil && strings.HasSuffix(host, ".localhost") { // not every resolver knows them (RFC 6761, section 6.3)
 					addr = net.JoinHostPort("127.0.0.1", port)
+				}
+				if err == nil && at != "" {
+					addr = net.JoinHostPort(at, port)
 				}
 				return dial(ctx, network, addr)
 			},
@@ -117,14 +143,14 @@ func (x *examination) asCaller(try func(trusted []netip.Prefix) error) error {
 	return err
 }
 
-// get requests a public URL.
-func (x *examination) get(ctx context.Context, address string, config *tls.Config) (res *http.Response, body []byte, err error) {
+// get requests a public URL, at one address of its host or at any.
+func (x *examination) get(ctx context.Context, address, at string, config *tls.Config) (res *http.Response, body []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	err = x.asCaller(func(trusted []netip.Prefix) (err error) {
-		if res, err = publicClient(trusted, config).Do(req); err != nil {
+		if res, err = publicClient(trusted, at, config).Do(req); err != nil {
 			return err
 		}
 		defer res.Body.Close()
@@ -137,12 +163,12 @@ func (x *examination) get(ctx context.Context, address string, config *tls.Confi
 	return res, body, err
 }
 
-// askName asks the base URL for the host key of the relay behind it.
-func (x *examination) askName(ctx context.Context) (hostKey string, err error) {
+// askName asks the base URL for the host key of the relay behind it, at one address of its host or at any.
+func (x *examination) askName(ctx context.Context, addr string) (hostKey string, err error) {
 	nonce := rand.Text()
 	address := x.site.Base.JoinPath("/healthz")
 	address.RawQuery = "nonce=" + nonce
-	res, body, err := x.get(ctx, address.String(), &tls.Config{})
+	res, body, err := x.get(ctx, address.String(), addr, &tls.Config{})
 	if err != nil {
 		return "", err
 	}
@@ -161,17 +187,20 @@ func (x *examination) checkAliasDomain(ctx context.Context) {
 		x.add(finding(check, relay.VerdictFail, "set --alias-domain to a name", "%s is an address: there are no names below it", domain))
 		return
 	}
+	ctx, cancel := context.WithTimeout(ctx, publicTimeout)
+	defer cancel()
+	name := "relay-doctor-" + strings.ToLower(rand.Text()[:8]) + "." + domain
 	if domain == "localhost" || strings.HasSuffix(domain, ".localhost") {
 		if !x.cfg.loopback() {
 			x.add(finding(check, relay.VerdictFail, "set --alias-domain to a domain with a wildcard DNS entry", "relayd listens for other machines, and *.%s leads each to itself", domain))
 			return
 		}
 		x.add(passed(check, "*.%s is this machine", domain))
+		if x.answers {
+			x.checkUnchanged(ctx, name)
+		}
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, publicTimeout)
-	defer cancel()
-	name := "relay-doctor-" + strings.ToLower(rand.Text()[:8]) + "." + domain
 	addrs, err := lookup(ctx, name)
 	if err != nil {
 		x.add(finding(check, relay.VerdictWarn, "make a wildcard DNS entry: *."+domain+" to the address of this machine", "no name below %s was found: %v", domain, err))
@@ -186,6 +215,7 @@ func (x *examination) checkAliasDomain(ctx context.Context) {
 	switch {
 	case err == nil:
 		x.add(passed(check, "names below %s lead to a relay, at %s", domain, joinMax(addrs)))
+		x.checkUnchanged(ctx, name)
 	case slices.Equal(addrs, base): // such as without a certificate for a name that is no alias
 		x.add(passed(check, "names below %s lead to %s, as the base URL does", domain, joinMax(addrs)))
 	default:
@@ -202,7 +232,7 @@ func (x *examination) askAlias(ctx context.Context, name string) error {
 	if p := x.site.Base.Port(); p != "" {
 		address.Host = net.JoinHostPort(name, p)
 	}
-	res, _, err := x.get(ctx, address.String(), &tls.Config{InsecureSkipVerify: true})
+	res, _, err := x.get(ctx, address.String(), "", &tls.Config{InsecureSkipVerify: true})
 	if err == nil && res.Header.Get("Relay-Error") != relay.CodeAliasNotFound {
 		err = fmt.Errorf("it was answered %d by something else", res.StatusCode)
 	}

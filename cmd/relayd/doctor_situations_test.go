@@ -8,12 +8,15 @@ import (
 	"crypto/x509/pkix"
 	"database/sql"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -129,6 +132,45 @@ func TestDoctorBesideAServer(t *testing.T) {
 		t.Parallel()
 		situation{check: "http-addr", verdict: relay.VerdictFail, says: "expects a PROXY header", fix: "trusted-proxies"}.expect(t, examine(t, settingsOf(proxied, nil)))
 	})
+	t.Run("one of two addresses leads elsewhere", func(t *testing.T) {
+		t.Parallel()
+		base, err := url.Parse("http://localhost:" + port(h.app.cfg.HTTPAddr))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range []struct{ second, keys, want string }{
+			{"127.0.0.1", "", ""},
+			{"127.0.0.2", "", "also leads to 127.0.0.2, and this machine cannot connect"},
+			{"127.0.0.1", "SHA256:other", "also leads to 127.0.0.1, where another relay answers"},
+		} {
+			x := &examination{site: relay.Site{Base: *base}}
+			if c.keys != "" {
+				x.hostKeys = []string{c.keys}
+			}
+			x.checkEachAddress(t.Context(), []string{"127.0.0.1", c.second})
+			if got := fmt.Sprint(x.list); (len(x.list) > 0) != (c.want != "") || !strings.Contains(got, c.want) {
+				t.Errorf("%+v: got %s", c, got)
+			}
+		}
+	})
+	t.Run("a proxy that parses HTTP", func(t *testing.T) {
+		t.Parallel()
+		front := httptest.NewServer(&httputil.ReverseProxy{
+			Rewrite:        func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = "http", h.app.cfg.HTTPAddr },
+			ModifyResponse: func(res *http.Response) error { res.Header.Set("Via", "1.1 front"); return nil },
+		})
+		t.Cleanup(front.Close)
+		situation{check: "proxy", verdict: relay.VerdictWarn, says: "parses HTTP.*Via", fix: "pass TCP on"}.expect(t,
+			examine(t, settingsOf(h, map[string]string{"base-url": front.URL})))
+	})
+	t.Run("a proxy that passes TCP on", func(t *testing.T) {
+		t.Parallel()
+		for _, f := range examine(t, settingsOf(h, map[string]string{"base-url": "http://" + passTCP(t, h.app.cfg.HTTPAddr)})) {
+			if f.Check == "proxy" {
+				t.Errorf("got %+v", f)
+			}
+		}
+	})
 	t.Run("an account that may store no more", func(t *testing.T) {
 		t.Parallel()
 		h := newTestServer(t, nil)
@@ -148,6 +190,14 @@ func TestDoctorBesideAServer(t *testing.T) {
 		situation{check: "storage", verdict: relay.VerdictFail, says: "^alias hooks may store no more", fix: "max-alias-storage"}.expect(t,
 			examine(t, settingsOf(h, map[string]string{"max-alias-storage": "512"})))
 		situation{check: "storage", verdict: relay.VerdictOK, says: "1 event, .*max-account-storage off", fix: "^$"}.expect(t, examine(t, settingsOf(h, nil)))
+	})
+	t.Run("a certificate without the one that issued it", func(t *testing.T) {
+		t.Parallel()
+		flags := cert([]string{"relay.test", "*.hooks.test"}, time.Now().Add(80*24*time.Hour))
+		flags["tls-cert"], flags["tls-key"] = issuedCertificate(t, []string{"relay.test", "*.hooks.test"}, false)
+		situation{check: "certificate", verdict: relay.VerdictWarn, says: `without that of "issuer"`, fix: "fullchain"}.expect(t, examine(t, settingsOf(h, flags)))
+		flags["tls-cert"], flags["tls-key"] = issuedCertificate(t, []string{"relay.test", "*.hooks.test"}, true)
+		situation{check: "certificate", verdict: relay.VerdictOK, says: "good until"}.expect(t, examine(t, settingsOf(h, flags)))
 	})
 	t.Run("the key of secrets is gone", func(t *testing.T) {
 		t.Parallel()
@@ -187,6 +237,32 @@ func TestDoctorBesideAServer(t *testing.T) {
 		situation{check: "owners", verdict: relay.VerdictWarn, says: "without an owner.*left", fix: "alias transfer"}.expect(t,
 			examine(t, settingsOf(proxied, map[string]string{"trusted-proxies": "127.0.0.0/8"})))
 	})
+}
+
+// passTCP returns the address of a proxy that passes bytes on.
+func passTCP(t *testing.T, to string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = ln.Close() })
+	go func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				_ = in.Close()
+				return
+			}
+			go func() { _, _ = io.Copy(out, in); _ = out.Close() }()
+			go func() { _, _ = io.Copy(in, out); _ = in.Close() }()
+		}
+	}()
+	return ln.Addr().String()
 }
 
 func failures(list []relay.Finding) (failed []relay.Finding) {
@@ -308,17 +384,68 @@ func TestDoctorWithoutAServer(t *testing.T) {
 	}
 }
 
+// TestDoctorOfFilesOfRoot: a key or certificate in a folder that only root may enter, as certbot makes
+// it, keeps the service from starting, and root cannot see that by reading.
+func TestDoctorOfFilesOfRoot(t *testing.T) {
+	t.Parallel()
+	const other = 12345
+	base := t.TempDir()
+	folder := filepath.Join(base, "live")
+	file := filepath.Join(folder, "key.pem")
+	link := filepath.Join(base, "link.pem")
+	if err := errors.Join(os.Mkdir(folder, 0o700), os.WriteFile(file, nil, 0o640), os.Symlink(file, link)); err != nil {
+		t.Fatal(err)
+	}
+	if place := lockedPlace(link, other, nil); !strings.HasPrefix(folder, place) || place == "" {
+		t.Errorf("of another user: %q", place)
+	}
+	for path := folder; strings.HasPrefix(path, os.TempDir()) && path != os.TempDir(); path = filepath.Dir(path) {
+		_ = os.Chmod(path, 0o755) // those of the test; the folder above belongs to the system
+	}
+	if place := lockedPlace(base, other, nil); place != "" {
+		t.Skipf("%s keeps every other user out of the folder for temporary files", place)
+	}
+	if place := lockedPlace(link, other, nil); place != file {
+		t.Errorf("a file for its group: %q", place)
+	}
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if place := lockedPlace(link, other, nil); place != "" {
+		t.Errorf("a file for all: %q", place)
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if owner, known := ownerOf(info); known && !mayUse(info, 0o4, owner, nil) {
+		t.Error("its owner may read it")
+	}
+	if os.Geteuid() != 0 {
+		return // only root gives a folder away
+	}
+	data := filepath.Join(base, "data")
+	if err := errors.Join(os.Mkdir(data, 0o700), os.Chown(data, other, other), os.Chmod(folder, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	cfg := Config{DataDir: data, TLS: "files", TLSCert: link, TLSKey: file}
+	if list := checkReadable(cfg); len(list) != 2 || list[0].Verdict != relay.VerdictFail || !strings.Contains(list[0].Reason, folder) || list[0].Fix == "" {
+		t.Errorf("got %+v", list)
+	}
+}
+
 func TestPostgresIsJudged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		server        postgresServer
 		verdict, says string
 	}{
-		{postgresServer{140000, false, true, "public", "relay"}, relay.VerdictOK, "version 14.0"},
-		{postgresServer{130011, false, true, "public", "relay"}, relay.VerdictFail, "version 13.11"},
-		{postgresServer{150004, true, true, "public", "relay"}, relay.VerdictFail, "replica"},
-		{postgresServer{150004, false, false, "", "relay"}, relay.VerdictFail, "no schema"},
-		{postgresServer{150004, false, false, "public", "relay"}, relay.VerdictFail, "may not make tables"},
+		{postgresServer{140000, false, false, true, "public", "relay"}, relay.VerdictOK, "version 14.0"},
+		{postgresServer{130011, false, false, true, "public", "relay"}, relay.VerdictFail, "version 13.11"},
+		{postgresServer{150004, true, false, true, "public", "relay"}, relay.VerdictFail, "replica"},
+		{postgresServer{150004, false, true, true, "public", "relay"}, relay.VerdictFail, "only read"},
+		{postgresServer{150004, false, false, false, "", "relay"}, relay.VerdictFail, "no schema"},
+		{postgresServer{150004, false, false, false, "public", "relay"}, relay.VerdictFail, "may not make tables"},
 	} {
 		if f := c.server.judge(); f.Verdict != c.verdict || !strings.Contains(f.Reason, c.says) || (f.Fix == "") != (c.verdict == relay.VerdictOK) {
 			t.Errorf("%+v: got %+v", c.server, f)
@@ -390,4 +517,43 @@ func certificate(t *testing.T, names []string, until time.Time) (certFile, keyFi
 	}
 	return write(t, "cert.pem", string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))),
 		write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
+}
+
+// issuedCertificate writes a certificate that another one issued, and its key, with that one or
+// without it.
+func issuedCertificate(t *testing.T, names []string, whole bool) (certFile, keyFile string) {
+	t.Helper()
+	caKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	until := time.Now().Add(80 * 24 * time.Hour)
+	ca := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "issuer"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, KeyUsage: x509.KeyUsageCertSign,
+	}
+	caDER, err := x509.CreateCertificate(rand.Reader, ca, ca, &caKey.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: names[0]}, DNSNames: names,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: until, IssuingCertificateURL: []string{"http://issuer.test/ca.der"},
+	}, ca, &key.PublicKey, caKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	if whole {
+		chain = append(chain, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: caDER})...)
+	}
+	return write(t, "cert.pem", string(chain)), write(t, "key.pem", string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})))
 }

@@ -56,9 +56,9 @@ const oldestPostgres = 14
 
 // postgresServer is what a Postgres says of itself and of the role that relayd has.
 type postgresServer struct {
-	version         int // server_version_num
-	replica, create bool
-	schema, role    string // schema is "" where none of the search path is there
+	version                   int // server_version_num
+	replica, readOnly, create bool
+	schema, role              string // schema is "" where none of the search path is there
 }
 
 // checkPostgres asks the database of the settings for its version and for the rights of the role.
@@ -90,8 +90,8 @@ func askPostgres(ctx context.Context, cfg Config) *postgresServer {
 	}
 	defer db.Close()
 	var p postgresServer
-	err = db.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), coalesce(current_schema(), ''), current_user,
-		coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)`).Scan(&p.version, &p.replica, &p.schema, &p.role, &p.create)
+	err = db.QueryRowContext(ctx, `SELECT current_setting('server_version_num')::int, pg_is_in_recovery(), current_setting('transaction_read_only')::bool, coalesce(current_schema(), ''), current_user,
+		coalesce(has_schema_privilege(current_schema(), 'CREATE'), false)`).Scan(&p.version, &p.replica, &p.readOnly, &p.schema, &p.role, &p.create)
 	if err != nil {
 		return nil
 	}
@@ -107,6 +107,9 @@ func (p postgresServer) judge() relay.Finding {
 		return finding(check, relay.VerdictFail, fmt.Sprintf("move the database to Postgres %d or newer", oldestPostgres), "it is version %s", version)
 	case p.replica:
 		return finding(check, relay.VerdictFail, "give --database-url the address of the primary", "it is a replica, which takes no events")
+	case p.readOnly: // some providers set it when the disk is full
+		return finding(check, relay.VerdictFail, "see whether its disk is full, which some providers answer with this setting; then ALTER DATABASE … RESET default_transaction_read_only, or ALTER ROLE "+p.role+" RESET …",
+			"it lets role %s only read: default_transaction_read_only is on", p.role)
 	case p.schema == "":
 		return finding(check, relay.VerdictFail, "as the owner of the database: CREATE SCHEMA … AUTHORIZATION "+p.role, "there is no schema for role %s in it", p.role)
 	case !p.create: // since version 15 not everybody may in public

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+
+	"relay"
+)
+
+// checkUnchanged compares the head of an answer as it arrives by the public address of a name that is
+// no alias with the same one at the listener: a proxy that parses HTTP adds, renames or sorts lines.
+// It reports nothing where it cannot ask both.
+func (x *examination) checkUnchanged(ctx context.Context, name string) {
+	const check = "proxy"
+	base := x.site.Base
+	public := url.URL{Scheme: base.Scheme, Host: name}
+	if p := base.Port(); p != "" {
+		public.Host = net.JoinHostPort(name, p)
+	}
+	var here []string
+	for _, l := range x.listeners() {
+		if l.flag != "http-addr" && l.flag != "https-addr" || len(here) > 0 {
+			continue
+		}
+		here, _ = headOf(ctx, url.URL{Scheme: strings.TrimSuffix(l.flag, "-addr"), Host: dialable(l.addr)}, public.Host, x.cfg.TrustedProxies)
+	}
+	var there []string
+	err := x.asCaller(func(trusted []netip.Prefix) (err error) {
+		there, err = headOf(ctx, public, public.Host, trusted)
+		return err
+	})
+	if err != nil || len(here) == 0 || slices.Equal(here, there) {
+		return
+	}
+	changed := slices.DeleteFunc(slices.Clone(there), func(line string) bool { return slices.Contains(here, line) })
+	if len(changed) == 0 { // left out, or in another order
+		changed = there
+	}
+	x.add(finding(check, relay.VerdictWarn,
+		"let it pass TCP on, with the PROXY protocol and --trusted-proxies; docs/proxies.md has it for HAProxy, nginx and Caddy",
+		"a proxy in front parses HTTP: an answer of %s arrives with other lines than relayd sends (%s). What it changes in a request is what relayd records and replays, and signatures over headers may fail",
+		name, joinMax(changed)))
+}
+
+// headOf returns the status line of the answer of a server to a name, and the names of its lines as
+// they were sent.
+func headOf(ctx context.Context, server url.URL, host string, trusted []netip.Prefix) (lines []string, err error) {
+	addr := server.Host
+	if server.Port() == "" {
+		addr = net.JoinHostPort(server.Hostname(), server.Scheme)
+	}
+	if name, port, err := net.SplitHostPort(addr); err == nil && strings.HasSuffix(name, ".localhost") {
+		addr = net.JoinHostPort("127.0.0.1", port)
+	}
+	conn, err := dialLocal(trusted)(ctx, "tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if server.Scheme == "https" { // askAlias says why the certificate is not checked
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true, ServerName: (&url.URL{Host: host}).Hostname()})
+	}
+	if _, err := io.WriteString(conn, "GET /relay-doctor HTTP/1.1\r\nHost: "+host+"\r\nConnection: close\r\n\r\n"); err != nil {
+		return nil, err
+	}
+	scanner := bufio.NewScanner(io.LimitReader(conn, 64<<10))
+	for scanner.Scan() {
+		line := scanner.Text()
+		if line == "" {
+			return lines, nil
+		}
+		if name, _, ok := strings.Cut(line, ":"); ok && len(lines) > 0 {
+			line = name
+		}
+		lines = append(lines, line)
+	}
+	return nil, errors.Join(scanner.Err(), io.ErrUnexpectedEOF)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"relay"
+)
+
+// checkReadable checks that the user that owns the data dir can read the other files of the settings:
+// root reads them in any case, and the service then does not start.
+func checkReadable(cfg Config) (list []relay.Finding) {
+	dir, err := os.Stat(cfg.DataDir)
+	if err != nil {
+		return nil // checkDataDir tells
+	}
+	owner, known := ownerOf(dir)
+	if !known || owner == 0 || os.Geteuid() != 0 {
+		return nil // another user than root has tried it
+	}
+	groups := groupsOf(owner)
+	files := hostKeyFiles(cfg)
+	if cfg.TLS == "files" {
+		files = append(files, cfg.TLSCert, cfg.TLSKey)
+	}
+	for _, file := range files {
+		if place := lockedPlace(file, owner, groups); place != "" {
+			list = append(list, finding("files", relay.VerdictFail, "let that user read it: chgrp and chmod g+rx for a folder, g+r for a file, or copy the file to where it may",
+				"the user that owns %s may not read %s, for the rights of %s", cfg.DataDir, file, place))
+		}
+	}
+	return list
+}
+
+// lockedPlace returns the folder or file whose rights keep a user from reading a file, "" = none.
+func lockedPlace(file string, owner uint32, groups []uint32) string {
+	file, err := filepath.Abs(file)
+	if err != nil {
+		return ""
+	}
+	for _, path := range []string{filepath.Dir(file), resolved(file)} { // the folder of a link, and what it leads to
+		var way []string
+		for at := path; ; at = filepath.Dir(at) {
+			way = append([]string{at}, way...)
+			if at == filepath.Dir(at) {
+				break
+			}
+		}
+		for _, at := range way {
+			info, err := os.Stat(at)
+			if err != nil {
+				break // the check of the file tells
+			}
+			want := fs.FileMode(0o4)
+			if info.IsDir() {
+				want = 0o1
+			}
+			if !mayUse(info, want, owner, groups) {
+				return at
+			}
+		}
+	}
+	return ""
+}
+
+// resolved returns where a path leads without links.
+func resolved(path string) string {
+	if real, err := filepath.EvalSymlinks(path); err == nil {
+		return real
+	}
+	return path
+}
