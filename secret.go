@@ -89,7 +89,9 @@ type SecretOpener interface {
 	// OpenSecrets opens all secrets of an alias, the oldest first. It checks no right.
 	OpenSecrets(ctx context.Context, alias int64) (OpenSecrets, error)
 	// SigningSecret opens the secret by which a request of an alias is signed anew: that of id,
-	// or with "" the one for the longest path prefix of its target, the newest of several. Only one
-	// with Sign. It notes the use in the audit log. Errors: no-signing-secret, secret-unavailable.
-	SigningSecret(ctx context.Context, who Actor, alias int64, provider, target, id string) (OpenSecret, error)
+	// or with "" the one for the longest path prefix of its target, the newest of several. One that
+	// fits accepts goes before these. Only one with Sign. Errors: no-signing-secret, secret-unavailable.
+	SigningSecret(ctx context.Context, alias int64, provider, target, id string, fits func(secret string) bool) (OpenSecret, error)
+	// NoteSigned notes in the audit log that a secret of an alias has signed a request.
+	NoteSigned(ctx context.Context, who Actor, alias int64, s SenderSecret) error
 }

@@ -43,7 +43,7 @@ func TestCustomSecrets(t *testing.T) {
 // customSecret has one secret with a definition.
 type customSecret struct{ oneSecret }
 
-func (customSecret) SigningSecret(_ context.Context, _ relay.Actor, _ int64, provider, _, _ string) (relay.OpenSecret, error) {
+func (customSecret) SigningSecret(_ context.Context, _ int64, provider, _, _ string, _ func(string) bool) (relay.OpenSecret, error) {
 	if provider != "custom" {
 		return relay.OpenSecret{}, relay.Errorf(relay.CodeNoSigningSecret, "none")
 	}
@@ -69,6 +69,9 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 	shop := h.event("shop", func(e *relay.Event) {
 		e.Request, e.Target = message("POST /shop HTTP/1.1\r\nHost: shop.localhost\r\nX-Shop: 00\r\nContent-Length: 2\r\n\r\n", "hi"), []byte("/shop")
 	})
+	gitlab := h.event("shop", func(e *relay.Event) {
+		e.Request = message("POST / HTTP/1.1\r\nHost: shop.localhost\r\nX-Gitlab-Event: Push Hook\r\nwebhook-id: 1\r\nwebhook-timestamp: 1\r\nwebhook-signature: v1,00\r\nContent-Length: 2\r\n\r\n", "{}")
+	})
 	type made struct {
 		Raw, SignedBy string
 		Changes       []string
@@ -84,6 +87,7 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 		"another definition":      {`{"from":"` + shop.String() + `","sign":"custom","secretId":"sec_other"`, "\r\nX-Other: ", "sec_other"},
 		"by its id":               {`{"method":"POST","sign":"auto","secretId":"sec_other"`, "\r\nX-Other: ", "sec_other"},
 		"an unsigned GitLab":      {`{"method":"POST","headers":[["X-Gitlab-Event","Push Hook"]],"sign":"auto"`, "\r\nX-Gitlab-Token: [masked]\r\n", "sec_gitlab"},
+		"a signed GitLab":         {`{"from":"` + gitlab.String() + `","sign":"auto"`, "\r\nwebhook-signature: v1,", "sec_key"},
 		"a sample":                {`{"sample":"github/push","removeHeaders":["X-GitHub-Event"],"sign":"auto"`, "\r\nX-Hub-Signature-256: sha256=", "sec_github"},
 	} {
 		p := decoded[made](h.post(h.asAlice, sendTarget, c.body+`,"dryRun":true}`).want(200))
@@ -92,6 +96,13 @@ func TestSendSignedAsWhatItIsMadeFrom(t *testing.T) {
 		}
 	}
 	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","dryRun":true}`).code(409, "no-signing-secret")
+	// A definition judges an event whose sender is recognised where the alias has no secret of that sender, and signs it.
+	judged := h.event("shop", func(e *relay.Event) {
+		e.Request, e.Target = message("POST /shop HTTP/1.1\r\nHost: shop.localhost\r\nlinear-signature: 00\r\nX-Shop: 00\r\nContent-Length: 2\r\n\r\n", "hi"), []byte("/shop")
+	})
+	if p := decoded[made](h.post(h.asAlice, sendTarget, `{"from":"`+judged.String()+`","sign":"auto","dryRun":true}`).want(200)); p.SignedBy != "sec_shop" {
+		t.Errorf("the sender that judges does not sign: %+v", p)
+	}
 	h.post(h.asAlice, sendTarget, `{"method":"POST","sign":"auto","secretId":"sec_none","dryRun":true}`).code(409, "no-signing-secret")
 }
 
@@ -104,19 +115,28 @@ func (keptSecrets) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error
 		{ID: "sec_stripe", Provider: "stripe"},
 		{ID: "sec_github", Provider: "github"},
 		{ID: "sec_gitlab", Provider: "gitlab"},
+		{ID: "sec_key", Provider: "gitlab"},
 		{ID: "sec_shop", Provider: "custom", Custom: `{"header":"X-Shop","template":"{body}"}`},
 		{ID: "sec_other", Provider: "custom", Custom: `{"header":"X-Other","template":"{body}"}`},
 	} {
 		s.Sign = true
-		list = append(list, relay.OpenSecret{SenderSecret: s, Value: relay.NewSecretText("secret")})
+		value := "secret"
+		if s.ID == "sec_key" {
+			value = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+		}
+		list = append(list, relay.OpenSecret{SenderSecret: s, Value: relay.NewSecretText(value)})
 	}
 	return list, nil
 }
 
-func (k keptSecrets) SigningSecret(ctx context.Context, _ relay.Actor, _ int64, provider, _, id string) (relay.OpenSecret, error) {
+func (keptSecrets) NoteSigned(context.Context, relay.Actor, int64, relay.SenderSecret) error {
+	return nil
+}
+
+func (k keptSecrets) SigningSecret(ctx context.Context, _ int64, provider, _, id string, fits func(string) bool) (relay.OpenSecret, error) {
 	list, _ := k.OpenSecrets(ctx, 0)
 	for _, s := range list {
-		if s.Provider == provider && (id == "" || s.ID == id) {
+		if s.Provider == provider && (id == "" || s.ID == id) && fits(s.Value.Reveal()) {
 			return s, nil
 		}
 	}

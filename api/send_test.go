@@ -25,10 +25,14 @@ type oneSecret struct {
 
 func (oneSecret) OpenSecrets(context.Context, int64) (relay.OpenSecrets, error) { return nil, nil }
 
-func (o oneSecret) SigningSecret(_ context.Context, _ relay.Actor, _ int64, provider, _, id string) (relay.OpenSecret, error) {
+func (o oneSecret) NoteSigned(context.Context, relay.Actor, int64, relay.SenderSecret) error {
 	if o.used != nil {
 		*o.used++
 	}
+	return nil
+}
+
+func (o oneSecret) SigningSecret(_ context.Context, _ int64, provider, _, id string, _ func(string) bool) (relay.OpenSecret, error) {
 	switch {
 	case o.provider != "":
 		return relay.OpenSecret{SenderSecret: relay.SenderSecret{ID: "sec_1"}, Value: relay.NewSecretText(o.value)}, nil
@@ -294,6 +298,20 @@ func TestSentSecretIsMasked(t *testing.T) {
 		report := h.post(h.asAlice, "/api/v1/events/"+id+"/verify", `{"provider":"`+provider+`","secret":"`+value+`"}`).want(200).body
 		if strings.Contains(report, value) || !strings.Contains(report, `"valid"`) {
 			t.Errorf("%s: %s", provider, report)
+		}
+	}
+}
+
+// A line that may hold a secret is shown where it is the caller's own and signing has not set it.
+func TestOwnAuthorizationIsShown(t *testing.T) {
+	t.Parallel()
+	h := newSender(t)
+	id := h.event("shop", func(e *relay.Event) {
+		e.Request = message("POST / HTTP/1.1\r\nHost: shop.localhost\r\nAuthorization: Basic own\r\nStripe-Signature: t=1,v1=00\r\nContent-Length: 2\r\n\r\n", "{}")
+	})
+	for _, more := range []string{`,"dryRun":true}`, `}`} {
+		if a := h.post(h.asAlice, sendTarget, `{"from":"`+id.String()+`","sign":"auto"`+more).want(200); !strings.Contains(a.body, "Basic own") {
+			t.Errorf("%s: %s", more, a.body)
 		}
 	}
 }

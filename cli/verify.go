@@ -88,6 +88,8 @@ func (f *Front) verdict(ctx context.Context, api *API, id string, q verifyQuesti
 	if provider := e.Provider; secretEnv == "" && secretFile == "" && f.Secrets.Configured != nil {
 		name := q.Provider
 		switch {
+		case name == "" && e.Signature != nil && e.Signature.Provider == signature.CustomName: // a definition has judged it
+			name, given.Provider = signature.CustomName, signature.CustomName
 		case name == "" && provider != nil:
 			name = provider.Name
 		case name == "": // by a scheme that the alias defines, if by any

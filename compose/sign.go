@@ -79,6 +79,16 @@ func (r *Request) SignedAs(base *Request, name, secret string) (*signature.Sende
 	return p, s, err
 }
 
+// Fits reports whether a secret has the form for the signature of the request that this one was made from. Any fits
+// where that has none, or the sender is not in the table.
+func (r *Request) Fits(base *Request, name, secret string) bool {
+	p, s, err := r.SignedAs(base, name, "")
+	if err != nil || p == nil || !base.hasSignatureOf(p) {
+		return true
+	}
+	return p.Fits(s, secret)
+}
+
 // senderOr returns the sender of a name, or with "" the one that the request is recognised by.
 func (r *Request) senderOr(name string) *signature.Sender {
 	if name == "" {

@@ -5,8 +5,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
+
+	"relay/compose"
+	"relay/signature"
 )
 
 // TestBrowserSendsByKeys: from a failed event to a new one with a fresh signature, and to a changed one, without a
@@ -49,6 +53,47 @@ func TestBrowserSendsByKeys(t *testing.T) {
 	b.until(`location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")`)
 	if raw := <-r.raws; !strings.HasPrefix(raw, "POST /stripe/more ") || !strings.Contains(raw, `"paid"`) || len(r.raws) > 0 {
 		t.Errorf("%q, and %d more", raw, len(r.raws))
+	}
+}
+
+// TestBrowserFromFailedToAccepted: a new user, who has kept no secret that may sign, goes from a failed signature to a
+// handler that accepts it with three clicks and one secret; docs/dashboard.md says so.
+func TestBrowserFromFailedToAccepted(t *testing.T) {
+	r := &resendFixture{fixture: newFixture(t), raws: make(chan string, 20)}
+	accepted := func(head, body []byte) bool {
+		made, err := compose.Parse(append(append([]byte{}, head...), body...))
+		if err != nil {
+			return false
+		}
+		request := &signature.Request{Method: "POST", Body: made.Body, Line: made.Line}
+		return signature.Explain(signature.Find("stripe", nil), []signature.Secret{{Value: sendSecret}}, nil, request, time.Now()).Verdict.Verdict == signature.Valid
+	}
+	r.answers(func(head, body []byte) string {
+		if accepted(head, body) {
+			return ok
+		}
+		return "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
+	})
+	r.online()
+	r.id = r.send(post("/stripe", `{"id":"evt_1"}`, fmt.Sprintf("Stripe-Signature: t=%d,v1=%064d", time.Now().Add(-time.Hour).Unix(), 0))).String()
+	b := newBrowser(t, r.fixture)
+	b.expect(409)
+	b.open("/events/" + r.id)
+	b.until(`document.querySelector("#link").textContent === "live"`)
+	clicks := 0
+	click := func(selector, then string) {
+		t.Helper()
+		value[any](b, `setTimeout(() => document.querySelector("`+selector+`").click()); null`)
+		clicks++
+		b.until(then)
+	}
+	click("#sign-again button", `document.readyState === "complete" && document.querySelector("#send-sign")?.value === "given"`)
+	value[any](b, `(s => { s.value = "`+sendSecret+`"; })(document.querySelector("#send-secret"))`)
+	click("#preview", `document.readyState === "complete" && document.querySelector("#send-now")`)
+	click("#send-now", `location.pathname.startsWith("/events/evt_") && document.querySelector("#sent")?.textContent.includes("signed by client")`)
+	b.until(`document.querySelector("main").innerText.includes("200")`)
+	if clicks != 3 {
+		t.Errorf("%d clicks", clicks)
 	}
 }
 

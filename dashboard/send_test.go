@@ -109,6 +109,40 @@ func TestSendAgainFreshlySigned(t *testing.T) {
 	}
 }
 
+// TestSendByAGivenSecret: a secret of the form signs the event and its definition may come with it; neither is stored.
+func TestSendByAGivenSecret(t *testing.T) {
+	t.Parallel()
+	r := newResendFixture(t)
+	other := r.send(post("/shop", `{}`, "X-Shop: 00")).String()
+	<-r.raws
+	for from, c := range map[string]struct{ custom, line string }{
+		r.id:  {"", "\r\nStripe-Signature: t="},
+		other: {`{"header":"X-Shop","template":"{body}"}`, "\r\nX-Shop: "},
+	} {
+		form := url.Values{"from": {from}, "sign": {"given"}, "secret": {"a given secret"}, "custom": {c.custom}}
+		page := r.submit("/aliases/hook/send", form, 200)
+		contains(t, "preview", page, "signed by client", "Send now")
+		shown, once := formOf(t, page)
+		shown.Set("once", once)
+		if shown.Get("secret") != "a given secret" || shown.Get("sign") != "given" {
+			t.Errorf("the form has lost the secret: %v", shown)
+		}
+		if page = r.submit("/aliases/hook/send", shown, 200); strings.Contains(page, "a given secret") {
+			t.Error("the page of the event has the secret")
+		}
+		contains(t, "new event", page, "sent by alice", "signed by client")
+		if raw := <-r.raws; !strings.Contains(raw, c.line) || strings.Contains(raw, c.line+"00") {
+			t.Errorf("%q", raw)
+		}
+	}
+	list, err := r.s.Secrets(t.Context(), relay.System(), "hook")
+	if err != nil || len(list) != 1 {
+		t.Errorf("secrets %+v, %v", list, err)
+	}
+	contains(t, "none", r.submit("/aliases/hook/send", url.Values{"from": {r.id}, "sign": {"given"}}, 422), "Enter the secret that signs")
+	contains(t, "no definition", r.submit("/aliases/hook/send", url.Values{"from": {other}, "sign": {"given"}, "secret": {"x"}}, 409), "give a definition")
+}
+
 // TestEditAndSend: what nobody changed keeps its bytes; what was changed is named, and shown before it is sent.
 func TestEditAndSend(t *testing.T) {
 	t.Parallel()

@@ -45,6 +45,9 @@ type Order struct {
 	Sign   string // "" = SignNone
 	Secret string // id of the secret that signs; "" = the one whose path prefix is the longest
 	NewID  bool   // with a new delivery id
+	// Given is a secret that is given for this call in place of one of the alias, and not kept; nil = none. Its
+	// provider is Sign.
+	Given *record.GivenSecret
 	// Send says that it is to be sent, not only shown: nothing is signed while the alias has no tunnel, because the
 	// audit log would name a use that was none.
 	Send bool
@@ -259,7 +262,7 @@ func (m Maker) host(a *relay.Alias) string {
 }
 
 // sign gives the request a new delivery id and a new signature, as far as the order wants them.
-func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) error {
+func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) (err error) {
 	if o.NewID {
 		sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // one that cannot be signed has an id, too
 		if err := x.Request.Renew(sender); err != nil {
@@ -267,11 +270,15 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) err
 		}
 	}
 	name, id := o.Sign, o.Secret
-	switch name {
-	case "", SignNone:
+	switch {
+	case name == "", name == SignNone:
 		return nil
-	case SignAuto:
-		name = x.provider
+	case o.Given != nil && o.Given.Custom != "":
+		return m.signGiven(o, x, compose.CustomName)
+	case name == SignAuto:
+		if name, err = m.judging(ctx, o, x); err != nil {
+			return err
+		}
 	}
 	sender, _, err := x.Request.SignedAs(x.Base, name, "")
 	switch {
@@ -281,28 +288,61 @@ func (m Maker) sign(ctx context.Context, who relay.Actor, o *Order, x *Made) err
 		name = sender.Name
 	case name != "" && name != compose.CustomName:
 		return invalid("body.sign", "no sender of that name is known; GET /providers lists all", name)
+	case o.Given != nil:
 	default:
 		if name, id, err = m.secretFor(ctx, o, x, name); err != nil {
 			return err
 		}
 	}
-	path := x.Request.Path()
-	secret, err := m.Secrets.SigningSecret(ctx, who, o.Alias.ID, name, path, id)
+	if o.Given != nil {
+		return m.signGiven(o, x, name)
+	}
+	secret, err := m.Secrets.SigningSecret(ctx, o.Alias.ID, name, x.Request.Path(), id, func(secret string) bool {
+		return x.Request.Fits(x.Base, name, secret)
+	})
+	if err == nil {
+		err = m.signBy(o, x, name, secret.Custom, secret.Value.Reveal())
+	}
 	if err != nil {
-		return err
-	}
-	_, scheme, err := x.Request.SignedAs(x.Base, name, secret.Value.Reveal())
-	if name == compose.CustomName {
-		scheme, err = compose.CustomScheme(secret.Custom)
-	}
-	if err != nil {
-		return err
-	}
-	if err := x.Request.Sign(scheme, secret.Value.Reveal(), m.Site.AliasURL(o.Alias.Name)+path, time.Now()); err != nil {
 		return err
 	}
 	x.Outgoing.Sent.SignedBy = secret.ID
-	return nil
+	return m.Secrets.NoteSigned(ctx, who, o.Alias.ID, secret.SenderSecret)
+}
+
+// signGiven signs by a secret that is given for this call.
+func (m Maker) signGiven(o *Order, x *Made, name string) error {
+	if name == "" {
+		return relay.Errorf(relay.CodeNoSigningSecret, "the sender of this request is not recognised; give a definition of its scheme with the secret")
+	}
+	x.Outgoing.Sent.SignedBy = relay.SignedByClient
+	return m.signBy(o, x, name, o.Given.Custom, o.Given.Value)
+}
+
+// signBy signs the request as a sender does; custom is the definition of its scheme where the sender is custom.
+func (m Maker) signBy(o *Order, x *Made, name, custom, secret string) error {
+	_, scheme, err := x.Request.SignedAs(x.Base, name, secret)
+	if name == compose.CustomName {
+		scheme, err = compose.CustomScheme(custom)
+	}
+	if err != nil {
+		return err
+	}
+	return x.Request.Sign(scheme, secret, m.Site.AliasURL(o.Alias.Name)+x.Request.Path(), time.Now())
+}
+
+// judging names the sender by whose scheme the request that the new one is made from is judged: a definition of the
+// alias goes before a recognised sender of which the alias has no secret. "" = the one it is recognised by, if any.
+func (m Maker) judging(ctx context.Context, o *Order, x *Made) (string, error) {
+	sender, _, _ := x.Request.SignedAs(x.Base, x.provider, "") // the caller says why it cannot be signed
+	if sender == nil || o.Secret != "" || o.Given != nil {
+		return x.provider, nil
+	}
+	kept, err := m.Secrets.OpenSecrets(ctx, o.Alias.ID)
+	if err == nil && record.JudgedByCustom(&record.SignedRequest{Head: x.Base.Head, Body: x.Base.Body}, sender.Name, x.Request.Path(), kept) {
+		return compose.CustomName, nil
+	}
+	return x.provider, err
 }
 
 // secretFor chooses the secret for a request whose sender is not recognised, or that a definition of the alias

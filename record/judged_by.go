@@ -216,3 +216,9 @@ func SecretFor(r *SignedRequest, provider, target string, secrets relay.OpenSecr
 	}
 	return found
 }
+
+// JudgedByCustom reports whether a request that a sender was recognised for is judged by a definition of the alias.
+func JudgedByCustom(r *SignedRequest, provider, target string, secrets relay.OpenSecrets) bool {
+	list := judgedBy(provider, target, secrets, requestOf(r))
+	return len(list) > 0 && list[0].sender != nil && list[0].sender.Name == signature.CustomName
+}

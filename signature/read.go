@@ -246,6 +246,19 @@ func (p *Sender) Suited(s *Scheme, r *Request, secret string) *Scheme {
 	return &p.Schemes[bySending]
 }
 
+// Fits reports whether a secret has the form that a scheme of the sender signs with.
+func (p *Sender) Fits(s *Scheme, secret string) bool {
+	if _, err := s.Key.read(secret); err != nil {
+		return false
+	}
+	for i := range p.Schemes {
+		if other := &p.Schemes[i]; other.SendsSecret() != s.SendsSecret() && (other.Key == Whsec || s.Key == Whsec) {
+			return isWhsecKey(secret) == (s.Key == Whsec)
+		}
+	}
+	return true
+}
+
 // IsSecretLine reports whether a line of this name may hold the secret of a sender itself.
 func IsSecretLine(name string) bool {
 	for i := range Senders {

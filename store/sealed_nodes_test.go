@@ -51,7 +51,7 @@ func TestANodeWithoutTheKey(t *testing.T) {
 		if verdict := record.JudgeEvent(event, relay.Site{}, list); verdict == nil || verdict.Reason != want {
 			t.Errorf("node %d judges %+v, want %s", i, verdict, want)
 		}
-		_, err = s.SigningSecret(ctx, system, alias, "github", "/", "")
+		_, err = s.SigningSecret(ctx, alias, "github", "/", "", func(string) bool { return true })
 		if opens != (err == nil) || !opens && relay.AsError(err).Code != relay.CodeSecretUnavailable {
 			t.Errorf("node %d signs: %v", i, err)
 		}

@@ -48,8 +48,12 @@ const (
 	fieldFrom, fieldSample                          = "from", "sample"
 	fieldMethod, fieldPath, fieldHeaders, fieldBody = "method", "path", "headers", "body"
 	fieldSign, fieldNewID                           = "sign", "newId"
-	fieldShown                                      = "shown" // the input of the last preview
+	fieldSecret, fieldCustom                        = "secret", "custom" // for this form alone, where fieldSign is signGiven
+	fieldShown                                      = "shown"            // the input of the last preview
 )
+
+// signGiven signs by a secret that the form has, and that nothing keeps.
+const signGiven = "given"
 
 // sendView is the page that makes a new event.
 type sendView struct {
@@ -278,6 +282,7 @@ func (p pages) readSigners(ctx context.Context, who relay.Actor, a *relay.Alias,
 	case len(secrets) == 0:
 		v.NoSecret = "No secret of this alias may sign."
 	}
+	v.Signers = append(v.Signers, signer{Value: signGiven, Text: "by a secret that you enter below"})
 	if a.Owner == who.Account {
 		v.Settings = page.AliasPath(a.Name, "settings") + "#secrets"
 	}
@@ -290,7 +295,7 @@ func (p pages) readSigners(ctx context.Context, who relay.Actor, a *relay.Alias,
 // sumOf tells one content of the form from another one, whatever line ends a browser makes of it.
 func sumOf(values url.Values) string {
 	sum := sha256.New()
-	for _, name := range []string{fieldFrom, fieldSample, fieldMethod, fieldPath, fieldHeaders, fieldBody, fieldSign, fieldNewID} {
+	for _, name := range []string{fieldFrom, fieldSample, fieldMethod, fieldPath, fieldHeaders, fieldBody, fieldSign, fieldNewID, fieldSecret, fieldCustom} {
 		text := withLF(values.Get(name))
 		fmt.Fprintf(sum, "%s %d %s", name, len(text), text)
 	}
@@ -313,6 +318,9 @@ func refuseSend(v *sendView, err error) (templ.Component, error) {
 	}
 	if len(e.Fields) == 0 {
 		v.Failed = e.Detail
+	}
+	if e.Code == relay.CodeNoSigningSecret {
+		v.Form.Values.Set(fieldSign, signGiven)
 	}
 	if v.Status >= http.StatusInternalServerError && e.Code != relay.CodeSecretUnavailable {
 		return nil, err

@@ -91,6 +91,12 @@ func fillForm(v *sendView) {
 // wrong is noted in the form, and ok is false.
 func orderOf(a *relay.Alias, f *page.Form, base *compose.Request) (o *outgoing.Order, ok bool) {
 	o = &outgoing.Order{Alias: a, From: f.Values.Get(fieldFrom), Sample: f.Values.Get(fieldSample), Sign: f.Values.Get(fieldSign), NewID: f.Values.Get(fieldNewID) == "on"}
+	if o.Sign == signGiven {
+		o.Sign, o.Given = outgoing.SignAuto, &record.GivenSecret{Value: strings.TrimSpace(f.Values.Get(fieldSecret)), Custom: strings.TrimSpace(f.Values.Get(fieldCustom))}
+		if o.Given.Value == "" {
+			f.Errors[fieldSecret] = "Enter the secret that signs, or choose another signature."
+		}
+	}
 	if strings.HasPrefix(o.Sign, "sec_") {
 		o.Secret, o.Sign = o.Sign, ""
 	}

@@ -1,6 +1,7 @@
 package event
 
 import (
+	"cmp"
 	"io"
 	"net/http"
 
@@ -116,13 +117,14 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 	if a.Owner == who.Account {
 		v.Secrets = page.AliasPath(s.Alias, "settings") + "#secrets"
 	}
-	report, err := p.judge(r, who, e, signed)
+	report, provider, err := p.judge(r, who, e, signed)
 	if err != nil {
 		return nil, err
 	}
-	if v.Provider = page.ProviderName(e.Provider.Name); s.Signature != nil {
-		v.Provider = page.ProviderName(s.Signature.Provider)
+	if provider == "" && s.Signature != nil {
+		provider = s.Signature.Provider
 	}
+	v.Provider = page.ProviderName(cmp.Or(provider, e.Provider.Name))
 	v.Verdict, v.Message, v.Cure = report.Verdict.Verdict, record.SafeTextMax(report.Message, 1000), cures[report.Reason]
 	v.show(report, false)
 	return verifyPage(*v), nil
@@ -131,18 +133,21 @@ func (p pages) verify(_ http.ResponseWriter, r *http.Request, who relay.Actor, i
 // maxVerified bounds the body that is read to verify a signature, in bytes.
 const maxVerified = 1 << 20
 
-// judge uses the secret of the form, or else those of the alias.
-func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (*signature.Report, error) {
+// judge uses the secret of the form, or else those of the alias. It names the sender that has judged, "" = the one
+// that judged before.
+func (p pages) judge(r *http.Request, who relay.Actor, e *relay.Event, signed *record.SignedRequest) (report *signature.Report, provider string, err error) {
 	kept, err := p.Accounts.OpenSecrets(r.Context(), e.AliasID)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if secret := r.PostForm.Get("secret"); secret != "" {
-		return record.ExplainGiven(signed, string(e.Target), &record.GivenSecret{Value: secret}, kept)
+		report, err = record.ExplainGiven(signed, string(e.Target), &record.GivenSecret{Value: secret}, kept)
+		return report, "", err
 	}
 	report, judged, err := record.VerifyStored(signed, "", string(e.Target), kept)
 	if err == nil && judged != nil {
+		provider = judged.Provider
 		err = p.Accounts.StoreSignature(r.Context(), who, e.ID, judged)
 	}
-	return report, err
+	return report, provider, err
 }

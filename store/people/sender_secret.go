@@ -282,19 +282,21 @@ func (s *Store) open(rows []sealedSecret) relay.OpenSecrets {
 	return list
 }
 
-// SigningSecret opens the secret by which a request is signed anew, and notes that in the audit
-// log; see relay.SecretOpener.
-func (s *Store) SigningSecret(ctx context.Context, who relay.Actor, alias int64, provider, target, id string) (found relay.OpenSecret, err error) {
+// SigningSecret opens the secret by which a request is signed anew; see relay.SecretOpener.
+func (s *Store) SigningSecret(ctx context.Context, alias int64, provider, target, id string, fits func(secret string) bool) (found relay.OpenSecret, err error) {
 	list, err := s.OpenSecrets(ctx, alias)
 	if err != nil {
 		return found, err
 	}
-	ok := false
+	ok, fit := false, false
 	for _, x := range list {
 		switch {
 		case !x.Sign, id != "" && x.ID != id, x.Provider != provider, id == "" && !strings.HasPrefix(target, x.Path): // some schemes send the secret itself
-		case !ok || len(x.Path) >= len(found.Path):
-			found, ok = x, true
+			continue
+		}
+		fitsNow := x.Sealed || fits(x.Value.Reveal())
+		if !ok || fitsNow && !fit || fitsNow == fit && len(x.Path) >= len(found.Path) {
+			found, ok, fit = x, true, fitsNow
 		}
 	}
 	switch {
@@ -305,10 +307,14 @@ func (s *Store) SigningSecret(ctx context.Context, who relay.Actor, alias int64,
 	case found.Sealed:
 		return found, secretUnavailable(seal.ErrOther)
 	}
-	err = s.db.Update(ctx, "note a signature", func(c *db.Tx) error {
-		return AuditOfAlias(c, who, alias, "secret.sign", found.ID, found.Provider)
+	return found, nil
+}
+
+// NoteSigned implements relay.SecretOpener.
+func (s *Store) NoteSigned(ctx context.Context, who relay.Actor, alias int64, x relay.SenderSecret) error {
+	return s.db.Update(ctx, "note a signature", func(c *db.Tx) error {
+		return AuditOfAlias(c, who, alias, "secret.sign", x.ID, x.Provider)
 	})
-	return found, err
 }
 
 // secretUsed is how often the time of the last fit is written at most, for each secret.

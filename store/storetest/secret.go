@@ -169,6 +169,8 @@ func (b *fixture) secretRights() {
 	b.must(b.RemoveSecret(b.Context(), system, "other", made.ID))
 }
 
+func anySecret(string) bool { return true }
+
 // The longest path prefix wins; only a secret with Sign signs.
 func (b *fixture) chosenSecrets() {
 	ids := map[string]string{}
@@ -187,6 +189,8 @@ func (b *fixture) chosenSecrets() {
 			b.Errorf("%s is judged by %+v", target, got)
 		}
 	}
+	entries, err := b.Audit(b.Context(), b.alice, 1)
+	b.must(err)
 	for _, c := range []struct{ provider, target, id, want, code string }{
 		{"github", "/a/b/c", "", "path", ""},
 		{"github", "/", "", "all", ""},
@@ -196,7 +200,7 @@ func (b *fixture) chosenSecrets() {
 		{"slack", "/", "", "", relay.CodeNoSigningSecret},
 		{"deepgram", "/", ids["path"], "", relay.CodeNoSigningSecret}, // it would be sent as it is
 	} {
-		got, err := b.SigningSecret(b.Context(), b.alice, b.hooks.ID, c.provider, c.target, c.id)
+		got, err := b.SigningSecret(b.Context(), b.hooks.ID, c.provider, c.target, c.id, anySecret)
 		switch {
 		case c.code != "":
 			b.want(c.code, err)
@@ -204,7 +208,15 @@ func (b *fixture) chosenSecrets() {
 			b.Errorf("%+v is signed by %+v, %v", c, got, err)
 		}
 	}
-	entries, err := b.Audit(b.Context(), b.alice, 1)
+	onlyAll, err := b.SigningSecret(b.Context(), b.hooks.ID, "github", "/a/b/c", "", func(secret string) bool { return secret == "value of all" })
+	if err != nil || onlyAll.ID != ids["all"] {
+		b.Errorf("the secret that fits is not taken: %+v, %v", onlyAll, err)
+	}
+	if now, err := b.Audit(b.Context(), b.alice, 1); err != nil || now[0].ID != entries[0].ID {
+		b.Errorf("nothing was signed, and the audit log has %+v, %v", now, err)
+	}
+	b.must(b.NoteSigned(b.Context(), b.alice, b.hooks.ID, relay.SenderSecret{ID: ids["path"], Provider: "github"}))
+	entries, err = b.Audit(b.Context(), b.alice, 1)
 	if err != nil || len(entries) != 1 || entries[0].Action != "secret.sign" || entries[0].Target != ids["path"] || entries[0].Actor != "user:alice" {
 		b.Errorf("audit %+v, %v", entries, err)
 	}
@@ -363,7 +375,7 @@ func (b *fixture) rotatedKeys(keys []seal.Key) {
 	if one, all := b.readToken(b.hooks.ID); one != "sealed" || all != one {
 		b.Errorf("the verify token with the old key alone: %q, %q", one, all)
 	}
-	_, err = b.SigningSecret(b.Context(), b.alice, b.hooks.ID, "github", "/", "")
+	_, err = b.SigningSecret(b.Context(), b.hooks.ID, "github", "/", "", anySecret)
 	b.want(relay.CodeSecretUnavailable, err)
 	sealed, left, err = b.ResealSecrets(b.Context(), system)
 	if err != nil || sealed != 0 || left != n {
