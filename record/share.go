@@ -186,8 +186,12 @@ func (v *sharedView) headers(list []Header) []Header {
 		if v.owner && mask.OwnerHeader(h.Name()) {
 			continue
 		}
+		name := v.m.Text(h.Name())
 		if value, changed := v.m.Header(h.Name(), h.Value(), v.host); changed {
-			out[i] = Header{h.Name(), value}
+			out[i] = Header{name, value}
+		} else if name != h.Name() {
+			out[i] = slices.Clone(h)
+			out[i][0] = name
 		}
 	}
 	return out

@@ -69,11 +69,15 @@ func (m *Masker) reading(out *edits, r *body.Reading, base int) (whole bool) {
 	return true
 }
 
-// isHarmless reports whether bytes contain no known secret, and are an image, audio or video or contain no
-// text.
+// archives are the beginnings of compressed files: their text cannot be seen in their bytes. Those of gzip,
+// zip, rar, zstd, xz, bzip2, lz4 and 7z, and of zlib as it is written by default.
+var archives = []string{"\x1f\x8b", "PK\x03\x04", "Rar!", "\x28\xb5\x2f\xfd", "\xfd7zXZ", "BZh", "\x04\x22\x4d\x18", "7z\xbc\xaf", "\x78\x9c", "\x78\x01", "\x78\xda"}
+
+// isHarmless reports whether bytes contain no known secret, are no archive, and are an image, audio or video
+// or contain no text.
 func (m *Masker) isHarmless(p []byte) bool {
 	var out edits
-	if m.known(&out, p, 0); len(out.list) > 0 {
+	if m.known(&out, p, 0); len(out.list) > 0 || slices.ContainsFunc(archives, func(start string) bool { return bytes.HasPrefix(p, []byte(start)) }) {
 		return false
 	}
 	kind, _, _ := strings.Cut(http.DetectContentType(p), "/")

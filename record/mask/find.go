@@ -2,6 +2,7 @@ package mask
 
 import (
 	"encoding/base64"
+	"encoding/hex"
 	"strings"
 )
 
@@ -12,7 +13,7 @@ const (
 	minDigits  = 6         // bytes of a secret that is a number
 	maxPattern = 256       // bytes of a secret that are searched for; the text up to the next delimiter is masked too
 	maxSecrets = 128 << 10 // bytes of all secrets of an event
-	maxCoded   = 16 << 10  // bytes of the secrets that are searched for in base64
+	maxCoded   = 16 << 10  // bytes of the secrets that are searched for in base64 and hexadecimal digits
 )
 
 // finder finds many secrets in a text, in time proportional to the length of the text alone: it is the
@@ -44,7 +45,7 @@ const (
 	matchWithin matchKind = iota // anywhere
 	matchAlone                   // only as a whole word
 	matchStart                   // the beginning of a secret that is longer than maxPattern
-	matchCoded                   // in base64
+	matchCoded                   // in base64 or hexadecimal digits
 )
 
 func newFinder() *finder {
@@ -157,12 +158,13 @@ func isBase64(c byte) bool {
 }
 
 // codedForms returns the forms of a secret in the base64 of a longer text, one for each of the three
-// alignments: the digits that no neighbouring byte changes.
+// alignments: the digits that no neighbouring byte changes; and those in hexadecimal digits.
 func codedForms(secret string) (forms []string) {
 	for before := range 3 {
 		coded := base64.RawStdEncoding.EncodeToString([]byte("\x00\x00"[:min(before, 2)] + secret))
 		first := []int{0, 2, 3}[before]
 		forms = append(forms, coded[first:(before+len(secret))*8/6])
 	}
-	return forms
+	hexed := hex.EncodeToString([]byte(secret))
+	return append(forms, hexed, strings.ToUpper(hexed))
 }
