@@ -305,6 +305,16 @@ func TestOtherSpellings(t *testing.T) {
 	}
 }
 
+// Slack does not sign its check of TLS, which is answered with a secret too: nothing of it is repeated.
+func TestCheckOfTLS(t *testing.T) {
+	t.Parallel()
+	c := testCase{name: "slack"}
+	_, got := c.ask("POST / HTTP/1.1\r\nContent-Type: application/x-www-form-urlencoded\r\n\r\nssl_check=1&token=a", []string{"slack"}, []string{secret})
+	if got == nil || got.Status != 200 || len(got.Body) != 0 {
+		t.Errorf("answered %+v", got)
+	}
+}
+
 // Asana and Notion send a secret, and only their challenges do.
 func TestSentSecret(t *testing.T) {
 	t.Parallel()

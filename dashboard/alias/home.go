@@ -172,8 +172,8 @@ func (a *homeAlias) dayText() string {
 	return events + ", " + strconv.Itoa(percent(a.Errors, a.Events)) + " % errors"
 }
 
-// percent returns a share of a whole, rounded up: one of a thousand is not none.
-func percent(n, all int) int { return (100*n + all - 1) / all }
+// percent returns the share of a whole of which there are some: at least 1, so that one of a thousand is not none.
+func percent(n, all int) int { return max(1, (200*n+all)/(2*all)) }
 
 // shareText returns a number with its share of a whole, or a dash for none.
 func shareText(n, all int) string {

@@ -74,7 +74,7 @@ document.addEventListener("keydown", e => {
 	if (e.key === "Escape" && e.target.closest("input")) return e.target.blur();
 	// Some keyboards have brackets by AltGr, which Windows tells as Ctrl and Alt, or by Option.
 	const types = e.getModifierState("AltGraph") || e.altKey && !e.ctrlKey && "[]".includes(e.key);
-	if (e.metaKey || (e.ctrlKey || e.altKey) && !types || e.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable], dialog[open]")) return;
+	if (e.metaKey || (e.ctrlKey || e.altKey) && !types || e.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]") || $("dialog[open]")) return;
 	if (jsonKey(e)) return e.preventDefault();
 	if (e.repeat && !"jk[]".includes(e.key)) return; // one replay, however long its key is held
 	if (e.key === "a" && e.timeStamp - lastG < 2000) return $(".brand").click();

@@ -55,7 +55,7 @@ if (palette) {
 		paletteTimer = setTimeout(findMore, 120);
 	});
 	palette.addEventListener("keydown", e => {
-		const act = { ArrowDown: () => select(selected() + 1), ArrowUp: () => select(selected() - 1), Enter: () => choose(selected()) }[e.key];
+		const act = { ArrowDown: () => select(selected() + 1), ArrowUp: () => select(selected() - 1), Enter: () => choose(selected()), Escape: () => palette.close() }[e.key];
 		if (!act) return;
 		e.preventDefault();
 		act();

@@ -1,0 +1,175 @@
+package conformance
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"mime"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"relay/handshake"
+	"relay/relaytest"
+)
+
+// challengeCase is a registration challenge that the library of its sender answers too.
+type challengeCase struct {
+	Challenge string            `json:"challenge"` // its name
+	Method    string            `json:"method"`
+	Path      string            `json:"path"`
+	Headers   map[string]string `json:"headers"`
+	Body      string            `json:"body"`
+	Secret    string            `json:"secret"`
+
+	what    string
+	refused bool // what is wrong with it makes both refuse it
+}
+
+// libraryAnswer is what a library answers. It has no status where the library only computes the content.
+type libraryAnswer struct {
+	Status int    `json:"status"`
+	Type   string `json:"type"`
+	Body   string `json:"body"`
+}
+
+// TestHandshakeOracles asks the senders' own libraries for receivers: the answer here is theirs, and a request with
+// a byte wrong, or with another secret, is answered by neither.
+func TestHandshakeOracles(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	cases := challengeCases(now)
+	dir := relaytest.NodeModules(t, "testdata/handshakes", "answers.cjs")
+	in, err := json.Marshal(cases)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "node", filepath.Join(dir, "answers.cjs"))
+	cmd.Dir, cmd.Stdin = dir, bytes.NewReader(in)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	var answers []libraryAnswer
+	if err != nil || json.Unmarshal(out, &answers) != nil || len(answers) != len(cases) {
+		t.Fatalf("node: %v, %d answers to %d cases\n%s%s", err, len(answers), len(cases), out, stderr.Bytes())
+	}
+	for i, c := range cases {
+		if wrong := c.compare(answers[i], now); wrong != "" {
+			t.Errorf("%s, %s: %s", c.Challenge, c.what, wrong)
+		}
+	}
+}
+
+// compare says how the answer here differs from that of the library, "" = not at all.
+func (c *challengeCase) compare(theirs libraryAnswer, now time.Time) string {
+	var head strings.Builder
+	fmt.Fprintf(&head, "%s %s HTTP/1.1\r\nHost: shop.example.com\r\n", c.Method, c.Path)
+	for name, value := range c.Headers {
+		fmt.Fprintf(&head, "%s: %s\r\n", name, value)
+	}
+	r := &handshake.Request{Head: []byte(head.String() + "\r\n"), Body: []byte(c.Body), URL: "https://shop.example.com" + c.Path}
+	_, ours := handshake.Answer(r, []string{c.Challenge}, func(string) []string { return []string{c.Secret} }, now)
+	if c.refused {
+		switch {
+		case theirs.Status < 400:
+			return fmt.Sprintf("the library accepts it: %+v", theirs)
+		case ours != nil && ours.Status != theirs.Status:
+			return fmt.Sprintf("answered by %d, the library says %d", ours.Status, theirs.Status)
+		}
+		return ""
+	}
+	if ours == nil {
+		return "not answered"
+	}
+	if theirs.Status != 0 && theirs.Status != ours.Status {
+		return fmt.Sprintf("status %d, the library says %d", ours.Status, theirs.Status)
+	}
+	contentType := ""
+	for _, l := range ours.Lines {
+		if l[0] == "Content-Type" {
+			contentType = l[1]
+		}
+	}
+	if c.Challenge == "slack" && theirs.Body != "" { // which takes the text alone too, and a text is what is sent here
+		var object map[string]string
+		if err := json.Unmarshal([]byte(theirs.Body), &object); err != nil || len(object) != 1 || mediaType(contentType) != "text/plain" {
+			return fmt.Sprintf("%q, the library says %+v", contentType, theirs)
+		}
+		theirs.Body, theirs.Type = object["challenge"], ""
+	}
+	if theirs.Type != "" && mediaType(theirs.Type) != mediaType(contentType) {
+		return fmt.Sprintf("type %q, the library says %q", contentType, theirs.Type)
+	}
+	if !equalContent(string(ours.Body), theirs.Body) {
+		return fmt.Sprintf("content %q, the library says %q", ours.Body, theirs.Body)
+	}
+	return ""
+}
+
+func mediaType(line string) string {
+	media, _, _ := mime.ParseMediaType(line)
+	return media
+}
+
+// equalContent reports whether two texts are equal, or the same JSON.
+func equalContent(a, b string) bool {
+	var x, y any
+	if json.Unmarshal([]byte(a), &x) != nil || json.Unmarshal([]byte(b), &y) != nil {
+		return a == b
+	}
+	left, _ := json.Marshal(x)
+	right, _ := json.Marshal(y)
+	return bytes.Equal(left, right)
+}
+
+// challengeCases are the published requests of the senders that have a library for receivers.
+func challengeCases(now time.Time) []challengeCase {
+	const secret, echo = "a secret of the test", "3eZbrw1aBm2rZgRNFdxV2595E9CY3gmdALWMmHkvFXO7tYXAYM8P"
+	stamp := fmt.Sprint(now.Unix())
+	signed := func(line, body string) map[string]string {
+		h := hmac.New(sha256.New, []byte(secret))
+		h.Write([]byte("v0:" + stamp + ":" + body))
+		return map[string]string{
+			"Content-Type": "application/json", line + "-request-timestamp": stamp, line + "-signature": "v0=" + hex.EncodeToString(h.Sum(nil)),
+		}
+	}
+	slackBody := `{"token":"Jhj5dZrVaK7ZwHHjRyZWjbDl","challenge":"` + echo + `","type":"url_verification"}`
+	zoomBody := `{"payload":{"plainToken":"` + echo + `"},"event_ts":1654503849680,"event":"endpoint.url_validation"}`
+	slack := challengeCase{Challenge: "slack", Method: "POST", Path: "/slack/events", Headers: signed("x-slack", slackBody), Body: slackBody, Secret: secret}
+	zoom := challengeCase{Challenge: "zoom", Method: "POST", Path: "/zoom", Headers: signed("x-zm", zoomBody), Body: zoomBody, Secret: secret}
+	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
+	discord := challengeCase{Challenge: "discord", Method: "POST", Path: "/discord", Body: `{"type":1}`, Secret: hex.EncodeToString(key.Public().(ed25519.PublicKey))}
+	discord.Headers = map[string]string{
+		"Content-Type": "application/json", "X-Signature-Timestamp": stamp,
+		"X-Signature-Ed25519": hex.EncodeToString(ed25519.Sign(key, []byte(stamp+discord.Body))),
+	}
+	cases := []challengeCase{
+		{
+			Challenge: "slack", Method: "POST", Path: "/slack/events", Headers: map[string]string{"Content-Type": "application/x-www-form-urlencoded"},
+			Body: "ssl_check=1&token=Jhj5dZrVaK7ZwHHjRyZWjbDl", Secret: secret, what: "the check of TLS",
+		},
+		{Challenge: "x", Method: "GET", Path: "/webhook/twitter?crc_token=" + echo + "&nonce=nonce", Secret: secret, what: "as published"},
+		{Challenge: "dropbox", Method: "GET", Path: "/webhook?challenge=" + echo, what: "as published"},
+	}
+	for _, c := range []challengeCase{slack, zoom, discord} {
+		c.what = "as published"
+		cases = append(cases, c)
+		c.what, c.refused = "a byte wrong", true
+		c.Body = strings.Replace(c.Body, "{", "{ ", 1) // the libraries that parse it first compare it as it was parsed
+		if c.Challenge == "zoom" {
+			c.Body = strings.Replace(c.Body, echo, "4"+echo[1:], 1)
+		}
+		cases = append(cases, c)
+	}
+	for _, c := range []challengeCase{slack, zoom} {
+		c.what, c.refused, c.Secret = "another secret", true, "another secret"
+		cases = append(cases, c)
+	}
+	return cases
+}

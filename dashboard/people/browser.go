@@ -1,0 +1,67 @@
+package people
+
+import (
+	"cmp"
+	"strings"
+
+	"relay"
+	"relay/record"
+)
+
+// Products of browsers and systems in a User-Agent, with their names. Most browsers name others beside themselves: the
+// first product of the list counts.
+var (
+	browsers = [][2]string{
+		{"Edg/", "Edge"},
+		{"EdgA/", "Edge"},
+		{"OPR/", "Opera"},
+		{"Firefox/", "Firefox"},
+		{"FxiOS/", "Firefox"},
+		{"CriOS/", "Chrome"},
+		{"HeadlessChrome/", "Chrome"},
+		{"Chrome/", "Chrome"},
+		{"Version/", "Safari"},
+	}
+	systems = [][2]string{
+		{"iPhone", "iPhone"},
+		{"iPad", "iPad"},
+		{"Android", "Android"},
+		{"CrOS", "ChromeOS"},
+		{"Windows", "Windows"},
+		{"Macintosh", "macOS"},
+		{"Linux", "Linux"},
+	}
+)
+
+// browserText names the browser of a session and its system. It returns the User-Agent of others as it is.
+func browserText(s relay.Session) string {
+	if text := browserOf(s.UserAgent); text != "" {
+		return text
+	}
+	return cmp.Or(record.SafeTextMax(s.UserAgent, 120), "unknown browser")
+}
+
+// browserOf returns such as "Firefox 140 on Linux", "" for what is not known.
+func browserOf(agent string) string {
+	if !strings.HasPrefix(agent, "Mozilla/5.0 (") {
+		return ""
+	}
+	for _, b := range browsers {
+		_, version, ok := strings.Cut(agent, b[0])
+		end := strings.IndexFunc(version, func(c rune) bool { return c < '0' || c > '9' })
+		if end < 0 {
+			end = len(version)
+		}
+		if !ok || end == 0 || end > 5 {
+			continue
+		}
+		text := b[1] + " " + version[:end]
+		for _, system := range systems {
+			if strings.Contains(agent, system[0]) {
+				return text + " on " + system[1]
+			}
+		}
+		return text
+	}
+	return ""
+}
