@@ -156,7 +156,8 @@ func (f *docs) runPage(t *testing.T, text string, used []atomic.Bool) {
 		}
 		script += lines
 	}
-	f.sh(t, "trap 'cat "+out+"/* 2>&- || :' EXIT\nset -x\n"+f.replace.Replace(script))
+	// Pages run at once and name the same files, so each has a folder of its own.
+	f.sh(t, "cd "+t.TempDir()+"\ntrap 'cat "+out+"/* 2>&- || :' EXIT\nset -x\n"+f.replace.Replace(script))
 	for file, want := range prints {
 		got, err := os.ReadFile(file)
 		if shown := strings.ReplaceAll(plainText(string(got)), relaytest.Programs(t), "/usr/local/bin"); err != nil || !want.MatchString(shown) {

@@ -22,7 +22,7 @@ func TestPenalties(t *testing.T) {
 	p.Add(a, PenaltyRefused)
 	p.Add(a, PenaltyRefused)
 	if p.Left(a) != 0 {
-		t.Error("kept out too early")
+		t.Error("rejected too early")
 	}
 	p.Add(a, PenaltyRefused)
 	if got := p.Left(a); got != 15*time.Second || p.Left(b) != 0 || p.Sources() != 1 {
@@ -34,7 +34,7 @@ func TestPenalties(t *testing.T) {
 	}
 	now = now.Add(2 * time.Second)
 	if p.Left(a) != 0 || p.Sources() != 0 {
-		t.Error("kept out after it was paid")
+		t.Error("rejected after it was paid")
 	}
 	p.Add(a, PenaltyRefused)
 	if p.Left(a) != 0 {

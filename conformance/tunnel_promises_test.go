@@ -166,7 +166,7 @@ func (r *relayServer) loginFrom(source, key, user string) (greeting string, err 
 	return greeting, err
 }
 
-// TestSSHPenalties: a source whose logins fail is kept out with a good key too, and told;
+// TestSSHPenalties: a source whose logins fail is rejected with a good key too, and told;
 // no other source is, and none where the settings say so.
 func TestSSHPenalties(t *testing.T) {
 	t.Parallel()

@@ -215,7 +215,7 @@ func (srv *Server) forget(c *conn) {
 		return
 	}
 	if left := srv.penalties.Add(c.slot.Source, cost); left > 0 {
-		srv.o.Log.Info("ssh source kept out after failed logins", "source", c.slot.Source.String(), "seconds", seconds(left))
+		srv.o.Log.Info("ssh source rejected after failed logins", "source", c.slot.Source.String(), "seconds", seconds(left))
 	}
 }
 

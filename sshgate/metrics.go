@@ -20,7 +20,7 @@ type Stats struct {
 	LoggedIn    int   `json:"loggedIn"`
 	Enrolments  int   `json:"enrolments"` // keys that wait for approval
 	Tunnels     int   `json:"tunnels"`
-	Penalised   int   `json:"penalised"` // sources that are kept out
+	Penalised   int   `json:"penalised"` // sources that are rejected for failed logins
 	Accepted    int64 `json:"accepted"`  // since the start
 	Dropped     int64 `json:"dropped"`   // since the start, at a limit or by a penalty
 	Refused     int64 `json:"refused"`   // logins, since the start
@@ -92,7 +92,7 @@ func (m *metrics) counted(srv *Server, f promauto.Factory) {
 	gauge("relay_sshgate_left_calls", "Goroutines of ended connections that wait in the SSH library for an answer that never comes.", nil,
 		func() int { return int(srv.work.Left()) })
 	gauge("relay_sshgate_tunnels", "Aliases attached now.", nil, func() int { return srv.Stats().Tunnels })
-	gauge("relay_sshgate_penalised_sources", "Sources kept out now for failed logins.", nil, srv.penalties.Sources)
+	gauge("relay_sshgate_penalised_sources", "Sources rejected now for failed logins.", nil, srv.penalties.Sources)
 	const nodes, channels = "Other living nodes, by whether this one has a connection to them.", "Channels between nodes, by who opened them."
 	gauge("relay_sshgate_peers", nodes, state("reachable"), func() int { n, _ := srv.Reached(); return n })
 	gauge("relay_sshgate_peers", nodes, state("unreachable"), func() int { n, all := srv.Reached(); return all - n })

@@ -130,7 +130,7 @@ func TestTrustedProxiesPayNothing(t *testing.T) {
 		t.Error(err)
 	}
 	if n := b.srv.Stats().Penalised; n != 0 {
-		t.Errorf("%d sources kept out", n)
+		t.Errorf("%d sources rejected", n)
 	}
 }
 

@@ -65,7 +65,7 @@ type Config struct {
 	// NodeName is a label; the id of a node is random.
 	NodeName string `group:"Several nodes" kind:"node-name" flag:"node-name" default:"" help:"name of this node among those on one Postgres" note:"empty = host name; a second node of the same name gets a number"`
 	// PeerAddr is empty for the default, which needs the address of the SSH listener.
-	PeerAddr string `kind:"peer" flag:"peer-addr" default:"" help:"address at which the other nodes reach the SSH listener of this node, or off" note:"empty = the address of the SSH listener, or its port on the first private address; with off, the tunnels of this node serve only requests that arrive at this node, and other nodes queue theirs"`
+	PeerAddr string `kind:"peer" flag:"peer-addr" default:"" help:"address at which the other nodes reach the SSH listener of this node, or off" note:"empty = the address of the SSH listener, or its port on the first private address. With off, the tunnels of this node serve only requests that arrive at this node; other nodes queue theirs"`
 
 	// TLS says where certificates come from.
 	TLS string `group:"Certificates" kind:"off|files|acme" flag:"tls" default:"off" help:"off, files or acme" note:"changed files are read again; acme accepts the terms of its CA"`
@@ -126,7 +126,7 @@ type Config struct {
 	MaxConnections           int `group:"SSH clients and tunnels" kind:"count" flag:"max-connections" default:"10000" help:"most SSH connections"`
 	MaxConnectionsPerSource  int `kind:"count" flag:"max-connections-per-source" default:"1024" help:"most SSH connections from one source" note:"a source is one IPv4 address or one IPv6 /64; loopback and trusted-proxies have no limit of their own"`
 	MaxConnectionsPerAccount int `kind:"count" flag:"max-connections-per-account" default:"256" help:"most SSH connections of one account"`
-	// SSHPenalties keep sources of failed logins out for a while.
+	// SSHPenalties reject sources of failed logins for a while.
 	SSHPenalties bool `kind:"on|off" flag:"ssh-penalties" default:"on" help:"reject a source for a while after failed SSH logins" note:"like OpenSSH's PerSourcePenalties; never for loopback and trusted-proxies"`
 	// SSHPenaltyExempt never get a penalty.
 	SSHPenaltyExempt []netip.Prefix `kind:"networks" flag:"ssh-penalty-exempt" default:"" help:"networks that never get a penalty (CIDR, separated by commas)" note:"for addresses that many users share: NAT, a container bridge, a cluster"`
