@@ -98,7 +98,7 @@ type Usage struct {
 	Bytes  int64 // of requests and responses, as --max-alias-storage counts them
 }
 
-// AccountUsage is what all aliases of an account have stored and queued, and how much it may; 0 = no limit.
+// AccountUsage holds the stored and queued amounts of all aliases of an account, and its limits; 0 = no limit.
 type AccountUsage struct {
 	Bytes, Limit       int64
 	Queued, QueueLimit int

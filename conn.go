@@ -30,7 +30,7 @@ type Conn interface {
 	End(wait time.Duration) ConnEnd
 }
 
-// ConnEnd says how a Conn has ended.
+// ConnEnd describes the end of a Conn.
 type ConnEnd struct {
 	How     ConnHow
 	Refusal *Error // with ConnRefused: why no local server was reached (local-refused, …)

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// Class says what a connection is to others that want its place.
+// Class ranks a connection for eviction by connections that need its place.
 type Class int
 
 // Classes of connections. Those of class Unknown and Idle give way to new ones, the others never
@@ -328,7 +328,7 @@ func count(slots map[*Slot]struct{}, s *Slot) (n int) {
 	return n
 }
 
-// network is what one customer of a provider has at most: one can have many sources.
+// network returns the largest network that a provider gives one customer, who can have many sources.
 func network(source netip.Prefix) netip.Prefix {
 	bits := 24
 	if source.Addr().Is6() {

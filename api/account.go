@@ -21,7 +21,7 @@ type userBody struct {
 	Admin bool   `json:"admin,omitempty"`
 }
 
-// userChangeBody is what can be changed of an account.
+// userChangeBody holds the fields of an account that can be changed.
 type userChangeBody struct {
 	MaxAccountStorage *int64 `json:"maxAccountStorage,omitempty" minimum:"0" nullable:"true" doc:"bytes that all aliases of the account may store; 0 = no limit, null = the server's limit"`
 	MaxAccountQueue   *int64 `json:"maxAccountQueue,omitempty" minimum:"0" nullable:"true" doc:"attempts that may be queued at all aliases of the account; 0 = no limit, null = the server's limit"`

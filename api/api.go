@@ -34,7 +34,7 @@ type Rate struct {
 	Per time.Duration
 }
 
-// Options are what an API is made of. Deliver, Events, Accounts, Nodes and Limits are needed.
+// Options configure an API. Deliver, Events, Accounts, Nodes and Limits are required.
 type Options struct {
 	Deliver  Deliverer
 	Events   Events

@@ -98,7 +98,7 @@ func (s *server) addOpenAPIRoute() {
 	}
 }
 
-// allowAbsent says of the fields of embedded pointers that they may be absent.
+// allowAbsent marks the fields of embedded pointers as optional.
 func allowAbsent(schema *huma.Schema, t reflect.Type) {
 	if t == nil || t.Kind() != reflect.Struct {
 		return

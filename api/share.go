@@ -44,7 +44,7 @@ func (e *nullableText) set(to *string) {
 	}
 }
 
-// Schema says what the input looks like.
+// Schema returns the schema of the input.
 func (nullableText) Schema(huma.Registry) *huma.Schema {
 	return &huma.Schema{Type: huma.TypeString, Nullable: true}
 }

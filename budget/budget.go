@@ -109,7 +109,7 @@ func (b *Budget) Stats() Stats {
 	return Stats{Used: b.used, Limit: b.limit, Accounts: len(b.accounts), Refused: b.refused}
 }
 
-// Hold is what one user of a Budget has reserved in all. It is safe for concurrent use.
+// Hold is the total reservation of one user of a Budget. It is safe for concurrent use.
 type Hold struct {
 	Budget  *Budget
 	Account int64

@@ -61,7 +61,7 @@ type Endpoint struct {
 	Addr string // HOST:PORT or base URL
 }
 
-// Connection says how an API reaches its relay.
+// Connection describes the way in which an API reaches its server.
 type Connection struct {
 	Endpoint  Endpoint
 	Base      string // URL before /api/v1

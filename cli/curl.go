@@ -309,7 +309,7 @@ func (c *curlCommand) typed() {
 	}
 }
 
-// harFile is what is read of a HAR file (HTTP Archive 1.2).
+// harFile holds the used parts of a HAR file (HTTP Archive 1.2).
 type harFile struct {
 	Log struct {
 		Entries []struct {

@@ -50,7 +50,7 @@ func (f *Front) replayQueued() *cobra.Command {
 	return Ask(f, c, Calling(http.MethodPost, path, nil), func(w *Printer, r *record.Released) error { return w.Line(ReleasedText(r)) })
 }
 
-// ReleasedText says how many events were released.
+// ReleasedText returns the message about the number of released events.
 func ReleasedText(r *record.Released) string {
 	if r.Released == 0 {
 		return "no event of " + r.Alias + " was queued"

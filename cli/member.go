@@ -11,7 +11,7 @@ import (
 	"relay/record"
 )
 
-// changedMember is what the commands that change members print: the API answers with nothing.
+// changedMember is the output of the commands that change members: the API sends no body.
 type changedMember struct {
 	Alias string `json:"alias"`
 	User  string `json:"user"`

@@ -59,7 +59,7 @@ func (f *Front) Exit(ctx context.Context, err error) int {
 	return ExitFailure
 }
 
-// Terminal is what stdout is connected to.
+// Terminal describes the terminal of stdout.
 type Terminal struct {
 	Color   bool
 	Columns int // 0 = not known
@@ -82,7 +82,7 @@ func (w *Printer) Line(text string) error {
 var tones = [...]string{2: "32", 3: "36", 4: "33", 5: "31"}
 
 // Bounds of a method and a path in a line, and of a path and a cause that are shortened to the window:
-// with less of them a line says too little, so it wraps instead.
+// a line that would have less of them wraps instead.
 const maxMethod, maxPath, minPath, minCause = 32, 512, 12, 24
 
 // Event writes the line of an event or attempt, with path and cause shortened to the window and the

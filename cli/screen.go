@@ -13,7 +13,7 @@ func OnlineLines(alias, url, target string) []string {
 	return []string{"Alias " + alias + " is online", "Public URL    " + url, "Local target  " + target}
 }
 
-// Queued says how many events of an alias were queued while it was offline.
+// Queued returns the message about the number of events that were queued while an alias was offline.
 func Queued(events int) string {
 	return record.Count(events, "event", "events") + " queued while offline"
 }

@@ -139,7 +139,7 @@ func (f *Front) secretAdd() *cobra.Command {
 	})
 }
 
-// SecretLine says what a secret is for.
+// SecretLine returns a line that describes a secret.
 func SecretLine(s *record.SenderSecret) string {
 	line := s.ID + " of " + s.Provider
 	if s.Path != nil {

@@ -18,7 +18,7 @@ import (
 	"relay/signature"
 )
 
-// sendFlags are what a new event is made of.
+// sendFlags hold the flags of the command send.
 type sendFlags struct {
 	call    sendCall
 	headers []string

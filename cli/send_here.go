@@ -124,7 +124,7 @@ func (f *Front) sendExact(ctx context.Context, api *API, s *exactSend, x *sendFl
 	return answer, err
 }
 
-// compose makes the bytes of a send, and reads what they are made from.
+// compose reads the base event or sample of a send and makes the bytes of the request.
 func (f *Front) compose(ctx context.Context, api *API, s *exactSend) (err error) {
 	s.from = s.call.From
 	made := s.raw == nil
@@ -145,7 +145,7 @@ func (f *Front) compose(ctx context.Context, api *API, s *exactSend) (err error)
 	return err
 }
 
-// changes reports whether the request of a call differs from what it is made from.
+// changes reports whether the request of a call differs from its base.
 func (c *sendCall) changes() bool {
 	return c.Method != "" || c.Path != "" || len(c.Headers)+len(c.Remove)+len(c.Set) > 0 || c.Body != nil || c.NewID
 }
@@ -181,7 +181,7 @@ func (s *exactSend) post(ctx context.Context, api *API) (json.RawMessage, error)
 	return api.readDone(ctx, resp)
 }
 
-// edited lets the person edit a request, and uses what it became.
+// edited opens a request in the user's editor and passes the result to use.
 func (f *Front) edited(ctx context.Context, raw []byte, use func(raw []byte) error) error {
 	r, err := parsed(raw)
 	if err != nil {

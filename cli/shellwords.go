@@ -136,7 +136,7 @@ func octalBytes(word *strings.Builder, format string) error {
 	return nil
 }
 
-// ansiEscapes are the escapes of $'…' with one letter.
+// ansiEscapes maps the one-letter escapes of $'…' to their bytes.
 var ansiEscapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', 'a': 7, 'b': 8, 'e': 0x1b, 'E': 0x1b, 'f': '\f', 'v': '\v', '\\': '\\', '\'': '\'', '"': '"', '?': '?'}
 
 // ansiQuoted reads $'…' at the beginning of rest and returns its length.

@@ -24,7 +24,7 @@ import (
 //go:embed assets
 var assets embed.FS
 
-// Options are what the pages need, see page.Options.
+// Options configure the pages, see page.Options.
 type Options = page.Options
 
 // What the pages need of other packages.

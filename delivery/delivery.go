@@ -24,7 +24,7 @@ import (
 	"relay/delivery/registry"
 )
 
-// Options are what a Delivery is made of. A limit of 0 is off.
+// Options configure a Delivery. A limit of 0 is off.
 type Options struct {
 	Store Store
 	Site  relay.Site

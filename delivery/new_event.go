@@ -12,7 +12,7 @@ import (
 	"relay/wire"
 )
 
-// errAliasOffline refuses a new event, because it is sent now or not at all.
+// errAliasOffline refuses a new event of an offline alias: new events are never queued.
 var errAliasOffline = relay.Errorf(relay.CodeAliasOffline, "the alias has no tunnel; open one and send again (a new event is never queued)")
 
 // errSentNowhere is the error of the attempt of a new event whose tunnel was lost before a byte of it left.

@@ -187,7 +187,7 @@ func (c *challenge) answer(q *request, echo string, secrets []string, now time.T
 	return c.reply(q, echo, secret)
 }
 
-// request is a Request with what its parts say.
+// request is a Request with its parsed parts.
 type request struct {
 	raw    *Request
 	method string

@@ -176,7 +176,7 @@ func (h *Channel) find(how relay.ConnHow) {
 	}
 }
 
-// End implements relay.Conn.
+// End returns how the channel ended, and waits at most wait for the peer's reason. It implements relay.Conn.
 func (h *Channel) End(wait time.Duration) relay.ConnEnd {
 	if h.o.Explains && h.said.Load() == nil {
 		late := time.NewTimer(wait)

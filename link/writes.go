@@ -98,8 +98,7 @@ func (w *writes) await(passed <-chan struct{}) (n int, err error) {
 	return w.size, err
 }
 
-// cause returns the error of a call that has failed: after Close that is Close, of which x/crypto says
-// io.EOF.
+// cause returns the error of a failed call. After Close that is net.ErrClosed, where x/crypto returns io.EOF.
 func (w *writes) cause(err error) error {
 	if err != nil && over(w.done) {
 		return net.ErrClosed

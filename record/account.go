@@ -8,7 +8,7 @@ import (
 	"relay"
 )
 
-// ViaHeader is the line of a request to the API that says by what the actor acts, such as "mcp claude-code 2.1".
+// ViaHeader names the client through which an actor calls the API, such as "mcp claude-code 2.1".
 const ViaHeader = "Relay-Via"
 
 // Me describes the caller: its account and what its credential allows.

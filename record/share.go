@@ -33,8 +33,8 @@ type SharedEvent struct {
 	Response     *Response `json:"response"`
 }
 
-// ReadShared reads of an event what a share shows of it: its request and the last attempt that
-// ended; of each body at most maxBody bytes.
+// ReadShared reads the parts of an event that a share shows: its request and the last ended attempt, with at most
+// maxBody bytes of each body.
 func ReadShared(ctx context.Context, from EventSource, who relay.Actor, id relay.ID, maxBody int) (*relay.Event, error) {
 	e, err := from.Request(ctx, who, id, maxBody)
 	if err == nil {

@@ -65,7 +65,7 @@ func fitBody(b *Body, left *int64) *Body {
 	return &out
 }
 
-// jsonSize is at least the length of a text as JSON.
+// jsonSize returns an upper bound of the length of a text as JSON, in bytes.
 func jsonSize(s string) (n int64) {
 	for i := range len(s) {
 		switch c := s[i]; {

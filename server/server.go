@@ -341,7 +341,7 @@ func (s *Server) endRequest() {
 	}
 }
 
-// Capturer takes the requests to aliases. Package delivery implements it.
+// Capturer records and answers the requests to aliases. Package delivery implements it.
 type Capturer interface {
 	// Alias looks up a lower-case label. It reads memory only, so that unknown labels
 	// cost no query.

@@ -124,7 +124,7 @@ func (s *Scheme) place() string {
 	return "line " + s.Header
 }
 
-// judgeTime ends the verdict of a signature that fits.
+// judgeTime completes the verdict of a matching signature: valid, or expired if its time is too far from at.
 func (s *Scheme) judgeTime(v *Verdict, signed, at time.Time) {
 	age := at.Sub(signed)
 	v.Verdict, v.Reason, v.Message = Valid, OK, "the signature fits"

@@ -107,7 +107,7 @@ func (l *forwardSet) take(meant func(*forward) bool) (f *forward, last bool) {
 	return f, len(l.list) == 0
 }
 
-// close takes all forwards, and lets none be added any more.
+// close empties the set, returns its forwards and refuses new ones.
 func (l *forwardSet) close() []*forward {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -189,7 +189,7 @@ func (s *Store) sweepLeft(ctx context.Context) error {
 	return err
 }
 
-// jumpWatch is clockJumps for several loops.
+// jumpWatch lets several loops share one clockJumps.
 type jumpWatch struct {
 	mu sync.Mutex
 	clockJumps

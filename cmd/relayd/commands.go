@@ -124,7 +124,7 @@ func (s *operatorEnv) operatorCommand(args ...string) string {
 	return strings.Join(mapSlice(slices.Concat([]string{shellName(program)}, args, s.options), quote), " ")
 }
 
-// plainWord is what a shell takes as it is.
+// plainWord matches the words that a shell takes without quotes.
 var plainWord = regexp.MustCompile(`^[a-zA-Z0-9_./:=,@%+-]+$`)
 
 // quote makes one shell word of s.

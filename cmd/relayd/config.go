@@ -240,7 +240,7 @@ func isLoopback(addr string) bool {
 	return sockets.IsLoopback(host)
 }
 
-// site says where the relay is reached.
+// site returns the public addresses of the server.
 func (c *Config) site() relay.Site {
 	base, err := url.Parse(c.BaseURL)
 	if err != nil || c.BaseURL == "" {

@@ -21,7 +21,7 @@ type fileEntry struct {
 	origin string // file:line
 }
 
-// settingName is what a key looks like, also a misspelled one.
+// settingName matches the form of a key, also of a misspelled one.
 var settingName = regexp.MustCompile(`^[A-Za-z0-9_.-]+$`)
 
 // maxConfigFile is the most bytes of a file of settings: every setting with comments takes a quarter.

@@ -216,7 +216,7 @@ func (c *program) withSettings(cmd *cobra.Command, all bool, do func(ctx context
 	return cmd
 }
 
-// defaultConfig returns the settings of which none is given.
+// defaultConfig returns the default of every setting.
 func defaultConfig() (c Config) {
 	for _, s := range c.settings() {
 		_ = s.set(s.def)

@@ -71,7 +71,7 @@ func (x *examination) checkListeners(ctx context.Context) {
 	}
 }
 
-// restartFix is what to do about settings that the running server does not have.
+// restartFix is the advice when the running server does not have the current settings.
 const restartFix = "restart relayd: a server reads its settings when it starts"
 
 // checkBusy checks a listener on whose address this program could not listen, because of err.

@@ -54,7 +54,7 @@ func (x *examination) checkStore(ctx context.Context) {
 // oldestPostgres is the first major version whose features relayd uses.
 const oldestPostgres = 14
 
-// postgresServer is what a Postgres says of itself and of the role that relayd has.
+// postgresServer holds facts about a Postgres server and the role of relayd there.
 type postgresServer struct {
 	version                   int // server_version_num
 	replica, readOnly, create bool
@@ -119,7 +119,7 @@ func (p postgresServer) judge() relay.Finding {
 	return passed(check, "version %s; role %s may make tables in schema %s", version, p.role, p.schema)
 }
 
-// storeFix says what to do about a store that cannot be opened.
+// storeFix returns the advice for a store that cannot be opened.
 func storeFix(cfg Config, err error) string {
 	_, inside := os.Stat(filepath.Join(cfg.DataDir, databaseFile))
 	switch {
@@ -206,7 +206,7 @@ func checkSpool(cfg Config) []relay.Finding {
 	return list
 }
 
-// queues is what checkQueues asks a store for.
+// queues is the part of a store that checkQueues needs.
 type queues interface {
 	Aliases(ctx context.Context, who relay.Actor) ([]relay.Alias, error)
 	AllQueueStats(ctx context.Context) (map[int64]relay.QueueStats, error)
@@ -260,7 +260,7 @@ func checkQueues(ctx context.Context, s queues, cfg Config) relay.Finding {
 	return passed(check, "nothing waits for a tunnel")
 }
 
-// accountQueue is what is queued at all aliases of an account, and its limit; 0 = none.
+// accountQueue counts the queued attempts of all aliases of an account; a limit of 0 is none.
 type accountQueue struct {
 	name          string
 	queued, limit int64

@@ -158,7 +158,7 @@ func group(use, short string, subs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// needsOne refuses a call of a group without a subcommand.
+// needsOne returns a usage error for a command group that is called without a subcommand.
 func needsOne(cmd *cobra.Command, _ []string) error {
 	names := mapSlice(cmd.Commands(), (*cobra.Command).Name)
 	return cli.Usage("%s needs one of %s", cmd.CommandPath(), strings.Join(names, ", "))

@@ -31,7 +31,7 @@ type operator struct {
 	who   relay.Actor
 }
 
-// action is what a command does on a store.
+// action is the work of a command on a store.
 type action func(ctx context.Context, o *operator, args []string) error
 
 // operate makes cmd a command on an existing store. It never creates a store.

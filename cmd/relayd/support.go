@@ -47,7 +47,7 @@ read the file before you pass it on. Run it as root or as the user that runs rel
 	})
 }
 
-// supportReport returns the text of the report. A part that cannot be had says why.
+// supportReport returns the text of the report. If a part fails, the report has the reason in its place.
 func (c *program) supportReport(ctx context.Context, cfg Config, list []*setting) []byte {
 	var b bytes.Buffer
 	section := func(name string) { fmt.Fprintf(&b, "\n== %s\n\n", name) }

@@ -132,7 +132,7 @@ func (v *List) Tokens() (tokens []token, text string) {
 	return tokens, text
 }
 
-// Found says how many events the list has, as far as it was read.
+// Found returns the number of events in the list, as far as it was counted, as text.
 func (v *List) Found() string {
 	if v.Older != "" {
 		text := strconv.Itoa(len(v.Rows))

@@ -160,7 +160,7 @@ func (a *homeAlias) spark(errors bool) string {
 	return d.String()
 }
 
-// dayText says what the sparkline shows.
+// dayText describes the sparkline in words.
 func (a *homeAlias) dayText() string {
 	events := record.Count(a.Events, "event", "events")
 	if a.Partial {

@@ -51,7 +51,7 @@ type searchView struct {
 	On   bool
 }
 
-// overviewView is how an alias stands, beside the list of its events.
+// overviewView is the state of an alias, shown next to the list of its events.
 type overviewView struct {
 	Alias  Head
 	Notice string

@@ -25,7 +25,7 @@ func (a *Head) WaitingCount() int { return max(0, a.Queued-a.QueuedEvents) }
 // SentCount counts how many of the events released last are out.
 func (a *Head) SentCount() int { return max(0, a.Released-a.WaitingCount()) }
 
-// QueueText says how the queue continues.
+// QueueText describes the next step of the queue.
 func (a *Head) QueueText() string {
 	waiting := record.Count(a.WaitingCount(), "queued delivery", "queued deliveries")
 	switch {

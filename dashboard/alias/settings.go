@@ -37,7 +37,7 @@ type settingField struct {
 	Secret                    bool   // Value is only whether there is one: kept, or none
 }
 
-// answerView is what callers get while the alias is offline.
+// answerView is the response to callers while the alias is offline.
 type answerView struct {
 	For  string // the requests that it is for
 	Text string // head and body
@@ -46,7 +46,7 @@ type answerView struct {
 // Toggle reports whether the value is on or off.
 func (f settingField) Toggle() bool { return f.Default == "off" }
 
-// settingFields says what each setting does, in the order of the API.
+// settingFields describes each setting, in the order of the API.
 var settingFields = [...]settingField{
 	{Key: "offlineStatus", Label: "Status while offline", Default: "202", Help: "200 to 599: the response to callers while no tunnel is online. The event is queued with any status; senders that retry on errors will send it again."},
 	{Key: "autoDeliver", Label: "Deliver automatically", Default: "off", Help: "On: events queued while offline are delivered on reconnect, in order. Off: they stay queued until you deliver them, because delivery runs your code."},
@@ -187,7 +187,7 @@ type Missed struct {
 	Needs             string // what is typed for that: label of the field; "" = nothing
 }
 
-// MissedOf returns what is to say of a challenge that the alias did not answer; nil for other events.
+// MissedOf returns the hint for a registration challenge that the alias did not answer, and nil for other events.
 func MissedOf(e *relay.Event, a *relay.Alias, who relay.Actor) *Missed {
 	if e.MissedHandshake == "" {
 		return nil

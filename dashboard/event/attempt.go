@@ -183,7 +183,7 @@ func addMissing(list []relay.Attempt, add ...relay.Attempt) []relay.Attempt {
 	return list
 }
 
-// queueText says what a queued attempt waits for; auto is autoDeliver of its alias.
+// queueText describes the condition for which a queued attempt waits; auto is autoDeliver of its alias.
 func queueText(a *relay.Attempt, auto bool) string {
 	s := "queued until the tunnel is online"
 	if a.Kind == relay.KindOriginal && !a.Released && !auto {

@@ -9,7 +9,7 @@ import (
 	"relay/record"
 )
 
-// providerView is what is known about the sender.
+// providerView holds the known facts about the sender.
 type providerView struct {
 	Name, EventType, DeliveryID string
 	Word                        string // the name in filters

@@ -23,7 +23,7 @@ import (
 	"relay/record"
 )
 
-// resendView is how an event can be sent again as a new one.
+// resendView describes the ways to send an event again as a new one.
 type resendView struct {
 	Signs  bool   // it can be signed as its sender does
 	Sender string // "" = not recognised
@@ -85,7 +85,7 @@ type previewView struct {
 // signer is a way to sign.
 type signer struct{ Value, Text, Provider string }
 
-// Title says what the page makes.
+// Title returns the title of the page.
 func (v *sendView) Title() string {
 	if v.From == nil {
 		return "Send a new event"

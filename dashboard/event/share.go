@@ -36,7 +36,7 @@ func shareButton(v sharesView) string {
 	return "Share…"
 }
 
-// shareText says what the holder of a share may do.
+// shareText describes the rights of the holder of a share.
 func shareText(s relay.Share) string {
 	text := map[bool]string{true: "replay and view", false: "replay"}[s.View]
 	if s.OneUse {
@@ -145,7 +145,7 @@ func (p pages) revokeShare(w http.ResponseWriter, r *http.Request, who relay.Act
 	return page.SeeOther(w, r, err, page.EventPath(id.String())+"#shares")
 }
 
-// sharedView is what the holder of a share sees: nothing about the owner.
+// sharedView is the view for the holder of a share. It has nothing about the owner.
 type sharedView struct {
 	*record.SharedEvent
 	Sent, Answered *messageView // masked

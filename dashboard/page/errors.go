@@ -77,7 +77,7 @@ func statusOf(c templ.Component) int {
 	return cmp.Or(status, http.StatusOK)
 }
 
-// statusTitles are what a page says of a status in people's words.
+// statusTitles are the page titles of statuses, in plain words.
 var statusTitles = map[int]string{
 	http.StatusBadRequest:            "Invalid input",
 	http.StatusUnauthorized:          "Not logged in",

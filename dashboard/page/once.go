@@ -17,9 +17,9 @@ import (
 	"relay"
 )
 
-// OnceField of a form that acts tells one rendering of it from the next: by a random text, or for a
-// replay by the number of attempts that its event had. A form that is sent twice, by a double click,
-// a reload or an impatient second click, acts once: the second time gets the answer of the first.
+// OnceField is the name of a form field that identifies one rendering of the form: by a random text, or for a
+// replay by the number of attempts of the event. A form that is sent twice, by a double click or a reload, acts
+// once; the second request gets the response of the first.
 const OnceField = "once"
 
 // NewOnce returns the value of OnceField for one rendering of a form.

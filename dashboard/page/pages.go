@@ -29,7 +29,7 @@ import (
 	"relay/sockets"
 )
 
-// Options are what the pages need. Accounts, Events, Deliver and Limits are needed.
+// Options configure the pages. Accounts, Events, Deliver and Limits are required.
 type Options struct {
 	Accounts Accounts
 	Events   Events
@@ -169,7 +169,7 @@ func ownPages(next http.Handler) http.Handler {
 	})
 }
 
-// Handler is what Page renders the outcome of.
+// Handler answers a request with the component that Page renders, or with an error.
 type Handler func(http.ResponseWriter, *http.Request) (templ.Component, error)
 
 // Page reads the form of a POST and renders what a handler returns. A nil component without
@@ -215,7 +215,7 @@ func (p *Pages) SignedIn(handle SignedInHandler) http.Handler {
 	return p.SignedInOrElse(handle, p.loginRequired)
 }
 
-// OfEvent is SignedIn for what is below an event, whose id it reads.
+// OfEvent is SignedIn for paths below an event; it reads the event's id from the path.
 func (p *Pages) OfEvent(handle func(http.ResponseWriter, *http.Request, relay.Actor, relay.ID) (templ.Component, error)) http.Handler {
 	return p.SignedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		id, err := relay.ParseID(r.PathValue("id"))
@@ -226,10 +226,10 @@ func (p *Pages) OfEvent(handle func(http.ResponseWriter, *http.Request, relay.Ac
 	})
 }
 
-// AliasHandler is a handler of what is below an alias that the actor may see.
+// AliasHandler handles a path below an alias that the actor may see.
 type AliasHandler func(http.ResponseWriter, *http.Request, relay.Actor, *relay.Alias) (templ.Component, error)
 
-// OfAlias is SignedIn for what is below an alias, which it reads.
+// OfAlias is SignedIn for paths below an alias; it reads the alias first.
 func (p *Pages) OfAlias(handle AliasHandler) http.Handler {
 	return p.SignedIn(func(w http.ResponseWriter, r *http.Request, who relay.Actor) (templ.Component, error) {
 		a, err := p.Accounts.Alias(r.Context(), who, r.PathValue("alias"))

@@ -8,7 +8,7 @@ import (
 	"relay/grant"
 )
 
-// Accounts is who is logged in and what they may do. store satisfies it.
+// Accounts finds the logged-in actors and their rights. store satisfies it.
 type Accounts interface {
 	relay.Accounts
 	relay.SecretOpener // for signatures of new events

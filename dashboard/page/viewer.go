@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// Viewer is what the header and the sidebar of a page say about the logged-in user.
+// Viewer holds the facts about the logged-in user for the header and the sidebar of a page.
 type Viewer struct {
 	User  string
 	Admin bool

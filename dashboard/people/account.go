@@ -16,7 +16,7 @@ import (
 	"relay/record"
 )
 
-// accountView is what proves an account, and where it is logged in.
+// accountView holds the credentials of an account and its logins.
 type accountView struct {
 	User     string
 	Admin    bool
@@ -92,7 +92,7 @@ var lifetimes = []struct{ Value, Text string }{
 	{"never", "never"},
 }
 
-// scopesText says what a token may do.
+// scopesText describes the rights of a token.
 func scopesText(scopes relay.Scope) string {
 	if scopes == relay.AllScopes {
 		return "everything"

@@ -12,7 +12,7 @@ import (
 	"relay/dashboard/page"
 )
 
-// adminView is who has an account here, and the nodes that serve.
+// adminView holds the accounts and the serving nodes.
 type adminView struct {
 	You     string
 	Users   []relay.Account
@@ -23,7 +23,7 @@ type adminView struct {
 	Done    string
 }
 
-// stored says what an account has stored, and of how much.
+// stored returns the stored bytes of an account and its limit, as text.
 func (v *adminView) stored(account int64) string {
 	if v.Usage == nil {
 		return "not known"
@@ -36,7 +36,7 @@ func (v *adminView) stored(account int64) string {
 	return text
 }
 
-// queued says what waits at the aliases of an account, and of how much.
+// queued returns the queued events of an account and its limit, as text.
 func (v *adminView) queued(account int64) string {
 	if v.Usage == nil {
 		return "not known"

@@ -100,7 +100,7 @@ type change struct {
 	attempt *relay.Attempt
 }
 
-// New makes a feed; Run makes it tell.
+// New returns a feed. It sends nothing until Run is called.
 func New(o Options) *Feed {
 	boot := strconv.FormatInt(time.Now().UnixNano(), 36)
 	return &Feed{

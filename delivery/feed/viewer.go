@@ -91,7 +91,7 @@ func (v *viewer) outdate() {
 	v.signal()
 }
 
-// learn reads what the actor may see, where that is outdated. A viewer that has lost its rights ends.
+// learn reads again which aliases the actor may see, if that is outdated. It ends a viewer without rights.
 func (v *viewer) learn(ctx context.Context) error {
 	v.f.mu.Lock()
 	changed, before := v.changed, v.may

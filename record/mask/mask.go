@@ -56,7 +56,7 @@ func New(host string) *Masker {
 	return m
 }
 
-// Learned ends the learning.
+// Learned ends the phase in which the Masker collects secrets; masking may begin.
 func (m *Masker) Learned() {
 	if m.learning = false; len(m.secrets) > 0 {
 		m.patterns.build()

@@ -81,8 +81,8 @@ func (b *bridge) awaitOtherNode() {
 	}
 }
 
-// slowNode is how many times as long as a client another node may take nothing: x/crypto opens a window again when half
-// of it was read, so its caller may have taken bytes all the while.
+// slowNode multiplies the time for which another node may accept no byte, compared with a client. x/crypto reopens a
+// window only after half of it was read, so a slow caller of that node may have read bytes all the time.
 const slowNode = 20
 
 // await waits until a direction of the bridge has ended. It returns false if the bridge ends, or if the number of bytes,

@@ -23,8 +23,8 @@ const sealPurpose = "sender-secret"
 // maxSecretPath bounds the path prefix of a secret, in bytes.
 const maxSecretPath = 1024
 
-// sealedQuery reads all that is sealed and counts: what accounts that lost the alias have added does not.
-// secretQuery reads the secrets of senders among it.
+// sealedQuery reads the encrypted secrets and verify tokens of aliases, without those that an earlier owner added.
+// secretQuery reads only the secrets of senders.
 const (
 	sealedQuery = `SELECT x.id, x.provider, x.custom, x.path, x.sign, x.created_at, x.created_by, x.last_valid_at, x.alias_id, x.key_id, x.sealed
 	FROM sender_secrets x JOIN aliases al ON al.id = x.alias_id AND al.owner_id = x.owner_id WHERE `
@@ -317,7 +317,7 @@ func (s *Store) NoteSigned(ctx context.Context, who relay.Actor, alias int64, x 
 	})
 }
 
-// secretUsed is how often the time of the last fit is written at most, for each secret.
+// secretUsed is the shortest time between two updates of the last use of a secret.
 const secretUsed = time.Minute
 
 // NoteValid notes when a secret has fitted a request, if that is what the verdict says; it may be nil. It

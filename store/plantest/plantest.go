@@ -156,7 +156,7 @@ func (p *Planner) Seen() map[string]string {
 	return maps.Clone(p.seen)
 }
 
-// Fill makes events of twenty aliases, which are there: half of all are the fourth's, and one of 250 is in the queue.
+// Fill stores events of twenty aliases that must exist. Half of the events belong to the fourth alias; one in 250 is queued.
 func Fill(t testing.TB, d *db.DB) {
 	t.Helper()
 	ctx := t.Context()

@@ -11,8 +11,8 @@ import (
 	"relay"
 )
 
-// A snapshot says of a new event what a read after its batch says, whether it ended in the batch in
-// which it came or in a later one.
+// snapshots checks that the snapshot of a new event equals a read after its batch, whether the event ended in the
+// same batch or in a later one.
 func (b *fixture) snapshots() {
 	seen := map[string]bool{}
 	b.snapshotsOf(false, seen)
@@ -129,7 +129,7 @@ func (b *fixture) inOneBatch(name string, e *relay.Event, end *relay.Attempt, st
 	return e.ID
 }
 
-// forget drops the changes that were heard and their snapshots.
+// forget drops the received changes and their snapshots.
 func (b *fixture) forget() {
 	b.mu.Lock()
 	b.changes, b.taken = nil, nil
