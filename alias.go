@@ -46,8 +46,8 @@ type Settings struct {
 	Paused      bool        `json:"paused"`
 }
 
-// OfflineAnswer is what callers get while the alias is offline in place of the offline status, for
-// the requests that it is for. It does not change what becomes of the event.
+// OfflineAnswer replaces the offline status for some requests while the alias is offline. It does not change
+// what becomes of the event.
 type OfflineAnswer struct {
 	Method     *string     `json:"method"` // nil = any
 	PathPrefix string      `json:"pathPrefix"`

@@ -150,8 +150,8 @@ func (e *Event) Attempt(n int) *Attempt {
 	return nil
 }
 
-// Mark is what a person noted about an event. Retention keeps a pinned event; it still
-// counts in the storage of its alias.
+// Mark holds pin, label and note of an event. Retention keeps a pinned event; it still counts in the storage of
+// its alias.
 type Mark struct {
 	Pinned      bool
 	Label, Note string

@@ -47,7 +47,7 @@ type TunnelRecord struct {
 	Requests  int64       // requests that were sent through it, at most about a second old
 }
 
-// TunnelOp is what a TunnelWrite does.
+// TunnelOp is the kind of change of a TunnelWrite.
 type TunnelOp uint8
 
 // The operations on tunnels.

@@ -136,8 +136,8 @@ func (s *Slot) remove() {
 	}
 }
 
-// SetClass says what the connection is from now on; false when it has lost its place to another
-// one already.
+// SetClass changes the class of the connection. It returns false if another connection has already taken its
+// place.
 func (s *Slot) SetClass(class Class) bool {
 	if s.front == nil {
 		return true

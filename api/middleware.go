@@ -18,8 +18,7 @@ import (
 	"relay/record"
 )
 
-// requestInfo is what the checks of a request have found out, for its handler and the
-// log.
+// requestInfo holds the results of the checks of a request, for its handler and the log.
 type requestInfo struct {
 	answer   *budget.Writer           // reserved memory, until the response is written
 	id       string                   // request id, in the log and in problems

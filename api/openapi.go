@@ -114,8 +114,7 @@ func allowAbsent(schema *huma.Schema, t reflect.Type) {
 	}
 }
 
-// allowNull says of every property that is a pointer to an object that it may be
-// null, which huma leaves out.
+// allowNull marks every property that is a pointer to an object as nullable, which huma leaves out.
 func allowNull(schema *huma.Schema, t reflect.Type) {
 	if t == nil || t.Kind() != reflect.Struct {
 		return

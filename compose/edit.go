@@ -15,7 +15,7 @@ import (
 	"relay/record/body"
 )
 
-// Edit is what to change of a request.
+// Edit holds the changes of a request.
 type Edit struct {
 	Method string   // "" = as it is
 	Path   string   // "" = as it is

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// change is what to set in a value of a JSON document: a new value, changes of its members, or both, in this
+// change holds changes of a value of a JSON document: a new value, changes of its members, or both, in this
 // order. A nil change sets nothing.
 type change struct {
 	value   json.RawMessage // nil = as it is

@@ -79,7 +79,7 @@ type Queue interface {
 	CheckParts(ctx context.Context, id relay.ID, n, parts int) error
 }
 
-// Store is what this package needs from the store.
+// Store is the part of the store that this package needs.
 type Store interface {
 	Journal
 	Queue

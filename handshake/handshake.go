@@ -60,7 +60,7 @@ func Names() []string {
 	return names
 }
 
-// Need is what an alias must hold to answer a challenge.
+// Need names the setting that an alias must have to answer a challenge.
 type Need uint8
 
 // The needs of challenges.

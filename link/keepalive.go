@@ -146,7 +146,7 @@ func (c *Conn) goBack() {
 	}
 }
 
-// pingRequest is what OpenSSH pings by. Each peer answers it, by a refusal at least.
+// pingRequest is the request type that OpenSSH uses for its pings. Each peer answers it, by a refusal at least.
 const pingRequest = "keepalive@openssh.com"
 
 // Ping asks for a sign of life and does not wait for it. While one ping waits for its answer there

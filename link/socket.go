@@ -111,9 +111,9 @@ func (s *Socket) ExchangeVersions(own string) (peer string) {
 	return string(s.ahead)
 }
 
-// maxLoginBytes is what a peer may send before it has logged in. A login with 20 RSA keys of
-// 8,192 bits, each offered and proven, takes less than 80 KiB. x/crypto skips messages to be ignored
-// without end, and takes a peer's tries of up to 256 KiB each.
+// maxLoginBytes limits the bytes of a peer before it has logged in. A login with 20 RSA keys of 8,192 bits, each
+// offered and proven, takes less than 80 KiB. x/crypto skips messages to be ignored without end, and takes a
+// peer's tries of up to 256 KiB each.
 const maxLoginBytes = 256 << 10
 
 // Read notes the time of every byte.

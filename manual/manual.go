@@ -16,7 +16,7 @@ import (
 	"relay"
 )
 
-// Manual is what the pages have besides names, texts and flags of the commands.
+// Manual holds the parts of the manual pages in addition to names, texts and flags of the commands.
 type Manual struct {
 	// Section is the section of the manual: 1 for user programs, 8 for programs of operators.
 	Section int

@@ -181,7 +181,7 @@ func sendBody(in *sendIn) (map[string]any, error) {
 	return body, err
 }
 
-// preview is what a dry run of a send shows.
+// preview is the result of a dry run of a send.
 type preview struct {
 	Request  *record.Message `json:"request"`
 	Raw      string          `json:"raw,omitempty"` // of a call that reveals secrets

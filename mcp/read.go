@@ -116,7 +116,7 @@ func (t *tools) figures(ctx context.Context, in figuresIn) (any, error) {
 	return &f, nil
 }
 
-// filters are those of lists of events.
+// filters are the filters of lists of events.
 type filters struct {
 	Alias     string   `json:"alias,omitempty" jsonschema:"name of the alias; all that you may see if absent"`
 	Method    string   `json:"method,omitempty"`

@@ -15,7 +15,7 @@ import (
 	"relay/record"
 )
 
-// failed is what an agent is told about a call that failed.
+// failed is the result for an agent whose call failed.
 type failed struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`

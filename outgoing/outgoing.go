@@ -35,7 +35,7 @@ type Maker struct {
 	Hold func(n int64) error
 }
 
-// Order is what to make. It is made from Raw, else from From, else from Sample, else from nothing.
+// Order describes a new event. It is made from Raw, else from From, else from Sample, else from nothing.
 type Order struct {
 	Alias  *relay.Alias
 	From   string // id of an event of the alias; beside Raw it is what Raw was made from

@@ -40,8 +40,8 @@ type Attempt struct {
 	Response      *Response    `json:"response"`
 }
 
-// AttemptMessage is what the live feed says about an attempt that was added or
-// changed, with its event. Its response comes without the body.
+// AttemptMessage is the message of the live feed about a new or changed attempt, with its event. Its response
+// comes without the body.
 type AttemptMessage struct {
 	EventID string   `json:"eventId"`
 	Alias   string   `json:"alias"`

@@ -30,7 +30,7 @@ const (
 	diffBytes   = 1 << 20 // bytes of the listed changes of JSON, and one change more
 )
 
-// Diff says what changed between two responses or two requests.
+// Diff holds the changes between two responses or two requests.
 type Diff struct {
 	Left      string         `json:"left" doc:"such as evt_…/1, or evt_… for a request"`
 	Right     string         `json:"right"`
@@ -73,7 +73,7 @@ const (
 	DiffBinary = "binary"
 )
 
-// BodyDiff says what changed between two bodies.
+// BodyDiff holds the changes between two bodies.
 type BodyDiff struct {
 	Kind    string       `json:"kind" enum:"json,text,binary"`
 	Same    bool         `json:"same" doc:"not one byte differs"`

@@ -196,7 +196,7 @@ func PageOf(p relay.Page, site relay.Site, now time.Time) *Page {
 // by the provider's own library because the signature is too old.
 const WarningTimestampExpired = "signature-timestamp-expired"
 
-// Warning says what a person should know before a replay.
+// Warning is a hint for the user before a replay.
 type Warning struct {
 	Code    string `json:"code" doc:"signature-timestamp-expired, host-refused, forwarded-needed or handshake-unanswered"`
 	Message string `json:"message"`
@@ -222,7 +222,7 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 // does not answer it.
 const WarningHandshake = "handshake-unanswered"
 
-// MissedText says what to do about a challenge that was queued without an answer.
+// MissedText returns the advice for a challenge that was queued without an answer.
 func MissedText(e *relay.Event) string {
 	name, first := e.MissedHandshake, ""
 	switch handshake.NeedOf(name) {
@@ -250,7 +250,7 @@ func refusalOf(e *relay.Event) []Warning {
 	return []Warning{{WarningHostRefused, fmt.Sprintf("the local server (%s) refused the Host header %s; %s", by, host, HostRefusedHint(e.Alias))}}
 }
 
-// forwardedHint says what to do about a local server that does not know the address of an alias.
+// forwardedHint returns the advice for a local server that does not know the address of an alias.
 func forwardedHint(alias string) string {
 	return fmt.Sprintf("run relayd alias set %s forwarded=on, and let the server trust X-Forwarded-Proto and X-Forwarded-Host", alias)
 }
@@ -357,7 +357,7 @@ func HostRefusedBy(status int, body []byte) string {
 	return ""
 }
 
-// HostRefusedHint says what to do when the local server of an alias refuses the Host header.
+// HostRefusedHint returns the advice when the local server of an alias refuses the Host header.
 func HostRefusedHint(alias string) string {
 	return fmt.Sprintf("run relay up with --host-header rewrite, or relayd alias set %s hostHeader=rewrite, or make the server accept the host", alias)
 }

@@ -94,7 +94,7 @@ type Message struct {
 // RequestOf gives the outward form of a request.
 func RequestOf(m *relay.Message) *Message { return messageOf(m) }
 
-// Response is what a local server answered.
+// Response is the response of a local server.
 type Response struct {
 	HTTPVersion string    `json:"httpVersion"`
 	Status      int       `json:"status"`

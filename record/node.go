@@ -52,7 +52,7 @@ func OfTunnel(r relay.TunnelRecord) Tunnel {
 	return t
 }
 
-// SSH says where the SSH side is and how to know that it is the right one.
+// SSH holds the SSH address of the server and its host keys.
 type SSH struct {
 	Addr     string          `json:"addr" doc:"host:port to dial"`
 	BaseURL  string          `json:"baseUrl" doc:"dashboard and API"`

@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// Verdict is what a filter says about an event.
+// Verdict is the result of a filter for an event.
 type Verdict int
 
 // The verdicts. Unknown means that the summary of an event does not decide, because the

@@ -12,9 +12,9 @@ import (
 	"relay/record/mask"
 )
 
-// SharedEvent is what the holder of a share token may see. Request and Response
-// are null unless the share allows viewing. It says nothing about the owner: no
-// account, no alias, and no host, from which the alias could be read.
+// SharedEvent is the view of an event for the holder of a share token. Request and Response are null unless the
+// share allows viewing. It says nothing about the owner: no account, no alias, and no host, from which the alias
+// could be read.
 type SharedEvent struct {
 	Method       string    `json:"method"`
 	Path         string    `json:"path"`

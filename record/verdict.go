@@ -16,7 +16,7 @@ const CustomSender = signature.CustomName
 // Unchecked is the verdict about a signature that nothing was compared with.
 const Unchecked = signature.Unchecked
 
-// Signature is what the signature of a request is worth.
+// Signature holds the verdict on the signature of a request.
 type Signature struct {
 	Provider string  `json:"provider"`
 	Verdict  string  `json:"verdict" enum:"valid,expired,invalid,missing,unchecked"`

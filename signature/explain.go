@@ -35,7 +35,7 @@ type SignatureLine struct {
 	Parts  []Part `json:"parts"`
 }
 
-// SignedBytes says what the sender signs.
+// SignedBytes describes the bytes that the sender signs.
 type SignedBytes struct {
 	Length   int    `json:"length"`
 	SHA256   string `json:"sha256"`

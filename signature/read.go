@@ -16,7 +16,7 @@ type Part struct {
 // masked stands for a secret that a sender sends itself.
 const masked = "[masked]"
 
-// reading is what a request says about its signature.
+// reading holds the parts of a signature, as read from a request.
 type reading struct {
 	header  string   // the line that was read, as the table spells it
 	parts   []Part   // the line taken apart

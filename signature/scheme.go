@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Sender is how the requests of one provider look: how they are recognised, where they
-// name their event, and how they are signed. Header names are in lower case.
+// Sender describes the requests of one provider: how they are recognised, where they name their event, and how
+// they are signed. Header names are in lower case.
 type Sender struct {
 	Name string
 	Mark string   // header line that makes a request this sender's
@@ -73,7 +73,7 @@ const (
 
 var digestNames = [...]string{"HMAC-SHA256", "HMAC-SHA1", "SHA-256", "Ed25519", "ECDSA P-256 with SHA-256", HMACSHA512: "HMAC-SHA512"}
 
-// Form is how a digest is written as text.
+// Form is the text encoding of a digest.
 type Form int
 
 // The forms.
@@ -99,7 +99,7 @@ const (
 	PublicDER
 )
 
-// Layout is how a header line holds its digests.
+// Layout describes the form of a header line with digests.
 type Layout int
 
 // The layouts: the digest behind a prefix; key=value pairs; or versions before a comma,
@@ -110,7 +110,7 @@ const (
 	Versions
 )
 
-// Unit is how a signed time is written.
+// Unit is the format of a signed time.
 type Unit int
 
 // The units.

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Changes is what makes a request freshly signed: lines with a new value, in the sender's
-// spelling, and the new body where that holds time or signature.
+// Changes turn a request into a freshly signed one: lines with a new value, in the sender's spelling, and the
+// new body where that holds time or signature.
 type Changes struct {
 	Lines   []Field
 	Body    []byte   // nil = as it is

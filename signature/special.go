@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// special is what the data of a scheme cannot say. A function that is nil is done as for
-// all others.
+// special holds functions for parts of a scheme that its data cannot express. A function that is nil is done as
+// for all others.
 type special struct {
 	describe string
 	canSign  CanSign

@@ -46,7 +46,7 @@ type Secret struct {
 	Value string
 }
 
-// Verdict is what a signature is worth.
+// Verdict is the result of a signature check.
 type Verdict struct {
 	Verdict  string    `json:"verdict" enum:"valid,expired,invalid,missing,unchecked"`
 	Reason   string    `json:"reason"`

@@ -91,7 +91,7 @@ func (srv *Server) takeSlot(c *conn) (full string, ok bool) {
 	return full, true
 }
 
-// fullTexts are what clients are told for whom there is no slot.
+// fullTexts are the messages to clients for whom there is no slot.
 var fullTexts = map[string]string{
 	admission.ReasonTotal:           "too many connections; try again in a moment",
 	admission.ReasonUnauthenticated: "too many connections; try again in a moment",

@@ -13,7 +13,7 @@ import (
 // maxTargets is how many targets a client may announce.
 const maxTargets = 64
 
-// announced is what a client says of itself.
+// announced holds the client's own announcement: its version, capabilities and targets.
 type announced struct {
 	lazy atomic.Bool // it dials at the first byte
 

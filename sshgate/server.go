@@ -38,8 +38,7 @@ import (
 	"relay/sshgate/shell"
 )
 
-// Options says what a Server works with. HostKeys, Accounts, Attach, Limits, Site
-// and API are required.
+// Options configure a Server. HostKeys, Accounts, Attach, Limits, Site and API are required.
 type Options struct {
 	// HostKeys are all announced to clients. The first one of each type is in use; the others
 	// follow it later. See LoadHostKey and LoadNextHostKey.
@@ -203,7 +202,7 @@ func (srv *Server) newLogins() *login.Logins {
 	})
 }
 
-// serverVersion is what we send in the version exchange: no build number there.
+// serverVersion is our version string in the version exchange: it has no build number.
 const serverVersion = "SSH-2.0-relayd"
 
 // Serve accepts connections on the listener until Shutdown, and then returns nil. It
@@ -280,7 +279,7 @@ func (srv *Server) Shutdown(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// closeTime is what a Shutdown takes at most after the end of its ctx.
+// closeTime is the longest time that a Shutdown takes after the end of its ctx.
 const closeTime = link.EndTime + 500*time.Millisecond
 
 // awaitAll waits until connections have ended, at most until ctx has.

@@ -13,7 +13,7 @@ import (
 // nearlyFull is the part of a limit in percent from which examineStorage looks at what has to stay.
 const nearlyFull = 80
 
-// storedBy is what one alias, or all aliases of an account, have stored.
+// storedBy holds the stored bytes of one alias, or of all aliases of an account.
 type storedBy struct {
 	usage.Holder
 	name         string

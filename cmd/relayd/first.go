@@ -19,8 +19,8 @@ import (
 	"relay/sshgate"
 )
 
-// summary is what a start prints on stdout. Commands stand at the start of a line,
-// so that they can be taken from there.
+// summary is the text that a start prints on stdout. Commands stand at the start of a line, so that they can be
+// taken from there.
 type summary struct {
 	Store, HTTP, SSH, HostKey string
 	Admin                     string // "" = no account

@@ -21,8 +21,7 @@ import (
 	"relay/store"
 )
 
-// operator is what an operator command needs: the store, which may be in use by a running
-// server, and the site.
+// operator holds the needs of an operator command: the store, which a running server may use too, and the site.
 type operator struct {
 	*program
 	cfg   Config

@@ -136,7 +136,7 @@ func (o *operator) rotateKey(ctx context.Context) error {
 	return fmt.Errorf("there is no key yet, and nothing to seal again: relayd makes %s with the first secret; several nodes need --secret-key: `relayd secret-key new` prints a key", store.SecretKeyFile)
 }
 
-// keyUse is what one key is for.
+// keyUse describes the use of one key.
 type keyUse struct {
 	ID      string `json:"id"`
 	Here    bool   `json:"here"` // the settings have it

@@ -138,7 +138,7 @@ func (a *app) tellStopping() {
 	a.tell(fmt.Sprintf("STOPPING=1\nSTATUS=stopping\nEXTEND_TIMEOUT_USEC=%d", (limit + a.cfg.DrainDelay + stopMargin).Microseconds()))
 }
 
-// stopMargin is what a stop takes besides the drain time, at most.
+// stopMargin is the longest time that a stop takes in addition to the drain time.
 const stopMargin = 20 * time.Second
 
 func (a *app) tell(state string) {

@@ -77,7 +77,7 @@ func (c *program) supportReport(ctx context.Context, cfg Config, list []*setting
 	return redact(b.Bytes(), cfg)
 }
 
-// tokenText is what a token or a secret link looks like.
+// tokenText matches tokens and secret links.
 var tokenText = regexp.MustCompile(`\brly_[\w-]+|/(login|invite|link|share|s)/[\w-]{20,}`)
 
 // redact masks secrets that a part of the report should not hold in the first place.

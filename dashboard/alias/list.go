@@ -270,8 +270,8 @@ func (p Pages) Row(e *relay.Event) Row {
 	return rowOf(record.Summarise(e, p.Site, time.Now()), nil)
 }
 
-// StateNote says what the status of an event does not say: its state, or that the local
-// server refused the address of the request.
+// StateNote adds to the status of an event: its state, or that the local server refused the address of the
+// request.
 func StateNote(s *record.Summary) string {
 	switch {
 	case s.Missed():

@@ -12,7 +12,7 @@ import (
 	"relay/record"
 )
 
-// plotView is what came to an alias over time, drawn and told.
+// plotView is the plot of the events of an alias over time, with its text.
 type plotView struct {
 	*relay.Figures        // nil = they cannot be read
 	Path           string // of the alias

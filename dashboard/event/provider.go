@@ -33,8 +33,7 @@ var cores = map[string]coreOf{
 	"gitea": {folded: "repository sender"}, "forgejo": {folded: "repository sender"}, "gogs": {folded: "repository sender"},
 }
 
-// providerOf says who sent it and what a replay now would mean to the check of its
-// signature.
+// providerOf returns the sender of an event and the effect of a replay now on the check of its signature.
 func providerOf(e *relay.Event, now time.Time) *providerView {
 	p := &e.Provider
 	if p.Name == "" {

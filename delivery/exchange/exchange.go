@@ -62,7 +62,7 @@ type Sink interface {
 	Abort()
 }
 
-// Options are what all exchanges of a process have in common. A limit of 0 is off.
+// Options hold the settings that all exchanges of a process share. A limit of 0 is off.
 type Options struct {
 	Bodies Bodies
 	Budget *budget.Budget // bounds the bytes that wait for the store or a caller; nil = no bound

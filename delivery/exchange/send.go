@@ -23,7 +23,7 @@ type sender struct {
 	late    bool         // the first write took longer than firstWait: its last bytes may not have left yet
 }
 
-// signals are what the goroutine of Run and that of the sender both use.
+// signals are the channels that the goroutine of Run and that of the sender share.
 type signals struct {
 	done        chan sent
 	proceed     chan bool    // to a sender that waits for 100 Continue; nil = it does not wait

@@ -30,7 +30,7 @@ const (
 	retryPause     = time.Second            // before rights that could not be read are read again
 )
 
-// Store is what the feed reads. Its methods are safe for concurrent use.
+// Store is the part of the store that the feed reads. Its methods are safe for concurrent use.
 type Store interface {
 	// Summaries reads rows of lists; events that are gone are left out.
 	Summaries(ctx context.Context, ids []relay.ID) ([]relay.Event, error)
@@ -49,7 +49,7 @@ type Store interface {
 	StillValid(ctx context.Context, who relay.Actor) error
 }
 
-// Options are what a Feed is made of.
+// Options configure a Feed.
 type Options struct {
 	Store Store
 	Site  relay.Site

@@ -20,7 +20,7 @@ import (
 	"relay/delivery/limiter"
 )
 
-// Options are what a Registry is made of.
+// Options configure a Registry.
 type Options struct {
 	Store Store
 	Log   *slog.Logger
@@ -110,7 +110,7 @@ func (r *Registry) Load(ctx context.Context) error {
 	return nil
 }
 
-// workList is what a background goroutine has to do, by alias.
+// workList holds the pending work of a background goroutine, by alias.
 type workList[V any] struct {
 	mu   sync.Mutex
 	list map[int64]V

@@ -6,7 +6,7 @@ import (
 	"relay/wire"
 )
 
-// Label is what the head of a message says about its body.
+// Label holds the header values that describe the body of a message.
 type Label struct {
 	Kind     string   // media type in lower case, "" = none is named
 	Charset  string   // as written, "" = none is named

@@ -64,7 +64,7 @@ type Options struct {
 	Log           *slog.Logger
 }
 
-// Logins is what the logins of all connections share.
+// Logins holds the state that the logins of all connections share.
 type Logins struct {
 	o        Options
 	lookups  *semaphore.Weighted // taken by who asks the store, see BeginLookup

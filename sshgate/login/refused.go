@@ -53,7 +53,7 @@ func (f *failures) log(log *slog.Logger, text string, args ...any) {
 	log.Info(text, args...)
 }
 
-// refusal is what a client that did not log in has tried.
+// refusal holds the attempts of a client that did not log in.
 type refusal struct {
 	user string
 	keys []string // fingerprints

@@ -135,8 +135,7 @@ func (b *bridge) closeIdle() {
 // those of this node do.
 func (b *bridge) lose() { b.finish(ending{Kind: endLost}) }
 
-// finish says how the channel ends, and ends it. An orderly end leaves it to the other node
-// to close the channel.
+// finish tells the other node how the channel ends, and ends it. An orderly end leaves it to the other node to close the channel.
 func (b *bridge) finish(e ending) {
 	b.end.Do(func() {
 		_, _ = b.remote.SendRequest(endRequest, false, link.Marshal(e))

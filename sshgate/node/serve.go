@@ -56,7 +56,7 @@ func (n *Links) config(c *link.Conn, refused func()) *ssh.ServerConfig {
 
 var errRefused = errors.New("no node has this key")
 
-// Configure says what another node may do on a connection that it makes.
+// Configure sets the handlers for requests and channels on a connection from another node.
 func (n *Links) Configure(o *link.Options) { o.Request, o.Channel = n.request, n.offered }
 
 // Serve runs a connection that another node has made, and returns at its end. It calls refused for a

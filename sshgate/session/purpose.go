@@ -20,7 +20,8 @@ const (
 	purposeSettle = 50 * time.Millisecond
 )
 
-// purpose is what a connection is for, as far as its sessions tell. Sessions.mu protects it.
+// purpose tells connections for tunnels from those for commands, as far as their sessions show. Sessions.mu
+// protects it.
 type purpose struct {
 	opened  int           // sessions that were opened
 	began   int           // sessions that have begun something

@@ -21,7 +21,7 @@ import (
 // whose last words the peer does not take, or which it does not close.
 const maxSessions, maxLingering = 4, 16
 
-// Config is what the sessions of a server have in common.
+// Config is shared by the sessions of a server.
 type Config struct {
 	Shell shell.Config
 	// API makes the HTTP server of one channel or command, which acts for the given account.
@@ -30,7 +30,7 @@ type Config struct {
 	StallTimeout time.Duration
 }
 
-// Options is what the sessions of one connection work with.
+// Options configure the sessions of one connection.
 type Options struct {
 	*Config
 	Conn   *link.Conn

@@ -139,7 +139,7 @@ func (s *Shell) whoami(f *cli.Front) *cobra.Command {
 // linkTime is how long a dashboard link of the command login works.
 const linkTime = 15 * time.Minute
 
-// loginLink is what the command login makes.
+// loginLink is the output of the command login.
 type loginLink struct {
 	URL       string      `json:"url"`
 	ExpiresAt record.Time `json:"expiresAt"`

@@ -21,12 +21,12 @@ const (
 	endTimeout = time.Second
 )
 
-// Accounts is what accounts own. store satisfies it.
+// Accounts reads the data of accounts. store satisfies it.
 type Accounts interface {
 	CreateLoginLink(ctx context.Context, who relay.Actor, user string, ttl time.Duration) (secret string, err error)
 }
 
-// Tunnels tells what happens to aliases. delivery satisfies it.
+// Tunnels reports the changes of aliases. delivery satisfies it.
 type Tunnels interface {
 	// Status tells state, tunnel and queue of aliases, in their order.
 	Status(ctx context.Context, aliases []relay.Alias) ([]relay.AliasStatus, error)
@@ -41,7 +41,7 @@ type Limits interface {
 	Create(who relay.Actor) error
 }
 
-// Config is what the sessions of a server have in common.
+// Config is shared by the sessions of a server.
 type Config struct {
 	Accounts Accounts
 	Tunnels  Tunnels

@@ -11,8 +11,8 @@ import (
 	"relay/cli"
 )
 
-// Screen is what a session knows of the terminal at its other end. It is safe for
-// concurrent use; the zero value is no terminal.
+// Screen holds the known facts about the terminal of a session. It is safe for concurrent use; the zero value is
+// no terminal.
 type Screen struct {
 	mu      sync.Mutex
 	pty     bool

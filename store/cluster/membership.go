@@ -69,7 +69,7 @@ type membership struct {
 	connections       func() map[int64]int // of accounts at this node
 }
 
-// nodeSeen is what this node observed of another one.
+// nodeSeen holds the last observation of another node.
 type nodeSeen struct {
 	row         nodeRow
 	still       time.Time       // when its beat was first seen to have this value
@@ -576,7 +576,7 @@ func (s *Store) RoundDone() { s.roundsDone.Add(1) }
 // round each second, and without an answer of Postgres one takes a few seconds.
 func (s *Store) Rounds() int64 { return s.roundsDone.Load() }
 
-// MaxClockOffset is how much the clock of a node may differ from that of Postgres.
+// MaxClockOffset is the largest accepted difference between the clock of a node and that of Postgres.
 const MaxClockOffset = 250 * time.Millisecond
 
 // NoteSeen notes the time, so that the next start can tell a clock that is ahead.

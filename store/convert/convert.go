@@ -42,7 +42,7 @@ const (
 // notCopied are tables of processes and of the migrations. A server makes its rows in them itself.
 var notCopied = []string{"goose_db_version", "migration_lock", "nodes", "tunnels", "leases", "spool_marks", "storage_counters", progressTable}
 
-// progressTable says how far each table has been copied. It is there until the copy has ended.
+// progressTable records how far each table has been copied. It is there until the copy has ended.
 const progressTable = "store_copy"
 
 const hasProgress = `SELECT to_regclass('` + progressTable + `') IS NOT NULL`

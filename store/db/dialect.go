@@ -8,8 +8,8 @@ import (
 	"relay"
 )
 
-// Dialect is what differs between the two engines. Everything else is shared, and written with
-// ? as placeholders.
+// Dialect holds the differences between the two engines. Everything else is shared, and written with ? as
+// placeholders.
 type Dialect interface {
 	// name is the name of the engine.
 	name() string

@@ -102,8 +102,7 @@ func (s *DB) openSQLite(ctx context.Context) error {
 	return nil
 }
 
-// openAdvice says what to do about a file that cannot be opened; "" where the error
-// says all.
+// openAdvice returns the advice for a file that cannot be opened; "" where the error is enough.
 func (s *DB) openAdvice(err error) string {
 	forUser := "; let the user that runs relayd read and write " + s.opt.DataDir + " and every file in it"
 	if errors.Is(err, os.ErrPermission) {

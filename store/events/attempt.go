@@ -94,7 +94,7 @@ func (a *storedAttempt) fields() []any {
 	}
 }
 
-// AttemptRow is what the store itself has to know of an attempt.
+// AttemptRow holds the fields of an attempt that the store itself needs.
 type AttemptRow struct {
 	EventID    relay.ID `db:"event_id"`
 	N          int      `db:"n"`

@@ -149,7 +149,7 @@ func (j *Journal) inBatch(ctx context.Context, by *writeTarget, fn func(*writer)
 	return changes, err
 }
 
-// countStored tells what a transaction added.
+// countStored reports the bytes that a transaction stored for each alias.
 func (j *Journal) countStored(w *writer) {
 	for alias, bytes := range w.usageDelta {
 		j.opt.Stored(alias, bytes)

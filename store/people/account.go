@@ -48,8 +48,8 @@ func (s *Store) AccountByName(ctx context.Context, name string) (relay.Account, 
 	return db.Read(ctx, s.db, "read account", func(q db.Query) (relay.Account, error) { return findAccount(q, name) })
 }
 
-// accountName is what an account may be called: the login names that are common on Unix
-// systems, first.last included.
+// accountName matches valid names of accounts: the login names that are common on Unix systems, first.last
+// included.
 var accountName = regexp.MustCompile(`^[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?$`)
 
 // CreateAccount creates an account. Only an admin may do this.

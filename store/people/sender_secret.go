@@ -17,7 +17,7 @@ import (
 
 // A secret of a sender is kept sealed. Its value leaves this file only as a relay.SecretText.
 
-// sealPurpose is what secrets of senders are bound to beside their alias and row.
+// sealPurpose is the purpose to which the encryption of a sender's secret is bound, with its alias and row.
 const sealPurpose = "sender-secret"
 
 // maxSecretPath bounds the path prefix of a secret, in bytes.

@@ -47,8 +47,8 @@ func (r *Retention) pacedUpdate(ctx context.Context, what string, fn func(c *db.
 	return r.afterRemoval(ctx, took)
 }
 
-// afterRemoval is what pacedUpdate does after a transaction that took some time. It returns the
-// error of ctx if that has ended: the transaction is committed then, too.
+// afterRemoval shortens the write-ahead log after a transaction of pacedUpdate and pauses for took. It returns the error of ctx if
+// that has ended: the transaction is committed then, too.
 func (r *Retention) afterRemoval(ctx context.Context, took time.Duration) error {
 	r.db.CheckpointLong(ctx)
 	return db.Pause(ctx, took)

@@ -16,7 +16,7 @@ import (
 // most max(5 s, retention/100) after it expired.
 const maxRetentionInterval = time.Hour
 
-// schedule says when the events of each alias are checked next.
+// schedule holds the next time at which the events of each alias are checked.
 type schedule map[int64]retentionRun
 
 type retentionRun struct {

@@ -80,7 +80,7 @@ func (k Key) aead() cipher.AEAD {
 	return a
 }
 
-// Place is what a sealed value is bound to.
+// Place is the context to which an encrypted value is bound.
 type Place struct {
 	Purpose string // such as sender-secret
 	Alias   int64

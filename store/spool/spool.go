@@ -52,7 +52,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// State is what can be read of a spool at any time, without a wait for its disk.
+// State holds the values of a spool that can be read at any time, without a wait for its disk.
 type State struct {
 	Active       atomic.Bool  // something is in it: steps have to be appended to it
 	Away         atomic.Bool  // the database did not answer the last time; set by the loop that drains the spool

@@ -11,7 +11,7 @@ import (
 	"relay"
 )
 
-// Kind says what a step changes.
+// Kind is the kind of change that a step makes.
 type Kind uint8
 
 // The kinds of steps. Their numbers are in files.
@@ -38,7 +38,7 @@ type Step struct {
 	Size      int64  // bytes of memory that it holds while it waits; not in the file
 }
 
-// stepOverhead is what an encoded step needs in addition to its bytes, about.
+// stepOverhead is the approximate size of an encoded step without its bytes.
 const stepOverhead = 512
 
 // The first byte of a step is its format: the first one that has all its fields, so that an earlier relayd can

@@ -274,7 +274,7 @@ func Quarantine(dir string, steps []Refused) error {
 	return errors.Join(err, f.Close(), file.SyncDir(dir))
 }
 
-// Content is what a data dir has of a spool.
+// Content describes the spool files of a data dir.
 type Content struct {
 	Bytes int64    // of steps that were not in Postgres when the file was written last
 	Aside []string // names of files with steps that could not be read or stored

@@ -70,7 +70,7 @@ type fixture struct {
 	changed chan struct{}
 }
 
-// snapshot is what a change said of its event.
+// snapshot is the event and attempt of a change.
 type snapshot struct {
 	event   *relay.Event
 	attempt *relay.Attempt

@@ -10,8 +10,8 @@ import (
 	"relay/store/people"
 )
 
-// accountStorage is what each account has stored in all its aliases, and how much it may. All of it
-// is in Usage, and under its lock.
+// accountStorage holds the stored bytes of each account in all its aliases, and its limit. All of it is in
+// Usage, and under its lock.
 type accountStorage struct {
 	limit   int64                  // of an account without a limit of its own; 0 = none
 	own     map[int64]int64        // limits of single accounts; 0 = none

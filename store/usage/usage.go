@@ -54,7 +54,7 @@ type Usage struct {
 	accounts accountStorage
 }
 
-// bytesStored is what one alias, or all aliases of an account, have stored.
+// bytesStored holds the stored bytes of one alias, or of all aliases of an account.
 type bytesStored struct {
 	bytes  int64
 	untold int64     // of an alias: of these, what the other nodes were not told yet
