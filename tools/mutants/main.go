@@ -75,7 +75,7 @@ func try(root, list, run string) (survivors int, err error) {
 	return counts[survived] + counts[stale] + counts[broken], nil
 }
 
-// verdict is the outcome of a mutant.
+// verdict is what became of a mutant.
 type verdict string
 
 const (
