@@ -47,7 +47,7 @@ func setHandshakes(to *[]string, value any) error {
 	names := []string{}
 	switch v := value.(type) {
 	case string:
-		if names = strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }); len(names) == 1 && (names[0] == "off" || names[0] == "none" || names[0] == "default" || names[0] == "[]") {
+		if names = strings.FieldsFunc(v, func(r rune) bool { return strings.ContainsRune(", \t\r\n", r) }); len(names) == 1 && (noValue(names[0]) || names[0] == "off" || names[0] == "none" || names[0] == "[]") {
 			names = nil
 		}
 	case []any:
@@ -180,7 +180,7 @@ func setAnswers(to *[]relay.OfflineAnswer, value any) error {
 		text = string(given)
 	}
 	list := []relay.OfflineAnswer{}
-	if text = strings.TrimSpace(text); text != "" && text != "null" && text != "off" && text != "none" && text != "default" {
+	if text = strings.TrimSpace(text); !noValue(text) && text != "off" && text != "none" {
 		dec := json.NewDecoder(strings.NewReader(text))
 		dec.DisallowUnknownFields()
 		if err := dec.Decode(&list); err != nil || dec.More() {

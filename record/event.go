@@ -222,7 +222,8 @@ func warningsOf(e *relay.Event, now time.Time) []Warning {
 // does not answer it.
 const WarningHandshake = "handshake-unanswered"
 
-// MissedText returns the advice for a challenge that was queued without an answer.
+// MissedText returns the advice for a challenge that was queued without an answer. The command replaces
+// the names that the alias answers, which the event does not know.
 func MissedText(e *relay.Event) string {
 	name, first := e.MissedHandshake, ""
 	switch handshake.NeedOf(name) {
@@ -231,7 +232,7 @@ func MissedText(e *relay.Event) string {
 	case handshake.NeedsSecret:
 		first = fmt.Sprintf(" and relay secret add %s --provider %s,", e.Alias, name)
 	}
-	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s%s to let the relay answer it, and let the sender try again", name, e.Alias, name, first)
+	return fmt.Sprintf("this is a registration challenge (%s), and no tunnel was online to answer it; run relayd alias set %s handshakes=%s%s to let the relay answer it, and let the sender try again; this list replaces the one before, so add the names to keep", name, e.Alias, name, first)
 }
 
 // refusalOf returns the warning about a request that the local server refused because of the address

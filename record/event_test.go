@@ -162,3 +162,17 @@ func TestForwardedNeeded(t *testing.T) {
 		}
 	}
 }
+
+// TestMissedTextSaysThatTheListIsReplaced: the command of the warning takes the names away that the
+// alias answers already; whoever runs it is told so.
+func TestMissedTextSaysThatTheListIsReplaced(t *testing.T) {
+	t.Parallel()
+	for name, more := range map[string]string{"slack": "", "zoom": "relay secret add stripe-dev --provider zoom", "meta": "verifyToken=TOKEN"} {
+		text := record.MissedText(&relay.Event{Alias: "stripe-dev", MissedHandshake: name})
+		for _, want := range []string{"relayd alias set stripe-dev handshakes=" + name, more, "replaces the one before"} {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s: %q is not in %q", name, want, text)
+			}
+		}
+	}
+}

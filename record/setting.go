@@ -154,7 +154,7 @@ func KeptText(s *relay.SecretText) string {
 func setVerifyToken(to **relay.SecretText, value any) error {
 	text, ok := value.(string)
 	switch {
-	case value == nil, ok && (text == "" || text == "default"):
+	case value == nil, ok && noValue(text):
 		*to = nil
 		return nil
 	case !ok:
@@ -178,6 +178,11 @@ func CheckHostHeader(v string) error {
 		return errors.New("expected preserve, rewrite, or a host such as localhost:3000")
 	}
 	return nil
+}
+
+// noValue reports whether the text of a setting stands for JSON's null, as on the command line.
+func noValue(text string) bool {
+	return text == "" || text == "null" || text == "default"
 }
 
 // set sets a field; most bounds a duration.
@@ -204,6 +209,9 @@ func set(field, value any, most time.Duration) error {
 		*to = n
 	case *string:
 		v, _ := value.(string)
+		if noValue(v) { // null or default would be sent as the name of a host
+			v = ""
+		}
 		if err := CheckHostHeader(v); err != nil {
 			return err
 		}
@@ -215,7 +223,7 @@ func set(field, value any, most time.Duration) error {
 	case **relay.SecretText:
 		return setVerifyToken(to, value)
 	case **time.Duration:
-		if text == "default" || text == "null" || text == "" {
+		if noValue(text) {
 			*to = nil
 			return nil
 		}

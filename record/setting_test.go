@@ -40,6 +40,31 @@ func TestSetSetting(t *testing.T) {
 	}
 }
 
+// TestSetSettingTakesTheWordsForNull: a token of the text null would be one that everybody can guess.
+func TestSetSettingTakesTheWordsForNull(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"verifyToken", "responseTimeout", "retention", "handshakes", "answers"} {
+		for _, value := range []any{nil, "null", "default", ""} {
+			s := relay.DefaultSettings()
+			token := relay.NewSecretText("t")
+			s.VerifyToken, s.Handshakes, s.Answers = &token, []string{"slack"}, []relay.OfflineAnswer{{Status: 200}}
+			s.ResponseTimeout, s.Retention = ptr(time.Second), ptr(time.Hour)
+			if err := record.SetSetting(&s, key, value); err != nil {
+				t.Errorf("%s=%v: %v", key, value, err)
+			}
+			left := map[string]bool{
+				"verifyToken": s.VerifyToken != nil, "responseTimeout": s.ResponseTimeout != nil, "retention": s.Retention != nil,
+				"handshakes": len(s.Handshakes) > 0, "answers": len(s.Answers) > 0,
+			}
+			for other, kept := range left {
+				if kept != (other != key) {
+					t.Errorf("%s=%q: %s is kept: %v", key, value, other, kept)
+				}
+			}
+		}
+	}
+}
+
 func TestSetSettingRefuses(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -56,6 +81,8 @@ func TestSetSettingRefuses(t *testing.T) {
 		{"autoDeliver", 1},
 		{"autoDeliver", nil},
 		{"hostHeader", ""},
+		{"hostHeader", "null"},
+		{"hostHeader", "default"},
 		{"hostHeader", "a b"},
 		{"hostHeader", "a\r\nX: y"},
 		{"hostHeader", "http://x"},
