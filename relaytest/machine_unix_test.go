@@ -13,7 +13,8 @@ import (
 	"time"
 )
 
-// TestFreeAddrBesideProcesses: a process that starts meanwhile does not keep the address in use.
+// TestFreeAddrBesideProcesses: a process that starts meanwhile does not keep the address in use. Without that rule 4 to 14
+// of the addresses are in use here; one may be, because a program that reserves nothing can take it in the meantime.
 func TestFreeAddrBesideProcesses(t *testing.T) {
 	var stop atomic.Bool
 	ended := make(chan struct{})
@@ -23,6 +24,7 @@ func TestFreeAddrBesideProcesses(t *testing.T) {
 			_ = exec.Command("true").Run()
 		}
 	}()
+	var inUse []error
 	for range 2000 {
 		addr, release, err := ReserveAddr()
 		if err != nil {
@@ -30,7 +32,7 @@ func TestFreeAddrBesideProcesses(t *testing.T) {
 		}
 		ln, err := net.Listen("tcp", addr)
 		if err != nil {
-			t.Error(err)
+			inUse = append(inUse, err)
 		} else {
 			_ = ln.Close()
 		}
@@ -38,6 +40,9 @@ func TestFreeAddrBesideProcesses(t *testing.T) {
 	}
 	stop.Store(true)
 	<-ended
+	if len(inUse) > 1 {
+		t.Errorf("%d of 2000 addresses are in use: %v", len(inUse), inUse)
+	}
 }
 
 // TestReserveAddr: no other process is given the address before it is released.
