@@ -273,7 +273,7 @@ func (l *load) lookAll(a answered, ids []string) verdict {
 func (l *load) look(a answered, id string) (v verdict) {
 	var rec record
 	status, body := l.r.api("GET", "/events/"+id, nil)
-	// A session of Postgres may still have a short timeout, and that the event cannot be read now says nothing of it.
+	// A session of Postgres may still have a short timeout. An event that cannot be read now may well be there.
 	for until := time.Now().Add(10 * time.Second); status == 503 && time.Now().Before(until); <-time.After(100 * time.Millisecond) {
 		status, body = l.r.api("GET", "/events/"+id, nil)
 	}

@@ -43,7 +43,7 @@ type Order struct {
 	Raw    []byte // exact bytes of one request
 	Edit   compose.Edit
 	Sign   string // "" = SignNone
-	Secret string // id of the secret that signs; "" = the one whose path prefix is the longest
+	Secret string // id of the secret that signs; "" = one that fits the request, of these the one whose path prefix is the longest
 	NewID  bool   // with a new delivery id
 	// Given is a secret that is given for this call in place of one of the alias, and not kept; nil = none. Its
 	// provider is Sign.

@@ -16,8 +16,8 @@ type candidate struct {
 }
 
 // judgedBy lists the candidates of a request. They are of equal right, and the best verdict counts. provider is
-// the sender that the request was recognised by. The candidates are: that sender, if the alias has a secret of it
-// for this target; else the definitions of the alias whose line the request has; else, if the request was not
+// the sender that the request was recognised by. The candidates are: that sender and those whose requests look the
+// same, if the alias has a secret of them for this target; else the definitions of the alias whose line the request has; else, if the request was not
 // recognised, the secrets that are for its path. Of these the ones with the longest path.
 func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signature.Request) []candidate {
 	var recognised *signature.Sender // nil also where a newer version knows the sender
@@ -25,8 +25,14 @@ func judgedBy(provider, target string, secrets relay.OpenSecrets, request *signa
 		recognised = signature.Find(provider, request)
 	}
 	if recognised != nil {
-		if set := secrets.For(provider, target); len(set) > 0 {
-			return []candidate{{recognised, set}}
+		var list []candidate
+		for _, name := range signature.Alike(recognised) {
+			if set := secrets.For(name, target); len(set) > 0 {
+				list = append(list, candidate{signature.Find(name, request), set})
+			}
+		}
+		if len(list) > 0 {
+			return list
 		}
 	}
 	signed := definitionsOf(target, secrets, request)

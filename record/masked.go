@@ -69,6 +69,7 @@ func (v *sharedView) all(answered []*body.Reading) []Attempt {
 // left out: it may repeat a secret of the request.
 func MaskSummary(s *Summary) {
 	v := &sharedView{m: mask.New("")}
+	v.learnQuery(s.Provider, s.Path)
 	v.m.Target(s.Path)
 	v.m.Learned()
 	s.Cause = nil

@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	"encoding/base64"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -131,8 +132,23 @@ func readBody(b *Body, headers []Header) *body.Reading {
 	return r
 }
 
+// learnQuery notes the secrets of a sender that puts its secret into the query of the address, under any name.
+func (v *sharedView) learnQuery(provider *Provider, target string) {
+	if provider == nil || provider.Name != "event-grid" {
+		return
+	}
+	_, query, _ := strings.Cut(target, "?")
+	for pair := range strings.SplitSeq(query, "&") {
+		_, value, _ := strings.Cut(pair, "=")
+		if value, err := url.QueryUnescape(value); err == nil {
+			v.m.Secret(value)
+		}
+	}
+}
+
 // mask makes masked copies of request and response, and returns the masked target.
 func (v *sharedView) mask() (path string) {
+	v.learnQuery(v.full.Provider, v.full.Path)
 	path = v.m.Target(v.full.Path)
 	request := *v.full.Request
 	request.Body = v.body(request.Body, v.sent)
@@ -186,7 +202,10 @@ func (v *sharedView) headers(list []Header) []Header {
 		if v.owner && mask.OwnerHeader(h.Name()) {
 			continue
 		}
-		name := v.m.Text(h.Name())
+		name := h.Name()
+		if v.m.Text(name) != name {
+			name = "masked" // with brackets it would be no name
+		}
 		if value, changed := v.m.Header(h.Name(), h.Value(), v.host); changed {
 			out[i] = Header{name, value}
 		} else if name != h.Name() {

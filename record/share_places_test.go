@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"relay"
+	"relay/record"
 )
 
 // TestSharesHideASecretInEveryPlace: the value of a header line stands nowhere in what a share shows of
@@ -71,4 +72,45 @@ func TestSharesHideASecretInEveryPlace(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestSharesHideTheSecretThatASenderRepeats: Graph and Event Grid send the secret itself, in the body and in the address.
+func TestSharesHideTheSecretThatASenderRepeats(t *testing.T) {
+	const s = "hunter2hunter2Zq9"
+	for name, c := range map[string][3]string{
+		"graph":      {"/hook", "", `{"value":[{"subscriptionId":"1","changeType":"updated","clientState":"` + s + `"}]}`},
+		"event-grid": {"/hook?k=" + s, "aeg-event-type: Notification\r\n", `[{"id":"1","note":"` + s + `"}]`},
+	} {
+		e := shareable(t, c[0], c[1], c[2])
+		if e.Provider.Name != name {
+			t.Errorf("%s is recognised as %q", name, e.Provider.Name)
+		}
+		if text := mustJSON(t, sharedOf(t, e, relay.Share{View: true}, true)); strings.Contains(text, s) {
+			t.Errorf("%s: %s", name, text)
+		}
+		summary := record.Summarise(e, relay.Site{}, e.ReceivedAt)
+		if record.MaskSummary(summary); strings.Contains(mustJSON(t, summary), s) {
+			t.Errorf("%s: %s", name, mustJSON(t, summary))
+		}
+	}
+}
+
+// TestMaskedNamesAreNames: a secret that is the name of a line as well leaves a name that programs can send.
+func TestMaskedNamesAreNames(t *testing.T) {
+	shared := sharedOf(t, shareable(t, "/", "x-odd-event-name: push\r\n", `{"password":"x-odd-event-name"}`), relay.Share{View: true}, true)
+	if got := mustJSON(t, shared.Request.Headers); !strings.Contains(got, `["masked","push"]`) {
+		t.Error(got)
+	}
+}
+
+func shareable(t *testing.T, target, lines, data string) *relay.Event {
+	t.Helper()
+	e := replayed(t)
+	e.Host, e.Target, e.Attempts = "a.example.com", []byte(target), nil
+	e.Request = relay.Message{
+		Head: []byte("POST " + target + " HTTP/1.1\r\nHost: a.example.com\r\nContent-Type: application/json\r\n" + lines + "\r\n"),
+		Body: relay.Body{Data: []byte(data), Size: int64(len(data)), Stored: int64(len(data)), State: relay.BodyComplete},
+	}
+	e.Provider = record.Recognise(e.Request.Head, []byte(data))
+	return e
 }

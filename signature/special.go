@@ -266,7 +266,7 @@ var hook0 = &special{
 }
 
 // jwt is for senders whose signature is a JSON Web Token (RFC 7519) with HS256 that holds
-// the hash of the body under a claim; "" = it holds none, and is valid for five minutes.
+// the hash of the body under a claim; "" = it holds none, but the time at which it was issued.
 func jwt(header, claim string, form Form, extra string) *special {
 	hashOf := func(body []byte) string {
 		sum := sha256.Sum256(body)
@@ -301,11 +301,19 @@ func jwt(header, claim string, form Form, extra string) *special {
 				got.present, got.header, got.digests = true, header, []string{token}
 				if strings.Count(token, ".") != 2 {
 					got.fault = "the line has no JSON Web Token in it"
+				} else if claim == "" {
+					_, rest, _ := strings.Cut(token, ".")
+					payload, _, _ := strings.Cut(rest, ".")
+					if claims, err := base64.RawURLEncoding.DecodeString(payload); err == nil {
+						got.time, _ = member(claims, "iat")
+					}
 				}
 			}
 		},
 		write: func(w io.Writer, r *Request, _ *reading) {
-			_, _ = io.WriteString(w, hashOf(r.Body))
+			if claim != "" {
+				_, _ = io.WriteString(w, hashOf(r.Body))
+			}
 		},
 		sign: func(s *Scheme, k key, r *Request, now time.Time) (Changes, error) {
 			claims := `"iat":` + Seconds.write(now) + `,"exp":` + Seconds.write(now.Add(fiveMins))

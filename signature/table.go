@@ -1,6 +1,9 @@
 package signature
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // How the rows of the table read most often.
 const (
@@ -285,7 +288,7 @@ var Senders = []Sender{
 	},
 	{
 		Name: "monday", Body: []string{`"event"`, `"boardId"`}, Nested: "event", BodyEvent: "type",
-		Schemes: []Scheme{{Header: "Authorization", own: jwt("Authorization", "", Hex, "")}},
+		Schemes: []Scheme{{Header: "Authorization", TimeKey: "iat", Old: fiveMins, own: jwt("Authorization", "", Hex, "")}},
 	},
 	{Name: "postmark", Body: []string{`"RecordType"`, `"MessageStream"`}, BodyEvent: "RecordType", Schemes: authorization()},
 }
@@ -314,4 +317,16 @@ func github(own string) []Scheme {
 // authorization is for senders that send the secret itself in Authorization.
 func authorization() []Scheme {
 	return []Scheme{{Header: "Authorization", Digest: Equal}}
+}
+
+// Alike returns the names of the senders whose requests have the same marks as those of p, its own first.
+func Alike(p *Sender) []string {
+	names := []string{p.Name}
+	for i := range Senders {
+		s := &Senders[i]
+		if p.Mark != "" && s.Mark == p.Mark && s.Also == p.Also && !slices.Contains(names, s.Name) {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
@@ -37,6 +38,7 @@ func (x *examination) checkBase(ctx context.Context) {
 	if f.Verdict != relay.VerdictOK {
 		x.add(f)
 	}
+	outer := ctx
 	ctx, cancel := context.WithTimeout(ctx, publicTimeout)
 	defer cancel()
 	addrs, err := lookup(ctx, base.Hostname())
@@ -69,20 +71,29 @@ func (x *examination) checkBase(ctx context.Context) {
 			"%s leads to %s, where another relay answers, with the host key %s", base.String(), joinMax(addrs), name))
 	case f.Verdict == relay.VerdictOK:
 		x.add(passed(check, "%s leads to this relay, at %s", base.String(), joinMax(addrs)))
-		x.checkEachAddress(ctx, addrs)
+		x.checkEachAddress(outer, addrs)
 	}
 }
 
 // checkEachAddress asks each of several addresses of the base host: callers take one of them, such as
-// that for IPv6.
+// that for IPv6. All are asked at the same time, so that one that does not answer takes no time from another.
 func (x *examination) checkEachAddress(ctx context.Context, addrs []string) {
 	const check, fix = "base URL", "remove the DNS entry (A or AAAA) of this address, or let it lead to this relay"
 	host := x.site.Base.Hostname()
 	if len(addrs) < 2 {
 		return
 	}
-	for _, addr := range addrs[:min(len(addrs), 8)] {
-		name, err := x.askName(ctx, addr)
+	addrs = addrs[:min(len(addrs), 8)]
+	names, errs := make([]string, len(addrs)), make([]error, len(addrs))
+	ctx, cancel := context.WithTimeout(ctx, publicTimeout)
+	defer cancel()
+	var asked sync.WaitGroup
+	for i, addr := range addrs {
+		asked.Go(func() { names[i], errs[i] = x.askName(ctx, addr) })
+	}
+	asked.Wait()
+	for i, addr := range addrs {
+		name, err := names[i], errs[i]
 		switch network := (*net.OpError)(nil); {
 		case errors.As(err, &network), errors.Is(err, context.DeadlineExceeded):
 			x.add(finding(check, relay.VerdictWarn, fix, "%s also leads to %s, and this machine cannot connect there: %v", host, addr, err))

@@ -26,8 +26,8 @@ func checkReadable(cfg Config) (list []relay.Finding) {
 	}
 	for _, file := range files {
 		if place := lockedPlace(file, owner, groups); place != "" {
-			list = append(list, finding("files", relay.VerdictFail, "let that user read it: chgrp and chmod g+rx for a folder, g+r for a file, or copy the file to where it may",
-				"the user that owns %s may not read %s, for the rights of %s", cfg.DataDir, file, place))
+			list = append(list, finding("files", relay.VerdictWarn, "let that user read it: chgrp and chmod g+rx for a folder, g+r for a file, or copy the file to where it may. If an access control list or the unit of the service lets it, all is well",
+				"by its mode and groups, the user that owns %s may not read %s, for the rights of %s", cfg.DataDir, file, place))
 		}
 	}
 	return list

@@ -108,7 +108,7 @@ func (p postgresServer) judge() relay.Finding {
 	case p.replica:
 		return finding(check, relay.VerdictFail, "give --database-url the address of the primary", "it is a replica, which takes no events")
 	case p.readOnly: // some providers set it when the disk is full
-		return finding(check, relay.VerdictFail, "see whether its disk is full, which some providers answer with this setting; then ALTER DATABASE … RESET default_transaction_read_only, or ALTER ROLE "+p.role+" RESET …",
+		return finding(check, relay.VerdictFail, "see whether its disk is full, which some providers answer with this setting. Then, in psql: SET default_transaction_read_only = off; and ALTER DATABASE … RESET default_transaction_read_only, or ALTER ROLE "+p.role+" RESET …; it may also stand in postgresql.conf or in the options of --database-url",
 			"it lets role %s only read: default_transaction_read_only is on", p.role)
 	case p.schema == "":
 		return finding(check, relay.VerdictFail, "as the owner of the database: CREATE SCHEMA … AUTHORIZATION "+p.role, "there is no schema for role %s in it", p.role)

@@ -724,7 +724,7 @@ func MissedChallenge(v *Missed) templ.Component {
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}
-				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "</label> <input id=\"missed-secret\" type=\"password\" name=\"secret\" required maxlength=\"10000\" autocomplete=\"off\" spellcheck=\"false\"> ")
+				templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 59, "</label> <input id=\"missed-secret\" type=\"password\" name=\"secret\" required maxlength=\"10000\" autocomplete=\"new-password\" spellcheck=\"false\"> ")
 				if templ_7745c5c3_Err != nil {
 					return templ_7745c5c3_Err
 				}

@@ -97,6 +97,11 @@ func orderOf(a *relay.Alias, f *page.Form, base *compose.Request) (o *outgoing.O
 			f.Errors[fieldSecret] = "Enter the secret that signs, or choose another signature."
 		}
 	}
+	for _, field := range []string{fieldSecret, fieldCustom} {
+		if o.Given == nil && strings.TrimSpace(f.Values.Get(field)) != "" {
+			f.Errors[field] = "It is not used: choose the signature by a secret that you enter, or clear this field."
+		}
+	}
 	if strings.HasPrefix(o.Sign, "sec_") {
 		o.Secret, o.Sign = o.Sign, ""
 	}

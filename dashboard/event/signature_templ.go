@@ -186,7 +186,7 @@ func trySecret(id string) templ.Component {
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}
-		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<div class=\"field\"><label for=\"try-secret\">Secret</label> <input id=\"try-secret\" type=\"password\" name=\"secret\" required maxlength=\"10000\" autocomplete=\"off\" spellcheck=\"false\" aria-describedby=\"try-secret-hint\"><p class=\"hint dim\" id=\"try-secret-hint\">Used once, for this event. It is not stored or logged.</p></div><button type=\"submit\">Verify with this secret</button></form>")
+		templ_7745c5c3_Err = templruntime.WriteString(templ_7745c5c3_Buffer, 14, "<div class=\"field\"><label for=\"try-secret\">Secret</label> <input id=\"try-secret\" type=\"password\" name=\"secret\" required maxlength=\"10000\" autocomplete=\"new-password\" spellcheck=\"false\" aria-describedby=\"try-secret-hint\"><p class=\"hint dim\" id=\"try-secret-hint\">Used once, for this event. It is not stored or logged.</p></div><button type=\"submit\">Verify with this secret</button></form>")
 		if templ_7745c5c3_Err != nil {
 			return templ_7745c5c3_Err
 		}

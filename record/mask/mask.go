@@ -64,6 +64,9 @@ func (m *Masker) Learned() {
 	}
 }
 
+// Secret notes a value that its sender calls a secret, whatever its name is.
+func (m *Masker) Secret(value string) { m.learn([]byte(value)) }
+
 // learn notes a secret value.
 func (m *Masker) learn(value []byte) {
 	if m.learning && len(value) >= minSecret {

@@ -11,7 +11,7 @@ import (
 var secretParts = [][]byte{
 	[]byte("authorization"), []byte("cookie"), []byte("signature"), []byte("secret"), []byte("token"), []byte("hmac"), []byte("apikey"),
 	[]byte("passw"), []byte("passphrase"), []byte("passcode"), []byte("transmissionsig"), []byte("xauth"), []byte("accesskey"),
-	[]byte("privatekey"), []byte("credential"), []byte("jwt"), []byte("kennwort"),
+	[]byte("privatekey"), []byte("credential"), []byte("jwt"), []byte("kennwort"), []byte("clientstate"),
 }
 
 // secretFields are whole names of fields, too short or too common to be searched for as parts.

@@ -114,8 +114,9 @@ func (s *Store) RenewToken(ctx context.Context, who relay.Actor) (renewed relay.
 		return renewed, relay.Errorf(relay.CodeConflict, "only an API token can be renewed; send one as Authorization: Bearer")
 	}
 	err = s.db.Update(ctx, "renew token", func(c *db.Tx) error {
-		c.Do(`UPDATE tokens SET renewal = created_at - expires_at WHERE id = ? AND expires_at > 0 AND renewal = 0`, who.Credential)
-		c.Do(`UPDATE tokens SET expires_at = ? + ABS(renewal) WHERE id = ? AND expires_at > 0`, db.Micros(s.db.Now()), who.Credential)
+		now := db.Micros(s.db.Now())
+		c.Do(`UPDATE tokens SET renewal = created_at - expires_at WHERE id = ? AND expires_at > ? AND renewal = 0`, who.Credential, now)
+		c.Do(`UPDATE tokens SET expires_at = ? + ABS(renewal) WHERE id = ? AND expires_at > ?`, now, who.Credential, now)
 		if renewed, err = db.RowOf(c.Query, tokenFields, tokenQuery+`x.id = ?`, who.Credential); err != nil {
 			return err
 		}
