@@ -371,8 +371,8 @@ func isFor(label string) func(Forward) bool {
 	return func(f Forward) bool { return cli.AliasLabel(f.Alias) == label }
 }
 
-// showEarly shows the requests that came before the notice that their alias is online. After another notice, that
-// the alias is not for this connection, they are not shown.
+// showEarly shows the requests that came before the notice that their alias is online. After a notice that the alias
+// has ended here for good, they are dropped.
 func (t *tunnel) showEarly(notice *Message) {
 	t.early = slices.DeleteFunc(t.early, func(m *Message) bool {
 		due := m.Event.Alias == cli.AliasLabel(notice.Alias)

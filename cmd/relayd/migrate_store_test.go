@@ -92,6 +92,9 @@ func TestMigrateStore(t *testing.T) {
 		break
 	}
 	t.Logf("killed %d times", kills)
+	if text, code := migrate("--to", url); code != cli.ExitOK || !strings.Contains(text, "payloads") { // as after a kill just before the exit
+		t.Errorf("once more: exit %d: %s", code, text)
+	}
 	after, err := os.ReadFile(filepath.Join(dir, databaseFile))
 	if err != nil || !bytes.Equal(file, after) {
 		t.Errorf("the file of SQLite was changed: %v", err)
@@ -109,5 +112,14 @@ func TestMigrateStore(t *testing.T) {
 	}
 	if out, code := h.operate("alias", "list"); code != cli.ExitOK || !strings.Contains(out, "12") {
 		t.Errorf("the queue: exit %d: %s", code, out)
+	}
+	if out, code := h.operate("user", "add", "somebody"); code != cli.ExitOK {
+		t.Fatalf("exit %d: %s", code, out)
+	}
+	if err := h.app.stopOnce(); err != nil {
+		t.Fatal(err)
+	}
+	if text, code := migrate("--to", url); code != cli.ExitFailure || !strings.Contains(text, "has relay data already") {
+		t.Errorf("into a database with other data: exit %d: %s", code, text)
 	}
 }

@@ -54,7 +54,7 @@ type copier struct {
 }
 
 // Run copies all tables, unless they were copied before, and compares them. After an error or a
-// kill, at whatever point, another call continues where the last one stopped.
+// kill, at whatever point, another call continues where the last one stopped, also after the end.
 func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	source, err := file.OpenReadOnly(ctx, o.Source)
 	if err != nil {
@@ -65,8 +65,12 @@ func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	if c.BatchBytes == 0 {
 		c.BatchBytes, c.BatchRows = batchBytes, batchRows
 	}
-	if err := c.begin(); err != nil {
+	filled, err := c.begin()
+	if err != nil {
 		return nil, err
+	}
+	if filled != "" {
+		return c.tables, c.again(filled)
 	}
 	for _, t := range c.tables {
 		if err := c.copyTable(t); err != nil {
@@ -82,6 +86,20 @@ func Run(ctx context.Context, o Options) (tables []*Table, err error) {
 	return c.tables, c.end()
 }
 
+// again reports a copy that had ended when its process was killed. The error tells of a database that has other data,
+// in the table filled.
+func (c *copier) again(filled string) error {
+	for _, t := range c.tables {
+		if c.compare(t) != nil {
+			return fmt.Errorf("the database has relay data already, in table %s; the copy needs an empty database: drop this one and create it again, or name another", filled)
+		}
+	}
+	for _, t := range c.tables {
+		c.Report(*t)
+	}
+	return nil
+}
+
 // Unfinished reports whether a copy into this database has begun and not ended.
 func Unfinished(ctx context.Context, s *db.DB) (unfinished bool, err error) {
 	if !s.Dialect.SeveralNodes() {
@@ -91,44 +109,41 @@ func Unfinished(ctx context.Context, s *db.DB) (unfinished bool, err error) {
 	return unfinished, s.Fault("look for a copy that has not ended", err)
 }
 
-// begin checks that both sides have the same schema and that no program uses the target, and prepares
-// it unless an earlier call did.
-func (c *copier) begin() (err error) {
+// begin checks that both sides have the same schema, and prepares the target unless an earlier call did. filled is a
+// table of a target that has rows and no copy in progress.
+func (c *copier) begin() (filled string, err error) {
 	var have, want int64
 	if err := errors.Join(c.source.Get(&have, db.SchemaVersion), c.target.Get(&want, db.SchemaVersion)); err != nil {
-		return fmt.Errorf("read schema version: %w", err)
+		return "", fmt.Errorf("read schema version: %w", err)
 	}
 	if have != want {
-		return fmt.Errorf("the schema of %s is version %d, and the copy needs %d; run `relayd migrate` first, which changes that file", c.Source, have, want)
+		return "", fmt.Errorf("the schema of %s is version %d, and the copy needs %d; run `relayd migrate` first, which changes that file", c.Source, have, want)
 	}
 	if c.tables, err = plan(c.source, c.target); err != nil {
-		return err
+		return "", err
 	}
 	var begun bool
 	if err := c.target.Get(&begun, hasProgress); err != nil || begun {
-		return err
+		return "", err
 	}
 	names, err := postgresTables(c.target)
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, name := range names {
-		var filled bool
+		var hasRows bool
 		if strings.HasPrefix(name, "goose_") || name == "migration_lock" {
 			continue
 		}
-		if err := c.target.Get(&filled, `SELECT EXISTS (SELECT 1 FROM `+quote(name)+`)`); err != nil {
-			return err
-		}
-		if filled {
-			return fmt.Errorf("the database has relay data already, in table %s; the copy needs an empty database: drop this one and create it again, or name another", name)
+		if err := c.target.Get(&hasRows, `SELECT EXISTS (SELECT 1 FROM `+quote(name)+`)`); err != nil || hasRows {
+			return name, err
 		}
 	}
 	if err := c.makeDays(); err != nil {
-		return err
+		return "", err
 	}
 	_, err = c.target.Handle.ExecContext(c.target.Ctx, `CREATE TABLE `+progressTable+` (name TEXT PRIMARY KEY, last_key TEXT NOT NULL, copied BIGINT NOT NULL)`)
-	return err
+	return "", err
 }
 
 // makeDays makes the partitions of the days that have events.

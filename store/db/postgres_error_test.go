@@ -20,6 +20,7 @@ func TestPostgresUnavailable(t *testing.T) {
 		"53100": relay.CodeStorageFull,
 		"0A000": relay.CodeStoreUnavailable, // BEGIN READ WRITE on a replica
 		"25006": relay.CodeStoreUnavailable, // a write on one
+		"23514": relay.CodeStoreUnavailable, // a partition is being attached while a row goes to the default one
 		"28P01": relay.CodeStoreUnavailable,
 		"3D000": relay.CodeStoreUnavailable,
 		"40P01": relay.CodeStoreUnavailable, // again and again
