@@ -311,9 +311,7 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 		t.up.reached = true
 	case TypeRequest:
 		if !t.online[m.Event.Alias] { // of another connection of the account, or its notice has not come yet
-			if len(t.early) < maxEarly && slices.ContainsFunc(*t.up.active.Load(), isFor(m.Event.Alias)) {
-				t.early = append(t.early, m)
-			}
+			t.keepEarly(m)
 			return nil
 		}
 	case relay.NoticeSuperseded:
@@ -365,6 +363,13 @@ func (t *tunnel) handle(ctx context.Context, m *Message) error {
 
 // maxEarly bounds how many requests wait for the notice of their alias.
 const maxEarly = 64
+
+// keepEarly keeps a request for showEarly, if it is for a forward of this connection and there is room.
+func (t *tunnel) keepEarly(m *Message) {
+	if len(t.early) < maxEarly && slices.ContainsFunc(*t.up.active.Load(), isFor(m.Event.Alias)) {
+		t.early = append(t.early, m)
+	}
+}
 
 // isFor returns a condition: a forward is for the alias of this label.
 func isFor(label string) func(Forward) bool {

@@ -334,3 +334,28 @@ func BenchmarkJudgeArrival(b *testing.B) {
 		}
 	}
 }
+
+// TestJudgeAlike: requests of Polar look like those of Standard Webhooks, and the secret says which they are.
+func TestJudgeAlike(t *testing.T) {
+	const value = "polar_whs_right"
+	p := signature.Find("polar", &signature.Request{})
+	lines := signature.Lines([]signature.Field{{Name: "webhook-id", Value: "msg_1"}})
+	c, err := signature.Sign(&p.Schemes[0], value, &signature.Request{Line: lines, Body: []byte("{}")}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := "POST /a HTTP/1.1\r\nHost: a\r\nwebhook-id: msg_1\r\n"
+	for _, line := range c.Lines {
+		head += line.Name + ": " + line.Value + "\r\n"
+	}
+	r := &SignedRequest{Head: []byte(head + "\r\n"), Body: []byte("{}"), ReceivedAt: time.Now()}
+	for name, secrets := range map[string]relay.OpenSecrets{
+		"alone":                      {kept("sec_p", "polar", "", value)},
+		"beside one of the standard": {kept("sec_s", "standard-webhooks", "", "whsec_"+"d3Jvbmd3cm9uZ3dyb25nd3Jvbmc="), kept("sec_p", "polar", "", value)},
+	} {
+		list := judgedBy("standard-webhooks", "/a", secrets, requestOf(r))
+		if best := bestOf(list, r, requestOf(r)); best.sender == nil || best.sender.Name != "polar" {
+			t.Errorf("%s: %v", name, best.sender)
+		}
+	}
+}
